@@ -1,4 +1,4 @@
-"""What an argument may be. The checks raise built-in exceptions, which name the argument."""
+"""Checks of arguments. They raise built-in exceptions, which name the argument."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 Weigher = Callable[[Any], int]
-"""A user's function that says how many bytes an element weighs."""
+"""A user's function that returns the weight of an element in bytes."""
 
 MAX_CAPACITY: Final = 2**31
 """The largest ring or mailbox, in elements."""
@@ -37,7 +37,7 @@ _ASYNC: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 def safe_repr(value: object) -> str:
-    """``repr(value)``, for a text that must not fail: a number may have too many digits for it."""
+    """Return ``repr(value)``, or a substitute if it fails: an int may have too many digits."""
     try:
         return repr(value)
     except Exception:
@@ -47,14 +47,14 @@ def safe_repr(value: object) -> str:
 
 
 def describe_callable(fn: Callable[..., Any]) -> str:
-    """Name a user's function for a message."""
+    """Return the name of a user's function for a message."""
     name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
     module = getattr(fn, "__module__", None)
     return f"{module}.{name}" if module and module != "builtins" else str(name)
 
 
 def as_int(value: object) -> int | None:
-    """Return ``value`` as an ``int``; ``None`` when it is a ``bool`` or no integer at all."""
+    """Return ``value`` as an ``int``; ``None`` if it is a ``bool`` or no integer."""
     if type(value) is int:
         return value
     if isinstance(value, bool):
@@ -66,7 +66,7 @@ def as_int(value: object) -> int | None:
 
 
 def check_count(name: str, value: object, minimum: int = 0) -> int:
-    """Return the integer argument ``name``; ``TypeError`` or ``ValueError`` names it."""
+    """Return the integer argument ``name``, at least ``minimum``; the errors name it."""
     count = as_int(value)
     if count is None:
         raise TypeError(f"{name} must be an int, got {type(value).__name__}")
@@ -107,7 +107,7 @@ def check_timeout(timeout: object) -> float | None:
         raise TypeError(f"timeout must be a number of seconds, got {type(timeout).__name__}")
     if not timeout >= 0:
         raise ValueError(f"timeout must be >= 0 seconds, got {safe_repr(timeout)}")
-    # What the system cannot wait for is as good as for ever.
+    # A time-out beyond the system's limit means for ever.
     return float(timeout) if timeout <= threading.TIMEOUT_MAX else None
 
 
@@ -122,14 +122,14 @@ def check_seconds(name: str, value: object, *, positive: bool = False) -> float:
 
 
 def check_plain(what: str, fn: object, hint: str = "") -> None:
-    """Refuse what cannot be called, and async functions: nobody would await what they return.
+    """Refuse an object that cannot be called, and async functions, whose result is never awaited.
 
-    ``hint`` says what a coroutine function is welcome to.
+    ``hint`` says what else accepts a coroutine function.
     """
     if type(fn) is BuiltinFunctionType or (
         type(fn) is FunctionType and not fn.__code__.co_flags & _ASYNC and not vars(fn)
     ):
-        return  # at once: inspect takes longer for this than the rest of a subscription
+        return  # quick: inspect takes longer than the rest of a subscription
     if not callable(fn):
         raise TypeError(f"{what} must be callable, got {type(fn).__name__}")
     for call in (fn, type(fn).__call__):
@@ -152,12 +152,12 @@ def refuse_coroutine(what: str, fn: Callable[..., object], returned: object, hin
 
 
 def check_sync(operator: str, name: str, fn: object, hint: str = "") -> None:
-    """The same for the argument ``name`` of an operator."""
+    """Do what ``check_plain`` does, for the argument ``name`` of an operator."""
     check_plain(f"{operator}({name}): {name}", fn, hint)
 
 
 def check_weigher(max_bytes: object, weigher: object) -> int | None:
-    """Return ``max_bytes``, checked; both are given, or neither."""
+    """Return ``max_bytes``, checked; both arguments are given, or neither."""
     if (max_bytes is None) != (weigher is None):
         raise ValueError("max_bytes and weigher must be given together")
     if weigher is not None:
@@ -166,9 +166,7 @@ def check_weigher(max_bytes: object, weigher: object) -> int | None:
 
 
 def weigh(weigher: Weigher, element: Any) -> int:
-    """Return the weight of ``element``; raises what ``weigher`` raises, or what a bad one
-    deserves.
-    """
+    """Return the weight of ``element``; raises an error of ``weigher``, or for a wrong result."""
     weight = as_int(weigher(element))
     if weight is None or weight < 0:
         raise TypeError(f"the weigher {describe_callable(weigher)} must return an int >= 0 (bytes)")

@@ -1,7 +1,7 @@
 """The four interfaces of Reactive Streams, as runtime-checkable protocols.
 
-Anything that has the methods *is* one of these: no inheritance is needed, although every
-protocol may be subclassed. Rule numbers refer to the Reactive Streams specification 1.0.
+Any object that has the methods *is* one of these: no inheritance is needed, although every protocol
+may be subclassed. Rule numbers refer to the Reactive Streams specification 1.0.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Subscription(Protocol):
 
 
 class OnNext(Protocol[T_contra]):
-    """The type of an attribute that takes the place of the method ``on_next``.
+    """The type of an attribute that replaces the method ``on_next``.
 
-    pyright takes an attribute that is a ``Callable`` for a method, and expects one argument less.
+    pyright takes a ``Callable`` attribute for a method, and expects one argument less.
     """
 
     def __call__(self, element: T_contra, /) -> None: ...
@@ -71,7 +71,7 @@ class Subscriber(Protocol[T_contra]):
         ...
 
     def on_next(self, element: T_contra, /) -> None:
-        """Receive one of the elements asked for (§1.1).
+        """Receive one of the requested elements (§1.1).
 
         Args:
             element: The element; never ``None``.
@@ -79,7 +79,7 @@ class Subscriber(Protocol[T_contra]):
         ...
 
     def on_error(self, error: BaseException, /) -> None:
-        """Learn that the stream failed; nothing follows (§1.7).
+        """Receive the error that ended the stream; nothing follows (§1.7).
 
         Args:
             error: An exception instance.
@@ -87,18 +87,18 @@ class Subscriber(Protocol[T_contra]):
         ...
 
     def on_complete(self) -> None:
-        """Learn that the stream has ended; nothing follows (§1.7)."""
+        """Receive the end of the stream; nothing follows (§1.7)."""
         ...
 
 
 @runtime_checkable
 class Publisher(Protocol[T_co]):
-    """A source of elements, delivered as its subscribers ask for them."""
+    """A source of elements, delivered as its subscribers request them."""
 
     def subscribe(self, subscriber: Subscriber[T_co], /) -> None:
         """Start signalling ``subscriber``, first of all ``on_subscribe`` (§1.9).
 
-        Every other failure than those below is an ``on_error`` after ``on_subscribe``.
+        Any failure but those below is signalled by ``on_error``, after ``on_subscribe``.
 
         Args:
             subscriber: An object with the four methods of ``Subscriber``.

@@ -1,8 +1,8 @@
-"""Every exception that this package raises or signals, the checks of what a signal carries, and
-what becomes of an error that nobody can take.
+"""The exceptions that this package raises or signals, the checks of signals, and the reports of
+errors that no subscriber can receive.
 
-Each type says which rule of the specification it stands for, and derives from the built-in
-exception that a Python programmer would expect.
+Each type names its rule of the specification, and derives from the built-in exception that a Python
+programmer would expect.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ __all__ = [
 
 
 class BackendUnavailableError(ImportError):
-    """The backend asked for by ``RSTREAMS_FAST_BACKEND`` cannot be loaded."""
+    """The backend that ``RSTREAMS_FAST_BACKEND`` names cannot be loaded."""
 
 
 class RingClosed(RuntimeError):
-    """The ring was closed: nothing can be put in, and everything put in has been taken out."""
+    """The ring was closed: nothing can be put in, and all elements have been taken out."""
 
 
 class OverlappingCallsError(RuntimeError):
-    """Two calls were made on the same side of a single-producer single-consumer ring at once."""
+    """Two calls overlapped on the same side of a single-producer single-consumer ring."""
 
 
 class DemandExceededError(RuntimeError):
@@ -98,7 +98,7 @@ class NoneSignalError(TypeError):
 
 
 class StageReturnedNoneError(TypeError):
-    """The function of a stage returned ``None``, which is no element (§2.13)."""
+    """The function of a stage returned ``None``, which is not an element (§2.13)."""
 
 
 class WorkDroppedError(RuntimeError):
@@ -107,12 +107,12 @@ class WorkDroppedError(RuntimeError):
 
 _SIGNALS: Final = ("on_subscribe", "on_next", "on_error", "on_complete")
 
-#: Of a function that a call does not run.
+#: Code flags of functions whose body a call does not run.
 _RUN_LATER: Final = CO_COROUTINE | CO_ASYNC_GENERATOR | CO_GENERATOR
 
 
 def check_request(n: object) -> int:
-    """Return the demand that ``request(n)`` adds, or raise what §3.9 asks for."""
+    """Return the demand that ``request(n)`` adds, or raise the error of §3.9."""
     count = as_int(n)
     if count is None:
         raise InvalidRequestTypeError(n)
@@ -122,14 +122,14 @@ def check_request(n: object) -> int:
 
 
 def check_element(element: object) -> None:
-    """Refuse ``None``, which is no element (§2.13)."""
+    """Refuse ``None``, which is not an element (§2.13)."""
     if element is None:
         raise NoneSignalError("§2.13: None is not an element")
 
 
 def check_subscriber(subscriber: object) -> None:
-    """Refuse ``None``, what lacks one of the four methods, and an async ``on_next``: the one
-    failure of ``subscribe`` that is raised (§1.9).
+    """Refuse ``None``, an object that lacks one of the four methods, and an async ``on_next``: the
+    only failures of ``subscribe`` that are raised (§1.9).
     """
     if subscriber is None:
         raise NoneSignalError("§1.9: subscriber is None")
@@ -149,7 +149,7 @@ def check_subscriber(subscriber: object) -> None:
 
 
 def check_error(error: object) -> None:
-    """Refuse what is no exception instance; ``None`` as §2.13 asks for."""
+    """Refuse an object that is no exception instance; ``None`` by §2.13."""
     if error is None:
         raise NoneSignalError("§2.13: error is None")
     if not isinstance(error, BaseException):
@@ -164,11 +164,11 @@ _expected: type[BaseException] | tuple[()] = ()
 
 
 def on_dropped_error(hook: DroppedErrorHook | None) -> DroppedErrorHook | None:
-    """Set the function that is called with every error which no subscriber can receive.
+    """Set the function that is called with every error that no subscriber can receive.
 
-    Such errors are those of a subscriber that raised (§2.13), and those that arrive after a
-    terminal signal or a cancel. They also go to the logger ``rstreams_fast``. Exceptions of the
-    hook go to ``sys.unraisablehook``. Any thread may call it.
+    Such errors are the exceptions of subscribers (§2.13), and errors that arrive after a terminal
+    signal or a cancel. They also go to the logger ``rstreams_fast``. Exceptions of the hook go to
+    ``sys.unraisablehook``. Any thread may call this function.
 
     Args:
         hook: A plain function; ``None`` removes the hook.
@@ -187,17 +187,17 @@ def on_dropped_error(hook: DroppedErrorHook | None) -> DroppedErrorHook | None:
 
 
 def expect(kind: type[BaseException]) -> None:
-    """From now on no error of ``kind`` is made known by ``report_dropped``: none is a fault."""
+    """Make ``report_dropped`` ignore errors of ``kind`` from now on: they are no faults."""
     global _expected  # noqa: PLW0603
     _expected = kind
 
 
 def report_dropped(error: BaseException, where: str) -> None:
-    """Make ``error``, which no subscriber can receive any more, known (§2.13)."""
+    """Report ``error``, which no subscriber can receive any more (§2.13)."""
     if isinstance(error, _expected):
         return
     if isinstance(error, RecursionError):
-        # Its traceback has a thousand frames, and there may be no room on the stack to log it.
+        # Its traceback has a thousand frames, and the stack may have no room to log it.
         with contextlib.suppress(RecursionError):
             _log.error("%s: %s: %s", where, type(error).__name__, error)
     else:
@@ -211,14 +211,14 @@ def report_dropped(error: BaseException, where: str) -> None:
 
 
 def report_unraisable(error: BaseException, where: str, culprit: object) -> None:
-    """Hand ``error`` to ``sys.unraisablehook``: it came from an observer, not from the stream."""
+    """Pass ``error`` to ``sys.unraisablehook``: it came from an observer, not from the stream."""
     arguments = (type(error), error, error.__traceback__, f"Exception ignored in {where}", culprit)
     sys.unraisablehook(_unraisable_type()(arguments))
 
 
 @functools.cache
 def _unraisable_type() -> Callable[[tuple[object, ...]], Any]:
-    """The type of what ``sys.unraisablehook`` gets; the interpreter shows it nowhere else."""
+    """Return the type of the argument of ``sys.unraisablehook``, which Python does not publish."""
 
     class Raising:
         def __del__(self) -> None:
@@ -228,17 +228,17 @@ def _unraisable_type() -> Callable[[tuple[object, ...]], Any]:
     previous, sys.unraisablehook = sys.unraisablehook, seen.append
     try:
         Raising()
-        if not seen:  # there is no reference count here
+        if not seen:  # this Python has no reference counts
             gc.collect()
     finally:
         sys.unraisablehook = previous
     kind = type(seen[0]) if seen else _Unraisable
-    seen.clear()  # the error in it keeps every frame from here down, by itself and its context
+    seen.clear()  # the error in it would keep all these frames alive
     return kind
 
 
 class _Unraisable:
-    """Stands in where destructors are late: the same attributes."""
+    """A substitute, with the same attributes, where the type was not found."""
 
     def __init__(self, arguments: tuple[object, ...]) -> None:
         self.exc_type, self.exc_value, self.exc_traceback, self.err_msg, self.object = arguments

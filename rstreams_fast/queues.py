@@ -1,8 +1,8 @@
-"""Queues between threads with the standard library's face, in C, and a pool with a bound.
+"""Queues between threads with the standard library's interface, in C, and a bounded thread pool.
 
-``Queue``, ``LifoQueue``, ``PriorityQueue`` and ``SimpleQueue`` take the place of those of the
-module ``queue``, with Python 3.13's ``shutdown`` on every version. The backends ``cffi`` and
-``python`` have the standard library's own.
+``Queue``, ``LifoQueue``, ``PriorityQueue`` and ``SimpleQueue`` replace the classes of the module
+``queue``, with Python 3.13's ``shutdown`` on every version. On the backends ``cffi`` and ``python``
+they are the standard library's own.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ T = TypeVar("T")
 
 
 class _Waiting(SimpleQueue[Any]):
-    """The calls that wait for a thread; each that has a place frees it when it is taken out."""
+    """The calls that wait for a thread. Taking out a call frees its place, if it has one."""
 
     def __init__(self, places: Queue[None]) -> None:
         self._places = places
-        self.beyond = threading.local()  # set while this thread puts in a call without a place
+        self.beyond = threading.local()  # set while this thread submits a call without a place
 
     def put(self, call: Any, block: bool = True, timeout: float | None = None) -> None:
-        # None only wakes a thread.
+        # None is no call: it only wakes a thread.
         has_place = call is not None and not self.beyond.__dict__
         super().put((call, has_place), block, timeout)
 
@@ -79,19 +79,19 @@ class _Waiting(SimpleQueue[Any]):
 
 
 def _free(places: Queue[None]) -> None:
-    with contextlib.suppress(Empty, ShutDown):  # none is taken where a thread could not start
+    with contextlib.suppress(Empty, ShutDown):  # no call is taken out if no thread could start
         places.get_nowait()
 
 
 class BoundedExecutor(ThreadPoolExecutor):
     """A ``ThreadPoolExecutor`` whose ``submit`` waits while ``max_queue_size`` calls wait.
 
-    Calls that run do not count. Ctrl-C ends a ``submit`` that waits, and nothing is submitted.
-    ``shutdown`` wakes the threads that wait: they raise ``RuntimeError``, as every later ``submit``
-    does. While the queue is full, ``submit`` raises ``RuntimeError`` at once where waiting could
-    last for ever: in a thread of the pool itself, and in a thread that runs an event loop, so in
-    ``loop.run_in_executor``, too. There an ``asyncio.Semaphore(max_queue_size)`` around each call
-    bounds them. The streams of the package never wait for a place: see ``submit_at_once``.
+    Running calls do not count. Ctrl-C ends a waiting ``submit``, and nothing is submitted.
+    ``shutdown`` wakes the waiting threads: their ``submit`` raises ``RuntimeError``, and so does
+    every later one. While the queue is full, ``submit`` raises ``RuntimeError`` at once if waiting
+    could last for ever: in a thread of the pool itself, and in a thread that runs an event loop, so
+    also in ``loop.run_in_executor``. There an ``asyncio.Semaphore(max_queue_size)`` around each
+    call can bound them. The streams of the package never wait for a place: see ``submit_at_once``.
 
     Args:
         max_workers: The most threads, as for ``ThreadPoolExecutor``.
@@ -113,7 +113,7 @@ class BoundedExecutor(ThreadPoolExecutor):
         self._work_queue: Any = _Waiting(self._places)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have ``fn`` called by a thread of the pool; wait while ``max_queue_size`` calls wait.
+        """Let a thread of the pool call ``fn``; wait while ``max_queue_size`` calls wait.
 
         Args:
             fn: The function.
@@ -154,11 +154,11 @@ class BoundedExecutor(ThreadPoolExecutor):
             ) from None
 
     def submit_at_once(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have ``fn`` called by a thread of the pool; never wait, and take no place.
+        """Let a thread of the pool call ``fn``; never wait, and take no place.
 
-        It is for callers with a bound of their own: each ``publish_on``, ``subscribe_on``,
-        ``interval`` or ``AsyncSubscriber`` on this pool has one such call at a time, or two, and
-        ``map_blocking`` has ``concurrency`` of them.
+        For callers with a bound of their own: each ``publish_on``, ``subscribe_on``, ``interval``
+        or ``AsyncSubscriber`` on this pool has one or two such calls at a time, and
+        ``map_blocking`` has up to ``concurrency``.
 
         Args:
             fn: The function.
@@ -176,7 +176,7 @@ class BoundedExecutor(ThreadPoolExecutor):
             beyond.__dict__.pop("now", None)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """As the standard library's; a ``submit`` that waits for room raises ``RuntimeError``.
+        """Shut down like the standard library's pool; a waiting ``submit`` raises ``RuntimeError``.
 
         Args:
             wait: Whether to wait until all threads have ended.

@@ -1,4 +1,4 @@
-"""asyncio's streams: a subscriber that writes as fast as the socket takes it."""
+"""asyncio's streams: a subscriber that writes as fast as the socket accepts data."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class WriterSubscriber(Subscriber[bytes]):
     """Writes each element, which is bytes, and waits in ``drain()`` before the next.
 
     So at most ``prefetch`` elements and the writer's own buffer (its ``high`` water mark) are held,
-    however slow the other side reads. It is made on the writer's loop; signals may come from any
-    thread, one after the other (§1.3). A lost connection cancels upstream, and ``run`` raises it.
-    Closing the writer is the caller's task. It serves one subscription and cancels any other
+    however slowly the other side reads. Make it on the writer's loop; signals may come from any
+    thread, one after the other (§1.3). A lost connection cancels upstream, and ``run`` raises the
+    error. Closing the writer is the caller's task. It serves one subscription and cancels any other
     (§2.5).
 
     Args:
         writer: An ``asyncio.StreamWriter``.
-        prefetch: Elements that are asked for ahead.
+        prefetch: Elements that are requested ahead.
 
     Attributes:
         run: The ``Run``, to await or to cancel.
@@ -57,7 +57,7 @@ class WriterSubscriber(Subscriber[bytes]):
         self._writing.on_subscribe(subscription)
 
     def on_next(self, element: bytes, /) -> None:
-        """Write the element, after those before it.
+        """Write the element, after all earlier ones.
 
         Args:
             element: The bytes.

@@ -33,7 +33,7 @@ __all__ = ["from_observable", "observe_on", "to_observable"]
 
 T = TypeVar("T")
 
-#: How many elements an observer is ahead of what it has taken.
+#: Elements that an observer's subscription requests ahead of those it has taken.
 _AHEAD = 256
 
 
@@ -45,15 +45,15 @@ def from_observable(
     capacity: int | None = None,
     on_drop: Callable[[T], object] | None = None,
 ) -> Stream[T]:
-    """The elements of an observable, which sends when it likes.
+    """Return the elements of an observable, which sends them without being asked.
 
-    Each subscriber subscribes to the observable, and disposes of that when it cancels. ``None``,
-    which RxPY allows, ends the stream with a ``NoneSignalError`` (§2.13).
+    Each subscriber subscribes to the observable, and disposes of that subscription when it cancels.
+    ``None``, which RxPY allows, ends the stream with a ``NoneSignalError`` (§2.13).
 
     Args:
         observable: An observable of RxPY.
-        overflow: What becomes of an element that comes before it is asked for and finds no room;
-            see ``Overflow``.
+        overflow: What happens to an element that was not requested and finds no room; see
+            ``Overflow``.
         capacity: The most elements held, as in ``create``.
         on_drop: Called with each element that is dropped, as in ``create``.
     """
@@ -72,7 +72,7 @@ def from_observable(
         def on_completed() -> None:
             emitter.complete()
 
-        # An observable that sends within subscribe has not returned what one disposes of yet.
+        # An observable that sends within subscribe() has not yet returned its disposable.
         heard = observable.pipe(operators.take_while(lambda _: not emitter.cancelled))
         subscription = heard.subscribe(on_next, on_error, on_completed)
         emitter.on_cancel(subscription.dispose)
@@ -81,12 +81,12 @@ def from_observable(
 
 
 def to_observable(publisher: Publisher[T], /) -> reactivex.Observable[T]:
-    """Any publisher as a cold observable: each observer has a subscription of its own.
+    """Return any publisher as a cold observable: each observer has a subscription of its own.
 
-    An observer cannot ask: 256 elements are asked for ahead of those it has taken, and disposing
-    cancels. The observer is called where the elements come. Like RxPY's own sources, a synchronous
-    publisher begins when ``subscribe`` has come back to RxPY's scheduler, so that ``take`` can end
-    an infinite one.
+    An observer cannot request: 256 elements are requested ahead of those it has taken, and
+    disposing cancels. The observer is called on the thread of the elements. Like RxPY's own
+    sources, a synchronous publisher begins when ``subscribe`` has returned to RxPY's scheduler: so
+    ``take`` can end an infinite one.
 
     Args:
         publisher: Any object with ``subscribe``.
@@ -102,18 +102,17 @@ def to_observable(publisher: Publisher[T], /) -> reactivex.Observable[T]:
 def observe_on(
     executor: Executor | asyncio.AbstractEventLoop | None = None, *, prefetch: int = PREFETCH
 ) -> Callable[[reactivex.Observable[T]], reactivex.Observable[T]]:
-    """An operator for ``pipe``: the operators below it run on ``executor``, behind a bounded
+    """Return an operator for ``pipe``: the operators below it run on ``executor``, after a bounded
     buffer.
 
-    RxPY's ``observe_on`` takes all elements that come, and grows. Here the thread that sends waits
-    until there is room, or until the observer disposes. An error comes after the elements before
-    it, as RxPY's does. A thread in which an event loop runs cannot wait: of the elements that it
-    sends before they are asked for, ``prefetch`` more are held; the next one is refused by a
-    ``RuntimeError``, which ends the observable.
+    RxPY's ``observe_on`` has an unbounded buffer. Here the sending thread waits until there is
+    room, or until the observer disposes. An error comes after the elements before it, as with RxPY.
+    A thread that runs an event loop cannot wait: up to ``prefetch`` elements that it sends without
+    demand are held; the next one is refused by a ``RuntimeError``, which ends the observable.
 
     Args:
         executor: As in ``Stream.publish_on``.
-        prefetch: The most elements on their way.
+        prefetch: The most elements in the buffer.
     """
     check_capacity("prefetch", prefetch)
     if isinstance(executor, str):
@@ -144,7 +143,7 @@ def _check_observable(observable: object) -> None:
 def _observe(
     stream: Stream[Any], observer: Any, scheduler: Any, then: Callable[[], None] = lambda: None
 ) -> DisposableBase:
-    """Let ``observer`` hear ``stream``, when RxPY has what disposes of it; then call ``then``."""
+    """Let ``observer`` observe ``stream`` once RxPY has the disposable; then call ``then``."""
     end = SyncSubscriber(
         observer.on_next,
         on_error=observer.on_error,
@@ -161,22 +160,22 @@ def _observe(
 
 
 class _Waiting:
-    """The elements of an observable, whose thread waits as long as nobody has asked for more.
+    """Publishes the elements of an observable to one subscriber; the sender waits for demand.
 
-    What the thread of an event loop sends, which cannot wait, is held until it is asked for. It is
-    the publisher, for one subscriber, and its subscription. The sender takes all the demand there
-    is at once, so it takes the lock once for each time that it was asked.
+    A thread that runs an event loop cannot wait: its elements are held until they are requested.
+    The object is also the subscription. The sender takes the whole demand at once, so it takes the
+    lock once for each request.
     """
 
     def __init__(self, observable: reactivex.Observable[Any], most_held: int) -> None:
         self._observable = observable
         self._most_held = most_held
-        self._held: deque[Any] = deque()  # while there is any, there is no demand
-        self._end: Callable[[], object] | None = None  # that waits for those
+        self._held: deque[Any] = deque()  # while it has elements, there is no demand
+        self._end: Callable[[], object] | None = None  # the terminal signal, if elements are held
         self._subscriber: Subscriber[Any]
         self._changed = threading.Condition(threading.RLock())
         self._demand = 0
-        self._left = 0  # of the demand that the sender took
+        self._left = 0  # demand that the sender took and has not used
         self._cancelled = False
         self._subscription: DisposableBase | None = None
 
@@ -185,8 +184,8 @@ class _Waiting:
         subscriber.on_subscribe(self)
 
     def begin(self) -> None:
-        """Subscribe to the observable, when the way to the observer stands: what sends at once
-        sends all, and waits for room, before this is over.
+        """Subscribe to the observable, once the observer is connected: a synchronous observable
+        sends all of its elements, and waits for room, inside this call.
         """
         subscriber = self._subscriber
         heard = self._observable.pipe(operators.take_while(self._wait))

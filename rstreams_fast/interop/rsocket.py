@@ -1,7 +1,7 @@
-"""RSocket (``rsocket`` of PyPI): streams that it serves, and what it asks for as streams.
+"""RSocket (``rsocket`` on PyPI): serves streams, and returns responses as streams.
 
-Its classes speak Reactive Streams with an accent: the last element may come with its completion,
-``request`` sends a frame, and all of it belongs to the thread of one event loop.
+Its classes differ a little from Reactive Streams: the last element may come with its completion,
+``request`` sends a frame, and everything belongs to the thread of one event loop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ with importing("rsocket", __name__, "'rstreams_fast[rsocket]'"):
 
 __all__ = ["from_rsocket", "to_rsocket"]
 
-#: The most a frame can ask for, which RSocket takes for "all".
+#: The most that a frame can request; RSocket takes it for "all".
 _MOST = 2**31 - 1
 
 
@@ -32,14 +32,14 @@ def to_rsocket(
     loop: asyncio.AbstractEventLoop | None = None,
     prefetch: int = 256,
 ) -> RSocketPublisher:
-    """A publisher of RSocket's, for a request handler to return.
+    """Return a publisher of RSocket's, for a request handler to return.
 
-    The payloads are delivered on ``loop``, wherever they come from, as the client asks for them.
+    The payloads are delivered on ``loop``, as the client requests them.
 
     Args:
         publisher: A publisher of ``rsocket.payload.Payload``.
         loop: The server's event loop. Default: the running loop.
-        prefetch: Payloads that are asked for ahead.
+        prefetch: Payloads that are requested ahead.
     """
     loop = asyncio.get_running_loop() if loop is None else loop
     return _Served(from_publisher(publisher).publish_on(loop, prefetch=prefetch))
@@ -48,13 +48,13 @@ def to_rsocket(
 def from_rsocket(
     request: Callable[[], Any], /, *, loop: asyncio.AbstractEventLoop | None = None
 ) -> Stream[Any]:
-    """The payloads of a request: ``from_rsocket(lambda: client.request_stream(payload))``.
+    """Return the payloads of a request: ``from_rsocket(lambda: client.request_stream(payload))``.
 
-    Demand goes to the server as it is asked for; more than 2**31 - 1 at once is "all", as RSocket
-    has it.
+    Demand goes to the server as it is requested; more than 2**31 - 1 at once means "all" in
+    RSocket.
 
     Args:
-        request: Called for each subscriber, on ``loop``, when it first asks.
+        request: Called for each subscriber, on ``loop``, at its first request.
         loop: The client's event loop, on which the subscriber is called, too. Default: the running
             loop.
     """
@@ -81,7 +81,7 @@ class _Requested(Publisher[Any]):
 
 
 class _RequestSubscription:
-    """The subscription to a request, and RSocket's subscriber. All but its face is the loop's."""
+    """The subscription to a request, and RSocket's subscriber. Internals belong to the loop."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class _RequestSubscription:
         self._loop.call_soon_threadsafe(self._ask, min(n, _MOST))
 
     def cancel(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and the connection with it
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the connection
             self._loop.call_soon_threadsafe(self._cancel)
 
     def _ask(self, n: int) -> None:
@@ -108,7 +108,7 @@ class _RequestSubscription:
         if self._requester is not None:
             self._requester.request(n)
             return
-        try:  # the request's own frame says how much the client wants first
+        try:  # the request's own frame contains the first demand
             self._requester = self._make_request()
             self._requester.initial_request_n(n).subscribe(self)
         except Exception as error:
@@ -120,10 +120,10 @@ class _RequestSubscription:
             if self._requester is not None:
                 self._requester.cancel()
 
-    # -- RSocket's Subscriber, which it calls on the loop ------------------------------------------
+    # -- RSocket's Subscriber, called on the loop --------------------------------------------------
 
     def on_subscribe(self, subscription: Any) -> None:
-        pass  # it is the requester
+        pass  # the requester is the subscription
 
     def on_next(self, payload: Any, is_complete: bool = False) -> None:
         if not self._ended:

@@ -1,4 +1,4 @@
-"""The interpreter's exit, as threads that wait for work have to learn of it."""
+"""The interpreter's exit: lets threads that wait for work end before Python joins them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from rstreams_fast.errors import WorkDroppedError, expect
 
 __all__ = ["call_at_exit", "exiting", "too_late"]
 
-_lock = threading.RLock()  # reentrant, for the collector may run anything anywhere
+_lock = threading.RLock()  # reentrant: the garbage collector may call this
 _callbacks: list[Callable[[], object]] = []
 _exiting = False
 _too_late = False
 
 
 def call_at_exit(callback: Callable[[], object]) -> bool:
-    """Have ``callback()`` called before the threads of this process are joined; once, however often
-    it is given. False: it is too late for that, so the interpreter must not wait for the thread
-    that would wait for the call. Any thread.
+    """Register ``callback``, to be called once before Python joins the threads of this process.
+    ``False``: it is too late, so a thread that relies on the call must be a daemon. Thread-safe.
     """
     global _too_late  # noqa: PLW0603
     if callback in _callbacks:
@@ -28,8 +27,8 @@ def call_at_exit(callback: Callable[[], object]) -> bool:
         if callback in _callbacks:
             return True
         if not _callbacks and not _exiting:
-            # Threads are joined before atexit callbacks run, hence threading's own list, as in
-            # concurrent.futures; where there is none, the public one is the best there is.
+            # Threads are joined before atexit functions run, so this uses threading's own list, as
+            # concurrent.futures does; if Python has no such list, atexit must do.
             register = getattr(threading, "_register_atexit", atexit.register)
             try:
                 register(_call_all)
@@ -43,12 +42,12 @@ def call_at_exit(callback: Callable[[], object]) -> bool:
 
 
 def too_late() -> bool:
-    """Whether something was begun that cannot learn of the exit."""
+    """Whether some callback was registered too late, so that its thread must be a daemon."""
     return _too_late
 
 
 def exiting() -> bool:
-    """Whether the interpreter has begun to exit: then it is too late to act on it."""
+    """Whether the interpreter has begun to exit."""
     return _exiting
 
 

@@ -1,9 +1,9 @@
-"""The loop on which a stream is awaited: what other threads subscribe to later belongs there, too.
+"""The loop on which a stream is awaited, for subscriptions that other threads make later.
 
-Clients and locks of asyncio are bound to a loop. What a stream subscribes to when a timer rings, or
-on a worker, finds the loop here; a context variable is how it gets there. Only who awaits the whole
-names it, as he cannot wait longer than the loop goes on. A caller that blocks a thread names none:
-the loop may wait for that thread. What several subscribers share has none either.
+Clients and locks of asyncio are bound to a loop. When a stream subscribes to another one from a
+timer or a worker, it finds its loop here, through a context variable. Only an awaiting caller sets
+the loop: it cannot outlive it. A caller that blocks a thread sets none, as the loop may wait for
+that thread. Neither do streams that several subscribers share.
 
 Nothing here imports asyncio: a program that has no loop never loads it.
 """
@@ -33,20 +33,20 @@ __all__ = [
 ]
 
 HERE: Final = threading.local()
-"""``private``: a weak reference to the private loop that runs in this thread, if one does."""
+"""``private`` is a weak reference to the private loop that runs in this thread, if there is one."""
 
 
 class Awaited(NamedTuple):
-    """A stream that is awaited."""
+    """What is known of a stream that is awaited."""
 
     loop: asyncio.AbstractEventLoop
-    """Where it is awaited."""
+    """The loop on which it is awaited."""
     unclosed: set[asyncio.Future[Any]]
-    """What is to be done there before it is over: sources and calls may have something to close."""
+    """Futures of sources and calls that close something: the awaiting caller awaits them too."""
     pid: int
 
     def add(self, closing: asyncio.Future[Any]) -> None:
-        """Have who awaits the stream wait for ``closing``, too, if that is on the same loop."""
+        """Make the awaiting caller also wait for ``closing``, if that is on the same loop."""
         if closing.get_loop() is self.loop:
             self.unclosed.add(closing)
             closing.add_done_callback(self.unclosed.discard)
@@ -62,12 +62,12 @@ def _awaited(stream: Awaited | None) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(ValueError):  # the collector closes a coroutine in any context
+        with contextlib.suppress(ValueError):  # closed by the collector: any context
             _awaiting.reset(before)
 
 
 def awaited_here(unclosed: set[asyncio.Future[Any]]) -> AbstractContextManager[None]:
-    """Subscribe, in the block, to a stream that is awaited on the loop that runs here."""
+    """Return a block in which subscriptions belong to a stream awaited on the running loop."""
     loop = running_loop()
     if loop is None or hasattr(HERE, "private"):
         return _UNCHANGED
@@ -75,12 +75,12 @@ def awaited_here(unclosed: set[asyncio.Future[Any]]) -> AbstractContextManager[N
 
 
 def awaited_nowhere() -> AbstractContextManager[None]:
-    """Subscribe, in the block, to a stream that a thread waits for, or several subscribers."""
+    """Return a block in which subscriptions are not awaited, but waited for or shared."""
     return _UNCHANGED if _awaiting.get() is None else _awaited(None)
 
 
 def loop_of_program() -> asyncio.AbstractEventLoop | None:
-    """Return the loop that runs here, or the one on which the stream is awaited."""
+    """Return the running loop, or else the loop on which the stream is awaited."""
     here, awaited = running_loop(), _awaiting.get()
     if here is not None or awaited is None:
         return here
@@ -88,5 +88,5 @@ def loop_of_program() -> asyncio.AbstractEventLoop | None:
 
 
 def awaited_stream() -> Awaited | None:
-    """Return what is known of the stream that is subscribed to here, if it is awaited."""
+    """Return what is known of the stream, if it is awaited."""
     return _awaiting.get()

@@ -1,8 +1,7 @@
-"""The resources that drains run on: a worker of one's own, a thread pool, an event loop, the
-caller.
+"""The resources that drains run on: a worker, a thread pool, an event loop, or the caller.
 
 A resource takes work and runs it later, one piece after the other or several at once; it never
-blocks the thread that hands work over. What it refuses, or accepts and then drops, is made known.
+blocks the thread that submits work. Work that it refuses, or accepts and then drops, is reported.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ __all__ = [
 ]
 
 CALLER: Final = "caller"
-"""In place of an executor: the thread that signals or requests works, one piece at a time."""
+"""Instead of an executor: the thread that signals or requests works, one piece at a time."""
 
 _process_id = os.getpid()
 
@@ -57,9 +56,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def process_id() -> int:
-    """What a live object remembers and compares: in the child of a fork its threads are missing.
+    """Return the process id: objects compare it to see that a fork left their threads behind.
 
-    ``os.getpid()`` without its system call, which would cost each subscription more than the rest.
+    ``os.getpid()`` without a system call, which would dominate the cost of a subscription.
     """
     return _process_id
 
@@ -70,22 +69,22 @@ T = TypeVar("T")
 
 
 class Resource(Protocol):
-    """What can run work. Any thread may call any method."""
+    """Something that runs work. Any thread may call any method."""
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:
         """Run ``work`` soon, on the resource.
 
-        Raises if it is refused. Accepted and dropped later (a pool shut down with
-        ``cancel_futures``, a loop closed): ``when_dropped`` is called instead.
+        Raises if the work is refused. If it is accepted but dropped later (the pool is shut down
+        with ``cancel_futures``, the loop is closed), ``when_dropped`` is called instead.
         """
         ...
 
     def close(self) -> None:
-        """End what the resource owns, after the work accepted so far. Never blocks."""
+        """End what the resource owns, after all accepted work. Never blocks."""
         ...
 
 
-# -- a worker of one's own -------------------------------------------------------------------------
+# -- one worker thread -----------------------------------------------------------------------------
 
 _numbers = itertools.count(1)
 _workers: weakref.WeakSet[Worker] = weakref.WeakSet()
@@ -93,7 +92,7 @@ _Mailbox = SimpleQueue["Work | None"]
 
 
 def _work_off(mailbox: _Mailbox) -> None:
-    # Knows the mailbox only, so that an abandoned worker can be collected, which stops this.
+    # Refers to the mailbox only: so an abandoned worker can be collected, which ends this thread.
     while (work := mailbox.get()) is not None:
         try:
             work()
@@ -107,12 +106,12 @@ def _close_workers() -> None:
 
 
 class Worker:
-    """One thread, started by the first piece of work, that ends when it is closed or collected."""
+    """One thread, started for the first work; it ends when the worker is closed or collected."""
 
     def __init__(self, name: str) -> None:
         self._name = f"{name}-{next(_numbers)}"
         self._mailbox: _Mailbox = SimpleQueue()
-        # Reentrant, for the collector may run anything anywhere, and a thread is made under it.
+        # Reentrant: the garbage collector may run anything, even while the thread is made.
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._starting = False
@@ -143,7 +142,7 @@ class Worker:
             )
             try:
                 thread.start()
-            except BaseException:  # KeyboardInterrupt, say, when it runs already: send it home
+            except BaseException:  # KeyboardInterrupt, say: the thread may run already, so end it
                 self.close()
                 raise
             self._thread = thread
@@ -152,28 +151,28 @@ class Worker:
             self._starting = False
 
     def close(self) -> None:
-        """Let the thread end after what it has been given."""
+        """Let the thread end after the work that it was given."""
         if self._pid != process_id():
-            return  # it was left behind in the parent, and the lock may be held for ever
+            return  # in a fork's child the thread is missing, and the lock may be held
         with self._lock:
             if not self._closed:
                 self._closed = True
                 self._mailbox.put(None)
 
 
-# -- somebody else's executor ----------------------------------------------------------------------
+# -- the user's executor ---------------------------------------------------------------------------
 
 
 class Trampoline(threading.local):
-    """Work that was handed to the thread that is at work already: it waits, instead of nesting."""
+    """Queues work for a thread that is running work already, instead of nesting it."""
 
     def __init__(self) -> None:
         self.queue: deque[Work] | None = None
 
     def run(self, work: Work, /) -> None:
-        """Do ``work``, and what it hands over meanwhile; or leave it to the call that is doing so.
+        """Run ``work``, and what it submits here meanwhile; only queue it if a run is under way.
 
-        What is raised leaves when all is done: the rest belongs to others.
+        The first exception is raised after all work is done: the rest belongs to others.
         """
         if self.queue is not None:
             self.queue.append(work)
@@ -199,7 +198,7 @@ _trampoline = Trampoline()
 
 
 def taken(held: list[T]) -> T | None:
-    """Take what is in ``held``: the first caller gets it, later callers get ``None``."""
+    """Take the item in ``held``: the first caller gets it, later callers get ``None``."""
     try:
         return held.pop()
     except IndexError:
@@ -207,7 +206,7 @@ def taken(held: list[T]) -> T | None:
 
 
 def cancelled_by_executor() -> WorkDroppedError:
-    """Return the error of work that a pool dropped: ``shutdown(cancel_futures=True)``, say."""
+    """Return the error for work that a pool dropped, as by ``shutdown(cancel_futures=True)``."""
     return WorkDroppedError("the executor cancelled work that it had accepted")
 
 
@@ -218,8 +217,8 @@ def _run_held(held: list[Work]) -> None:
 
 
 def submit_of(executor: Executor) -> Callable[..., Future[Any]]:
-    """Return what submits to ``executor`` and never waits: ``submit``, unless that may wait for
-    room and the executor has a ``submit_at_once``, as a ``BoundedExecutor`` has.
+    """Return the function that submits to ``executor`` and never waits: ``submit_at_once`` if the
+    executor has it, as a ``BoundedExecutor`` does; else ``submit``.
     """
     submit: Callable[..., Future[Any]] = getattr(executor, "submit_at_once", executor.submit)
     return submit
@@ -235,7 +234,7 @@ class _OnExecutor:
         try:
             future = self._submit(_run_held, held)
         except Exception:
-            # A pool that fails to start one more thread keeps the work, for a thread that it has.
+            # A pool that fails to start another thread still keeps the work for a running one.
             if taken(held) is None:
                 return
             raise
@@ -247,7 +246,7 @@ class _OnExecutor:
         future.add_done_callback(look)
 
     def close(self) -> None:
-        """The executor is its owner's to shut down."""
+        """Do nothing: the executor's owner shuts it down."""
 
 
 class _OnCaller:
@@ -255,14 +254,14 @@ class _OnCaller:
         _trampoline.run(work)
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: the caller has its own life."""
 
 
 # -- an event loop ---------------------------------------------------------------------------------
 
 
 class _LoopWork:
-    """Work in a loop's queue; if that queue is thrown away, so is this, and says so."""
+    """Work in a loop's queue. If the loop drops it unrun, its finalizer reports that."""
 
     __slots__ = ("_when_dropped", "_work")
 
@@ -277,7 +276,7 @@ class _LoopWork:
             yield_gil()
 
     def __del__(self) -> None:
-        # At the exit modules are empty.
+        # While Python exits, module globals may be None.
         if self._work is not None and call_from_finalizer is not None:
             call_from_finalizer(
                 self._when_dropped,
@@ -300,27 +299,27 @@ class _OnLoop:
             else:
                 self._loop.call_soon_threadsafe(task)
         except BaseException as raised:
-            task._work = None  # it was refused, not dropped
+            task._work = None  # the work was refused, not dropped
             if self._loop.is_closed():
                 raise WorkDroppedError("the event loop is closed") from raised
             raise
 
     def close(self) -> None:
-        """The loop is its owner's to close."""
+        """Do nothing: the loop's owner closes it."""
 
 
 # -- choosing --------------------------------------------------------------------------------------
 
 
 def check_executor(executor: object) -> None:
-    """Refuse, with a ``TypeError``, what drains cannot run on."""
+    """Raise ``TypeError`` for an executor that drains cannot run on."""
     if executor is None:
         return
     if isinstance(executor, str) and executor == CALLER:
         return
     if isinstance(executor, Executor):
-        # Drains share memory with their stream. The classes are looked up, not imported: if the
-        # executor is one of them, its module is there.
+        # Drains need the memory of their stream. These classes are looked up, not imported: if the
+        # executor is of one of them, its module is loaded.
         for module, name in (
             ("concurrent.futures.process", "ProcessPoolExecutor"),
             ("concurrent.futures.interpreter", "InterpreterPoolExecutor"),
@@ -340,7 +339,7 @@ def check_executor(executor: object) -> None:
 
 
 def resource(executor: Any, name: str = "rstreams-fast") -> Resource:
-    """Return the resource that stands for ``executor``; ``None`` makes a worker called ``name``."""
+    """Return the resource for ``executor``; ``None`` makes a worker thread called ``name``."""
     check_executor(executor)
     if executor is None:
         return Worker(name)
@@ -352,7 +351,7 @@ def resource(executor: Any, name: str = "rstreams-fast") -> Resource:
 
 
 def describe_executor(executor: Any) -> str:
-    """Name the resource in a few words."""
+    """Describe the resource in a few words."""
     if executor is None:
         return "own worker thread"
     if isinstance(executor, str):

@@ -1,10 +1,10 @@
-"""What a finalizer wants done: at once, or, where the garbage collector runs it, by another thread.
+"""Calls from finalizers: made at once, or by another thread if the garbage collector is running.
 
 The collector may run at any allocation, on a thread that is inside ``Executor.submit`` or holds any
-other lock. A finalizer that cancels there, and so takes a lock, calls user code or submits work,
-can wait for its own thread for ever. So there it takes no lock and calls nobody: it leaves a note.
-When the last reference is dropped by ordinary code, as by leaving a ``for`` loop, the call is made
-at once and on that thread, as the interpreter closes a generator: a source may be bound to it.
+other lock. A finalizer that cancels there takes a lock, calls user code or submits work: it could
+wait for its own thread for ever. So during a collection the call is only queued. When ordinary code
+drops the last reference, for instance by leaving a ``for`` loop, the call is made at once, on that
+thread, just as the interpreter closes a generator: a source may be bound to the thread.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from rstreams_fast.errors import report_dropped
 
 __all__ = ["call_from_finalizer"]
 
-#: Where there is no reference count, every finalizer is the collector's.
+#: Without reference counts, the collector runs every finalizer.
 _EVERY_TIME: Final = not hasattr(gc, "callbacks")
 
-# A signal that comes in a collection is handled by the first bytecode after it. In a callback, what
-# the handler raises, as Ctrl-C does, would be lost. So these are three calls of C, which are given
-# the phase, "start" or "stop", and a dict that is new each time.
+# A signal during a collection is handled at the next bytecode. If that were in a Python callback,
+# an exception of the handler, such as Ctrl-C's, would be lost. So the callbacks are three C
+# functions. They get the phase, "start" or "stop", and a dict that is new for each call.
 
 _phases: Final[dict[str, Any]] = {"stop": None}
-"""The phase of the latest call is the last key."""
+"""Its last key is the phase of the latest callback."""
 
 _here: Final = threading.local()
-"""``start`` is what the latest collection that this thread ran was given."""
+"""``start`` is the dict of the latest collection that this thread has started."""
 
 _callbacks: Final[list[Any]] = [partial(setattr, _here), _phases.pop, _phases.setdefault]
 
@@ -45,50 +45,50 @@ def _end_callbacks() -> None:
 
 if not _EVERY_TIME:
     gc.callbacks += _callbacks
-    if type(_here).__module__ != "_thread":  # gevent's or eventlet's, which fails at the exit
+    if type(_here).__module__ != "_thread":  # gevent's or eventlet's: its setattr fails at exit
         atexit.register(_end_callbacks)
 
 
 def _collects_here() -> bool:
-    """Whether the collector runs, and on this thread."""
+    """Whether a collection is running on this thread."""
     return list(_phases)[-1] == "start" and getattr(_here, "start", None) is _phases.get("start")
 
 
 class _Mailbox:
-    """The notes of one process, and who works them off."""
+    """The queued calls of one process, and the lock of the thread that makes them."""
 
     def __init__(self) -> None:
         self.notes: SimpleQueue[tuple[Callable[..., object], tuple[Any, ...]]] = SimpleQueue()
-        self.at_work = threading.Lock()  # held while a thread is at work; nobody waits for it
+        self.at_work = threading.Lock()  # held by the working thread; no thread waits for it
 
 
 _mailbox = _Mailbox()
 
 
 def call_from_finalizer(call: Callable[..., object], *args: Any) -> None:
-    """Make the call ``call(*args)`` now, or, within a garbage collection, soon by another thread.
+    """Call ``call(*args)`` now; during a garbage collection, soon and by another thread.
 
-    For finalizers: any thread, any moment. What a later call raises goes to ``on_dropped_error``.
-    Calls that are left when the interpreter exits, or in the parent of a fork, are not made.
+    For finalizers: any thread, at any moment. Exceptions of a later call go to
+    ``on_dropped_error``. Calls still queued at the interpreter's exit, or at a fork, are not made.
     """
     if not (_EVERY_TIME or _collects_here()):
         call(*args)
         return
-    _mailbox.notes.put((call, args))  # re-entrant, which is what SimpleQueue was made for
+    _mailbox.notes.put((call, args))  # reentrant: SimpleQueue was made for this
     _start(_mailbox)
 
 
 def _start(mailbox: _Mailbox) -> None:
     if mailbox.at_work.acquire(blocking=False):
         try:
-            # Not by threading.Thread, whose start takes locks that this thread may hold.
+            # Not threading.Thread: its start takes locks that this thread may hold.
             _thread.start_new_thread(_start_named, (mailbox,))
-        except RuntimeError:  # no thread is to be had: the next note tries again
+        except RuntimeError:  # no thread can be started: the next call tries again
             mailbox.at_work.release()
 
 
 def _start_named(mailbox: _Mailbox) -> None:
-    """Start a thread that others can see; this one holds no lock."""
+    """Start a thread that threading knows; this one holds no lock."""
     thread = threading.Thread(
         target=_work_off, args=(mailbox,), name="rstreams-fast-finalizers", daemon=True
     )
@@ -112,7 +112,7 @@ def _work_off(mailbox: _Mailbox) -> None:
         except Empty:
             pass
         mailbox.at_work.release()
-        # A note that came between the two steps found somebody at work, and relies on this look.
+        # A call queued between the two steps saw this thread at work: look for it.
         if mailbox.notes.empty() or not mailbox.at_work.acquire(blocking=False):
             return
 

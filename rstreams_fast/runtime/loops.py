@@ -1,10 +1,10 @@
-"""Event loops as resources: the loop that runs here, somebody's loop, or a private one.
+"""Event loops as resources: the running loop, a given loop, or a private one.
 
-A private loop has a thread of its own, started by the first piece of work, that ends when it is
-closed or when nobody holds it any more. A subscriber where such a loop runs takes it for the
-running one, and so gets a share in it: its last holder closes it. On its way out it
-cancels the tasks left on the loop, and waits for them, for asynchronous generators and for the
-default executor, so that nothing outlives it.
+A private loop has its own thread, which is started for the first work, and ends when the loop is
+closed or its last holder is gone. A subscriber that runs on such a loop takes it for the running
+loop, and gets a share of it: the last holder closes the loop. At its end the loop cancels the tasks
+left on it, and waits for them, for asynchronous generators and for the default executor: so nothing
+outlives it.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ __all__ = [
     "loop_resource",
 ]
 
-#: How often tasks are cancelled that those before them began when they were.
+#: How often remaining tasks are cancelled, since cancelled tasks may start new ones.
 CANCELLATIONS: Final = 100
 
-#: How long tasks may go on at the end of their private loop that close what they have.
+#: How long a private loop, at its end, waits for tasks that close resources.
 CLOSE_SECONDS: Final = 5.0
 
 closing_tasks: Final[weakref.WeakSet[asyncio.Task[Any]]] = weakref.WeakSet()
-"""Tasks that close what they have, and are to be let. To be used on their loop's thread."""
+"""Tasks that close resources and should not be cancelled. For the thread of their loop only."""
 
 _numbers = itertools.count(1)
 _threads: weakref.WeakSet[LoopThread] = weakref.WeakSet()
 
 
 def check_loop(loop: object) -> None:
-    """Refuse, with a ``TypeError``, what is neither ``None`` nor an event loop."""
+    """Raise ``TypeError`` for an object that is neither ``None`` nor an event loop."""
     if loop is not None and not callable(getattr(loop, "call_soon_threadsafe", None)):
         raise TypeError(f"loop must be an asyncio event loop or None, got {type(loop).__name__}")
 
 
 def describe_loop(loop: asyncio.AbstractEventLoop | None) -> str:
-    """Name the loop in a few words."""
+    """Describe the loop in a few words."""
     return "the running loop, or a private one" if loop is None else type(loop).__name__
 
 
 def loop_resource(loop: asyncio.AbstractEventLoop | None, name: str) -> Resource:
-    """Return the resource of ``loop``; ``None`` is the loop of the program, or else a private one.
+    """Return the resource of ``loop``; for ``None`` the program's loop, or else a private one.
 
     Raises ``WorkDroppedError`` if the loop is closed.
     """
@@ -73,14 +73,14 @@ def loop_resource(loop: asyncio.AbstractEventLoop | None, name: str) -> Resource
 
 
 def _private_here(loop: asyncio.AbstractEventLoop) -> LoopThread | None:
-    """Return whose ``loop`` is, which runs in this thread, if it is a private one."""
+    """Return the owner of ``loop``, which runs in this thread, if it is a private one."""
     reference: weakref.ref[LoopThread] | None = getattr(HERE, "private", None)
     private = None if reference is None else reference()
     return private if private is not None and private._loop is loop else None
 
 
 class HeldLoop:
-    """A loop that a drain runs on, and that stays open until its holder has no more work there."""
+    """The loop of a drain; it stays open until its holder has no more work there."""
 
     __slots__ = ("_on_loop",)
 
@@ -92,7 +92,7 @@ class HeldLoop:
         self._on_loop.execute(work, when_dropped)
 
     def close(self) -> None:
-        """Nothing yet: the drain has ended, but tasks of the holder may go on."""
+        """Do nothing yet: the drain has ended, but tasks of the holder may go on."""
 
     def let_end(self) -> None:
         """Close the loop, if it is a private one."""
@@ -104,10 +104,10 @@ class LoopThread:
 
     def __init__(self, name: str = "rstreams-fast-loop") -> None:
         self._name = f"{name}-{next(_numbers)}"
-        # Reentrant, for the collector may run anything anywhere.
+        # Reentrant: the garbage collector may run anything.
         self._lock = threading.RLock()
         self._closed = False
-        self._given_up = False  # by who made it; shares may be left
+        self._given_up = False  # closed by its maker; shares may remain
         self._shares = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_loop: Resource | None = None
@@ -129,10 +129,10 @@ class LoopThread:
         )
         try:
             thread.start()
-        except Exception:  # there is no thread to be had
+        except Exception:  # no thread can be started
             loop.close()
             raise
-        except BaseException:  # KeyboardInterrupt, say, when it runs already: it closes the loop
+        except BaseException:  # KeyboardInterrupt, say: the thread may run, and closes the loop
             self._closed = True
             _stop(loop)
             raise
@@ -143,7 +143,7 @@ class LoopThread:
         return on_loop
 
     def share(self) -> Resource | None:
-        """Another holder of the loop; ``None`` if it is closed."""
+        """Return a share of the loop for another holder; ``None`` if the loop is closed."""
         with self._lock:
             if self._closed:
                 return None
@@ -151,23 +151,21 @@ class LoopThread:
         return _Share(self)
 
     def give_back(self) -> None:
-        """One who shares it has no more work there."""
+        """Return a share: its holder has no more work on the loop."""
         with self._lock:
             self._shares -= 1
             if self._given_up and not self._shares:
                 self.end()
 
     def close(self) -> None:
-        """Let the thread end, after the work it was given, and that of those who share the loop.
-        Never blocks.
-        """
+        """Let the thread end after its work, and after that of the share holders. Never blocks."""
         with self._lock:
             self._given_up = True
             if not self._shares:
                 self.end()
 
     def end(self) -> None:
-        """Let the thread end, though others share the loop."""
+        """Let the thread end, even if there are shares."""
         with self._lock:
             self._closed = True
             loop = self._loop
@@ -175,7 +173,7 @@ class LoopThread:
             _stop(loop)
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait for the thread's end; ``False`` on time-out, or when called by the thread itself."""
+        """Wait for the thread's end; ``False`` on time-out, or if called by the thread itself."""
         thread = self._thread
         if thread is threading.current_thread():
             return False
@@ -186,7 +184,7 @@ class LoopThread:
 
 
 class _Share:
-    """A private loop, for one that found it running."""
+    """A share of a private loop, for a holder that found the loop running."""
 
     def __init__(self, private: LoopThread) -> None:
         self._private = private
@@ -198,35 +196,35 @@ class _Share:
         self._private.execute(work, when_dropped)
 
     def close(self) -> None:
-        """Give it back, once; when it is collected at the latest."""
+        """Return the share, once; the finalizer does so at the latest."""
         with self._lock:
             given_back, self._given_back = self._given_back, True
         if not given_back:
             self._private.give_back()
 
     def __del__(self) -> None:
-        # At the exit modules are empty.
+        # While Python exits, module globals may be None.
         if not self._given_back and call_from_finalizer is not None:
             call_from_finalizer(self.close)
 
 
 def _stop(loop: asyncio.AbstractEventLoop) -> None:
-    with contextlib.suppress(RuntimeError):  # closed already
+    with contextlib.suppress(RuntimeError):  # closed before
         loop.call_soon_threadsafe(_let_end, loop)
 
 
 def _let_end(loop: asyncio.AbstractEventLoop) -> None:
-    # Callbacks that are due come first: one of them may be the last signal of a stream.
+    # Due callbacks come first: one of them may be the last signal of a stream.
     loop.call_soon(loop.stop)
 
 
 def _run(loop: asyncio.AbstractEventLoop, private: weakref.ref[LoopThread]) -> None:
-    # Holds the loop only, so that an abandoned LoopThread can be collected, which stops this.
+    # Refers to the loop only: so an abandoned LoopThread can be collected, which ends this thread.
     HERE.private = private
     leaving: BaseException | None = None
     try:
         loop.run_forever()
-    except BaseException as raised:  # KeyboardInterrupt or SystemExit, from somebody's function
+    except BaseException as raised:  # KeyboardInterrupt or SystemExit of a callback
         leaving = raised
     finally:
         for last in (
@@ -243,11 +241,11 @@ def _run(loop: asyncio.AbstractEventLoop, private: weakref.ref[LoopThread]) -> N
 def _finish(
     loop: asyncio.AbstractEventLoop, last: Coroutine[Any, Any, None]
 ) -> BaseException | None:
-    """Run one of the last steps; its failure, or somebody's, is no reason to leave out the next."""
+    """Run one of the last steps and return its exception: the next step must still run."""
     leaving: BaseException | None = None
     task = loop.create_task(last)
     task.add_done_callback(lambda _: loop.stop())
-    while not task.done():  # it may be another one that stops the loop
+    while not task.done():  # a callback may have stopped the loop
         try:
             loop.run_forever()
         except BaseException as raised:

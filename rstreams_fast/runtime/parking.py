@@ -28,17 +28,17 @@ __all__ = [
     "signallers_here",
 ]
 
-#: The main thread looks up after this many seconds, then after twice as many, and so on. A signal
-#: that comes between its last look and its falling asleep does not wake it, for letting signals in
-#: and waiting for a lock is not one step; it is handled at the next look.
+#: The main thread wakes up after so many seconds, then after twice as many, and so on. A signal
+#: that arrives after its last check for signals, but before it sleeps, does not wake it; such a
+#: signal is handled at the next wake-up.
 FIRST_SLEEP: Final = 0.02
 
-#: Where a lock cannot be interrupted at all, it looks up this often.
+#: How often it wakes up where a signal cannot interrupt the wait for a lock.
 UNINTERRUPTIBLE_SLEEP: Final = 0.05
 
 _UNINTERRUPTIBLE: Final = os.name == "nt"
 
-#: Whether threads of this process run Python code one at a time.
+#: Whether only one thread of this process runs Python code at a time.
 HAS_GIL: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
@@ -52,9 +52,9 @@ def new_event() -> threading.Lock:
 def acquire(event: threading.Lock, timeout: float | None = None) -> bool:
     """Wait until ``event`` is released; ``False`` after ``timeout`` seconds.
 
-    What a signal raises (``KeyboardInterrupt``) leaves at once.
+    The exception of a signal handler (``KeyboardInterrupt``) is raised at once.
     """
-    if threading.current_thread() is not threading.main_thread():  # signals are no concern here
+    if threading.current_thread() is not threading.main_thread():  # others handle no signals
         longest = threading.TIMEOUT_MAX
         return event.acquire(timeout=longest if timeout is None else min(timeout, longest))
     until = math.inf if timeout is None else time.monotonic() + timeout
@@ -68,31 +68,31 @@ def acquire(event: threading.Lock, timeout: float | None = None) -> bool:
 
 
 class Doorbell:
-    """Wakes the one side that waits, once for each time it says that it does.
+    """Wakes one waiting side, once for each time that it is armed.
 
-    To wait: ``arm``, look again, sleep. To bring news: bring it, then ``ring``. As both go
-    through one lock (or the GIL), either the look sees the news or the bell is answered.
+    To wait: ``arm``, check again, sleep. To wake: change the state, then ``ring``. Both go through
+    one lock (or the GIL): so either the check sees the change, or the bell calls the waiter.
     """
 
     __slots__ = ("_answer", "_lock")
 
     def __init__(self) -> None:
-        # Reentrant, for the collector may run anything anywhere, and so ring while it is rung.
+        # Reentrant: the garbage collector may run anything, even ring while the bell is rung.
         self._lock = threading.RLock()
         self._answer: Callable[[], object] | None = None
 
     def arm(self, answer: Callable[[], object]) -> None:
-        """Have ``answer`` called by the next ``ring``, in the thread that rings."""
+        """Let the next ``ring`` call ``answer``, in the ringing thread."""
         with self._lock:
             self._answer = answer
 
     def disarm(self) -> None:
-        """Forget the answer."""
+        """Remove the answer."""
         with self._lock:
             self._answer = None
 
     def ring(self) -> None:
-        """Any thread: call the answer, if somebody waits."""
+        """Call the answer, if one is armed. Thread-safe."""
         if HAS_GIL and self._answer is None:
             return
         with self._lock:
@@ -102,15 +102,15 @@ class Doorbell:
 
 
 Signaller = Callable[[], bool]
-"""Whether this thread is the one that signals, at this moment, and so nobody else can."""
+"""Tells whether this thread is the signalling one at this moment, so that no other can be."""
 
 _here: Final = threading.local()
 
 
 def signallers_here() -> list[Signaller]:
-    """Return those that signal in this thread, and were subscribed to while they do.
+    """Return the signallers active in this thread that were subscribed to while they signalled.
 
-    A thread that subscribes to wait compares: a new entry waits for this very thread.
+    A thread that is about to block compares: with a new entry, it would wait for itself.
     """
     try:
         return _here.signallers  # type: ignore[no-any-return]
@@ -120,7 +120,7 @@ def signallers_here() -> list[Signaller]:
 
 
 def refuse_to_wait_for_oneself(signallers: list[Signaller]) -> None:
-    """Raise ``RuntimeError`` where this thread would wait for signals that it is to send itself."""
+    """Raise ``RuntimeError`` if this thread would wait for signals that only it can send."""
     if any(signals_here() for signals_here in signallers):
         raise RuntimeError(
             "this would wait for ever for the elements of a window or a group: the thread that is "
@@ -130,7 +130,7 @@ def refuse_to_wait_for_oneself(signallers: list[Signaller]) -> None:
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop that runs in this thread, if one does."""
+    """Return the event loop that runs in this thread, or ``None``."""
     get: Any = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
     loop: asyncio.AbstractEventLoop | None = None if get is None else get()
     return loop

@@ -1,7 +1,7 @@
-"""Threads for work that the clock brings: as many as there is work at once, not one a subscriber.
+"""Shared threads for work that timers trigger: as many as there is work at once.
 
-A piece of work may be slow, as it calls a subscriber, and keeps nobody else's from running: where
-all threads are at work, another one is started. One that finds nothing to do stays for a moment.
+Work may be slow, since it calls a subscriber, but it must not delay other work: if all threads are
+busy, another one is started. A thread without work stays for a moment.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rstreams_fast.runtime.parking import new_event
 
 __all__ = ["SharedThreads", "shared_threads"]
 
-#: Seconds that a thread stays when nothing is to be done, so that ticks find it there.
+#: Seconds that an idle thread stays, so that periodic work finds it there.
 LINGER: Final = 0.1
 
 _numbers = itertools.count(1)
@@ -27,22 +27,22 @@ _numbers = itertools.count(1)
 class SharedThreads:
     """A resource (see ``executors``) that belongs to the process; ``close`` has no effect."""
 
-    # A SimpleQueue would do, but that its get(timeout) can wait for ever in CPython before 3.13:
-    # a thread is woken for what another thread has taken, just as its time is over.
+    # No SimpleQueue: before CPython 3.13 its get(timeout) can wait for ever, if the thread is woken
+    # for an element that another thread took, just when the time-out is over.
 
     def __init__(self, linger: float = LINGER) -> None:
         self._linger = linger
         self._works: deque[Work] = deque()
-        self._waiting: list[threading.Lock] = []  # an event for each thread that sleeps
-        self._lock = threading.RLock()  # reentrant, for the collector may run anything anywhere
-        # Threads that have nothing to do. One counts itself in when it begins: whether it does is
-        # not known to a caller that is interrupted as it starts one.
+        self._waiting: list[threading.Lock] = []  # an event for each sleeping thread
+        self._lock = threading.RLock()  # reentrant: the garbage collector may run anything
+        # The number of idle threads. Each counts itself when it begins: a caller that is
+        # interrupted while it starts a thread does not know whether the thread runs.
         self._free = 0
         self.pid = process_id()
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:  # noqa: ARG002
-        """Run ``work`` soon. ``RuntimeError`` if a thread is needed and none is to be had;
-        ``WorkDroppedError`` if that is so because the interpreter exits.
+        """Run ``work`` soon. Raises ``RuntimeError`` if no thread can be started;
+        ``WorkDroppedError`` if that is because the interpreter exits.
         """
         with self._lock:
             if self._free <= len(self._works):
@@ -61,7 +61,7 @@ class SharedThreads:
             raise
 
     def close(self) -> None:
-        """Nothing: the threads end when there is nothing to do."""
+        """Do nothing: the threads end when they are idle."""
 
     def _work_off(self) -> None:
         while (work := self._next()) is not None:
@@ -69,7 +69,7 @@ class SharedThreads:
             del work
 
     def _next(self) -> Work | None:
-        """Return the next work; ``None`` if none comes for a while, and the thread is to end."""
+        """Return the next work; ``None`` if none came for a while, so that the thread ends."""
         with self._lock:
             self._free += 1
         while True:
@@ -79,7 +79,7 @@ class SharedThreads:
                     return self._works.popleft()
                 self._waiting.append(news := new_event())
             if not news.acquire(timeout=self._linger):
-                with self._lock, suppress(ValueError):  # it has been woken just now
+                with self._lock, suppress(ValueError):  # it was woken just now
                     self._waiting.remove(news)
                     self._free -= 1
                     return None
@@ -89,7 +89,7 @@ _shared = SharedThreads()
 
 
 def shared_threads() -> SharedThreads:
-    """Return the threads of this process; those of a parent stayed there."""
+    """Return the threads of this process; in a fork's child those of the parent do not exist."""
     global _shared  # noqa: PLW0603
     if _shared.pid != process_id():
         _shared = SharedThreads()

@@ -1,10 +1,10 @@
 """Timers: work that is to be done later.
 
-A timer's thread is shared, so work on it must be short, and no user code: it hands over to a
+A timer's thread is shared, so its work must be short, and no user code: it passes work to a
 resource, or enters a drain that runs on one.
 
-Cancelled alarms stay in the queue, empty, until they come up or are many: so ``cancel`` costs
-nothing, keeps nothing alive, and the queue is never more than a few times as long as it must be.
+A cancelled alarm stays in the queue, without its work, until it is due or many are cancelled: so
+``cancel`` costs nothing and keeps nothing alive, and the queue stays within a few times its need.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ __all__ = [
     "is_patient",
 ]
 
-#: Seconds that the thread stays when nothing is pending, so that a stream that sets and cancels
-#: one alarm after the other does not start a thread for each.
+#: Seconds that the thread stays without alarms, so that a stream that sets and cancels alarms in
+#: turn does not start a thread for each.
 LINGER: Final = 0.1
 
 #: The queue is swept when it is this long, then when it is twice as long as the sweep left it.
@@ -47,18 +47,18 @@ class Alarm(Protocol):
     """Work that waits for its time."""
 
     def cancel(self) -> None:
-        """Do without it: any thread, any number of times, never blocks.
+        """Cancel the work: any thread, any number of times, never blocks.
 
-        The work and all it refers to are dropped at once. Work that has begun goes on.
+        The work and all that it refers to are dropped at once. Work that has begun goes on.
         """
         ...
 
 
 class Timer(Protocol):
-    """What can call later. Any thread may call any method, also from within work."""
+    """Something that calls work later. Any thread may call any method, even from within work."""
 
     def now(self) -> float:
-        """Return the time in seconds; it never goes back, and counts from anywhere."""
+        """Return the time in seconds; it never goes back, and starts anywhere."""
         ...
 
     def call_later(
@@ -66,20 +66,20 @@ class Timer(Protocol):
     ) -> Alarm:
         """Call ``work()`` once, ``seconds`` (>= 0) from now or a little later, never at once.
 
-        Works are called one after the other, in order of time; what one raises is reported to
-        ``on_dropped_error``. Raises ``WorkDroppedError`` when the timer does not work any
-        more; if that happens later, ``when_dropped`` is called instead of ``work``.
+        Works are called one after the other, in order of time; their exceptions are reported to
+        ``on_dropped_error``. Raises ``WorkDroppedError`` when the timer does not work any more; if
+        that happens later, ``when_dropped`` is called instead of ``work``.
         """
         ...
 
 
 def is_patient(timer: Timer | None) -> bool:
-    """Whether the work of streams may be done where ``timer`` calls, rather than elsewhere."""
+    """Whether ``timer`` may itself run the work of streams, however long that takes."""
     return getattr(timer, "patient", False) is True
 
 
 def check_timer(timer: object) -> None:
-    """Refuse, with a ``TypeError``, what is neither ``None`` nor a timer."""
+    """Raise ``TypeError`` for an object that is neither ``None`` nor a timer."""
     for method in ("now", "call_later"):
         if timer is not None and not callable(getattr(timer, method, None)):
             raise TypeError(
@@ -89,7 +89,7 @@ def check_timer(timer: object) -> None:
 
 
 class _Alarm:
-    """Belongs to the thread that decides its latch: it is cancelled, or taken to be run."""
+    """An alarm; its latch decides whether it is cancelled, or taken to be run."""
 
     __slots__ = ("_latch", "_queue", "when_dropped", "work")
 
@@ -115,14 +115,14 @@ class _Alarm:
 class _Queue:
     """Alarms in order of time. All but ``one_less`` and ``pending`` are for one thread at a time.
 
-    That thread may be interrupted wherever Python code runs, to ask whether an alarm is pending,
-    say, by a signal handler or a finalizer that adds one.
+    Wherever that thread runs Python code (to ask whether an alarm is pending, say), a signal
+    handler or a finalizer may interrupt it and add an alarm.
     """
 
     __slots__ = ("_heap", "_numbers", "_on_empty", "_pending", "_sweep_at")
 
     def __init__(self, on_empty: Callable[[], object]) -> None:
-        # Tuples, and not alarms that compare: no Python code runs while the heap is out of order.
+        # Tuples, not alarms with an order: comparing runs no Python code amid a change of the heap.
         self._heap: list[tuple[float, int, _Alarm]] = []
         self._numbers = itertools.count()  # alarms of the same time keep their order
         self._sweep_at = SWEEP_AT
@@ -148,7 +148,7 @@ class _Queue:
         heap, count = self._heap, len(self._heap)
         pending = [entry for entry in heap if entry[2].pending]
         heapq.heapify(pending)
-        if self._heap is heap and len(heap) == count:  # else the next one sweeps
+        if self._heap is heap and len(heap) == count:  # else an alarm was added: sweep next time
             self._heap = pending
             self._sweep_at = max(SWEEP_AT, 2 * len(pending))
 
@@ -157,14 +157,14 @@ class _Queue:
             self._on_empty()
 
     def next_due(self) -> float:
-        """When the next alarm that is not cancelled is due; infinite if there is none."""
+        """Return when the next pending alarm is due; infinity if there is none."""
         while self._heap and not (first := self._heap[0])[2].pending:
             if self._heap[0] is first:
                 heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else math.inf
 
     def take(self, until: float) -> _Alarm | None:
-        """Take out the next alarm that is due at ``until``: its work is the caller's now."""
+        """Take out the next alarm that is due by ``until``: the caller must run it."""
         while self.next_due() <= until and self._heap:
             alarm = heapq.heappop(self._heap)[2]
             if alarm.take():
@@ -178,7 +178,7 @@ def _run(alarm: _Alarm) -> None:
     try:
         if work is not None:
             work()
-    except BaseException as raised:  # nobody waits for it here
+    except BaseException as raised:  # no caller waits for it
         report_dropped(raised, "the work of an alarm raised")
 
 
@@ -202,18 +202,18 @@ def _close_timers() -> None:
 
 
 class _TimerThread:
-    """A queue and the thread that works it off, in one process."""
+    """A queue of alarms and the thread that runs them, in one process."""
 
     def __init__(self) -> None:
         self.pid = process_id()
         self.queue = _Queue(self._on_empty)
-        # Reentrant, for the collector may run anything anywhere; never held over anybody's code.
+        # Reentrant: the garbage collector may run anything. Never held while other code is called.
         self._lock = threading.RLock()
         self._news = new_event()
         self._thread: threading.Thread | None = None
-        self._looks_up_at = -math.inf  # by itself, without being woken
-        self._lingers_until = math.inf  # unless it has nothing to wait for
-        self._was_empty = False  # since the thread last looked
+        self._looks_up_at = -math.inf  # when the thread wakes up by itself
+        self._lingers_until = math.inf  # set while the thread has no alarm to wait for
+        self._was_empty = False  # since the thread's last check
         self._closed = False
 
     def add(self, due: float, work: Work, when_dropped: WhenDropped | None) -> _Alarm:
@@ -234,7 +234,7 @@ class _TimerThread:
 
     def _on_empty(self) -> None:
         if self.pid != process_id():
-            return  # in the child of a fork: there is no thread, and the lock may be held for good
+            return  # in the child of a fork: no thread exists, and the lock may be held for ever
         with self._lock:
             self._was_empty = True
             if self._looks_up_at > time.monotonic() + LINGER:
@@ -251,8 +251,8 @@ class _TimerThread:
         self._thread = thread
         try:
             thread.start()
-        except BaseException:  # KeyboardInterrupt, say, when it runs already: it finds itself
-            self._thread = None  # not wanted
+        except BaseException:  # KeyboardInterrupt, say: a thread that does run ends when
+            self._thread = None  # it sees that it is not the thread
             raise
         _timers.add(self)
 
@@ -268,7 +268,7 @@ class _TimerThread:
                         self._start()  # a hook for errors ended this thread
 
     def _do_what_is_due(self) -> float | None:
-        """Do what is due, then return how long to sleep, or ``None`` to go home."""
+        """Run all due alarms; return the seconds to sleep, or ``None`` to end the thread."""
         while True:
             with self._lock:
                 if self._thread is not threading.current_thread():
@@ -287,12 +287,12 @@ class _TimerThread:
         was_empty, self._was_empty = self._was_empty, False
         if due < math.inf:
             self._lingers_until = math.inf
-            if was_empty:  # and may be again at once: then nobody need wake us for it
+            if was_empty:  # it may soon be again: then nothing needs to wake this thread
                 due = min(due, now + LINGER)
         elif self._lingers_until < math.inf:
             due = self._lingers_until
             if due <= now:
-                self._thread = None  # the next alarm starts another one
+                self._thread = None  # the next alarm starts another thread
                 return None
         else:
             due = self._lingers_until = now + LINGER
@@ -301,11 +301,11 @@ class _TimerThread:
 
 
 class ThreadTimer:
-    """A timer with a thread of its own, started by the first alarm.
+    """A timer with its own thread, started by the first alarm.
 
-    The thread sleeps until an alarm is due, ends by itself soon after no alarm is left, and is sent
-    home when the interpreter exits. In the child of a fork, where it is missing, there will be
-    another one, and the alarms set before are none of the child's.
+    The thread sleeps until an alarm is due, ends soon after the last alarm, and is ended when the
+    interpreter exits. In the child of a fork, where the thread is missing, a new one is started;
+    alarms set before the fork stay in the parent.
     """
 
     def __init__(self) -> None:
@@ -320,7 +320,7 @@ class ThreadTimer:
         seconds = check_seconds("seconds", seconds)
         thread = self._of_process
         if thread.pid != process_id():
-            # Two threads may do this at once: both do no harm.
+            # Two threads may do this at once, without harm.
             thread = self._of_process = _TimerThread()
         return thread.add(time.monotonic() + seconds, work, when_dropped)
 
@@ -338,16 +338,16 @@ def default_timer() -> Timer:
     return _default
 
 
-# -- a hand ----------------------------------------------------------------------------------------
+# -- a manual clock --------------------------------------------------------------------------------
 
 
 class ManualTimer:
-    """A timer whose clock, which starts at 0, is moved by hand: for deterministic tests.
+    """A timer for deterministic tests: its clock starts at 0 and is moved by ``advance``.
 
-    What becomes due is done, and its elements are delivered, before ``advance`` returns.
+    Work that becomes due is done, and its elements are delivered, before ``advance`` returns.
     """
 
-    #: Whether what is called may take as long as it likes, as nobody else waits for this timer.
+    #: Work may take as long as it likes: no other stream waits for this timer.
     patient = True
 
     def __init__(self) -> None:
@@ -363,13 +363,13 @@ class ManualTimer:
     def call_later(
         self, seconds: float, work: Work, when_dropped: WhenDropped | None = None, /
     ) -> Alarm:
-        """Call ``work()`` when the clock is moved so far. See ``Timer``."""
+        """Call ``work()`` when the clock has moved by ``seconds``. See ``Timer``."""
         seconds = check_seconds("seconds", seconds)
         with self._lock:
             return self._queue.add(self._now + seconds, work, when_dropped)
 
     def advance(self, seconds: float) -> None:
-        """Move the clock, and do what becomes due, each work at its own time, on this thread.
+        """Move the clock, and run due works, each at its own time, on this thread.
 
         ``RuntimeError`` if the clock is being moved already, by work or by another thread.
         """
@@ -386,7 +386,7 @@ class ManualTimer:
                 if alarm is None:
                     if due > until:
                         return
-                    continue  # it was cancelled meanwhile
+                    continue  # the alarm was cancelled meanwhile
                 _run(alarm)
         finally:
             self._moving.release()

@@ -1,8 +1,8 @@
-"""What works on the thread of an event loop leaves it after a while, though there is more to do.
+"""Turns on an event loop: a drain on the loop pauses after a while, even if it has more to do.
 
-The loop has others to serve. A task on a loop that awaits elements, or a
-boundary, has turns, and all that stands on it works in those. A drain that is not done when the
-turn is over leaves its work for the next one; it holds nothing then, so that anybody may cancel it.
+The loop must serve others, too. A consumer on a loop (a task that awaits elements, or a boundary)
+has turns, and the drains above it work only in those. A drain that is not done when the turn ends
+pauses until the next one; it holds nothing then, so that any thread may cancel it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["TURN_SECONDS", "Turns"]
 
 TURN_SECONDS: Final = 0.001
-"""How long a drain keeps a loop or another resource before others have it, bursts permitting."""
+"""How long a drain occupies a loop or another resource; a burst may last longer."""
 
 
 class _Paused(Protocol):
@@ -28,7 +28,7 @@ class _Paused(Protocol):
 
 
 class Turns:
-    """The turns of one that asks. ``wake`` is called when it is to have one soon."""
+    """The turns of one consumer. ``wake`` is called to ask for another turn."""
 
     __slots__ = ("_loop", "_paused", "_until", "wake")
 
@@ -39,31 +39,31 @@ class Turns:
         self._paused: deque[_Paused] = deque()
 
     def begin(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Begin a turn of ``loop``, or of a thread that may work as long as it likes."""
+        """Begin a turn on ``loop``; ``None``: on a thread that may work as long as it likes."""
         self._loop = loop
         if loop is not None:
             self._until = perf_counter() + TURN_SECONDS
 
     def is_over(self) -> bool:
-        """Whether this thread is the loop's, and the loop should serve others."""
+        """Whether this is the loop's thread and the turn is over."""
         loop = self._loop
         return loop is not None and perf_counter() >= self._until and running_loop() is loop
 
     def pause(self, paused: _Paused) -> None:
-        """Have ``paused`` resumed in the next turn."""
+        """Resume ``paused`` in the next turn."""
         self._paused.append(paused)
         wake = self.wake
         if wake is not None:
             wake()
 
     def go_on(self) -> bool:
-        """Resume what is paused, as long as the turn lasts; false if nothing is."""
+        """Resume paused drains until the turn is over; ``False`` if none is paused."""
         paused = self._paused
         count = len(paused)
         for _ in range(count):
             try:
                 drain = paused.popleft()
-            except IndexError:  # it has ended meanwhile
+            except IndexError:  # end() was called meanwhile
                 break
             drain.resume()
             if self.is_over():
@@ -71,6 +71,6 @@ class Turns:
         return count > 0
 
     def end(self) -> None:
-        """There will be no turn any more."""
+        """End the turns: there will be no more."""
         self.wake = self._loop = None
         self._paused.clear()
