@@ -1,4 +1,4 @@
-"""Spark's own daemon, whose workers put the windows in after the fork."""
+"""Spark's own daemon; its workers install the seam after the fork."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rstreams_fast.spark.daemon.seam import install
 
 
 def main() -> None:
-    """Run ``pyspark.daemon``. Nothing that starts threads is imported before a worker is forked."""
+    """Run ``pyspark.daemon``. No import before a worker is forked may start a thread."""
     pyspark_for("rstreams_fast.spark.daemon")
     from pyspark import daemon
 
@@ -22,7 +22,7 @@ def main() -> None:
             daemon.worker = _with_windows(daemon.worker)
         else:
             print(f"rstreams_fast.spark.daemon: {refusal}: workers run as ever", file=sys.stderr)
-    # Spark's logging, and processes spawned by a worker, look at what the main module is.
+    # Spark's logging, and processes that a worker spawns, read the spec of the main module.
     sys.modules["__main__"].__spec__ = daemon.__spec__
     daemon.manager()
 
@@ -31,7 +31,7 @@ def _with_windows(stock: Any) -> Any:
     def worker(*args: Any) -> Any:
         try:
             if install():
-                # Spark collects garbage after each task: it need not look at what is imported.
+                # So that Spark's collection after each task skips all imported objects.
                 gc.freeze()
         except Exception as failed:
             print(f"rstreams_fast.spark.daemon: {failed!r}: runs as ever", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Whether further calls of a task may start, and how threads wait for calls that have started."""
+"""Whether more calls of a task may start, and how threads wait for the calls that have started."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 __all__ = ["LARGE_RESULT", "NEVER_LARGE", "Abandoned", "Admission"]
 
 LOOK_SECONDS: Final = 0.1
-"""How often a waiting main thread looks whether Spark has hung up."""
+"""How often the waiting main thread checks whether Spark has hung up."""
 
 LARGE_RESULT: Final = 4096
-"""Smaller results are not counted: the bound in rows holds them to a few MiB."""
+"""Bytes of a result. Smaller results do not count: the bound in rows keeps them to a few MiB."""
 
 SAMPLE: Final = 8
-"""Elements of a container that are measured; the others are taken to be as large."""
+"""The measured elements of a container; the others are assumed to be as large."""
 
 DEPTH: Final = 4
-"""Containers within containers that are measured."""
+"""The measured levels of nested containers."""
 
-#: Types of results that need no measuring.
+#: Types of results that need not be measured.
 NEVER_LARGE: Final = frozenset(
     (int, float, bool, type(None), dt.date, dt.datetime, decimal.Decimal)
 )
@@ -64,16 +64,16 @@ def _bytes_of(result: Any, depth: int = DEPTH) -> int:
 class Admission:
     """Lets the calls of one task start until one fails, within a bound on the results held.
 
-    A result counts from the end of its call until the main thread gives it on. Calls that have
-    started when the bound is reached still end. ``most_bytes``: 0 counts nothing. ``on_wait`` is
-    called by the main thread with the seconds that it has waited for calls.
+    A result counts from the end of its call until the main thread hands it on. Calls that have
+    started when the bound is reached still end. ``most_bytes``: 0 counts nothing. ``on_wait``: the
+    main thread calls it with the seconds that it has waited for calls.
     """
 
     def __init__(
         self, most_bytes: int = 0, on_wait: Callable[[float], object] | None = None
     ) -> None:
-        #: Something is to be looked at before a call starts or another row is taken: a failure, or
-        #: results that reach the bound.
+        #: Set while a failure, or results that reach the bound, must be handled before another call
+        #: starts or another row is taken.
         self.attention = False
         self.stopped = False
         self.full = False
@@ -91,7 +91,7 @@ class Admission:
         self._hung_up: Callable[[], bool] | None = None
 
     def stop(self, failed: Call | None = None) -> None:
-        """Let no further call start. Any thread may call; the first call counts."""
+        """Let no more calls start. Any thread may call; only the first call counts."""
         with self._changed:
             if self.stopped:
                 return
@@ -101,10 +101,10 @@ class Admission:
             self.stopped = self.attention = True
             self._tell()
 
-    # -- what makes the calls ----------------------------------------------------------------------
+    # -- for the threads and loops that make calls ------------------------------------------------
 
     def may_start(self, call: Call) -> bool:
-        """Wait until ``call`` may start; ``False``: it may not. Not for a loop's thread."""
+        """Wait until ``call`` may start; ``False`` if it must not. Not for a loop's thread."""
         if not self.attention:
             return True
         with self._changed:
@@ -112,7 +112,7 @@ class Admission:
             return not self._refuses(call)
 
     async def may_start_on_loop(self, call: Call) -> bool:
-        """Say the same to a loop's call, which waits there."""
+        """Do what ``may_start`` does, in a coroutine."""
         if not self.attention:
             return True
         entry = asyncio.get_running_loop(), asyncio.Event()
@@ -122,7 +122,7 @@ class Admission:
             while self._delays(call):
                 await entry[1].wait()
                 entry[1].clear()
-        except asyncio.CancelledError:  # by the end of the task
+        except asyncio.CancelledError:  # cancelled because the task has ended
             return False
         finally:
             with self._changed:
@@ -133,7 +133,7 @@ class Admission:
         return self.full and not self.stopped and self._needed is not call
 
     def _refuses(self, call: Call) -> bool:
-        # A thread may have taken a call, and not started it, before a later one failed.
+        # A thread may have taken a call, and not started it, before a later call failed.
         return self.stopped and not 0 < call.number < self._failed_number
 
     def count(self, call: Call) -> None:
@@ -142,7 +142,7 @@ class Admission:
             return
         try:
             size = _bytes_of(call.result)
-        except Exception:  # the user's own __sizeof__ or __len__
+        except Exception:  # raised by the user's own __sizeof__ or __len__
             return
         if size >= LARGE_RESULT:
             call.size = size
@@ -152,15 +152,15 @@ class Admission:
                     self.full = self.attention = True
                     self._tell()
 
-    # -- what waits for them -----------------------------------------------------------------------
+    # -- for the threads that wait for calls ------------------------------------------------------
 
     def wait(self, call: Call) -> None:
-        """Wait for ``call`` to end, or until something asks for attention."""
+        """Wait until ``call`` ends or ``attention`` is set."""
         if not (call.done or self.attention):
             self._wait(call, lambda: not self.attention, None)
 
     def wait_for_end(self, call: Call, grace: float = 0.0) -> None:
-        """Wait for ``call`` to end; at most until the deadline once no further call starts.
+        """Wait for ``call`` to end; after ``stop`` only until the deadline.
 
         ``grace``: seconds beyond the deadline.
         """
@@ -173,7 +173,7 @@ class Admission:
                 self._wait(call, partial(self._is, state), left)
 
     def given(self, call: Call) -> None:
-        """Count the result of ``call`` as given on."""
+        """Count the result of ``call`` as handed on."""
         if call.size:
             with self._changed:
                 self._held -= call.size
@@ -183,7 +183,7 @@ class Admission:
                     self._tell()
 
     def failure_among(self, calls: Iterable[Call]) -> BaseException:
-        """Return the first failure in the order of ``calls``, or the one that came first."""
+        """Return the first failure in the order of ``calls``, or else the earliest one."""
         for call in calls:
             failed = call.failure if call.done else None
             if failed is not None and not isinstance(failed, Abandoned):
@@ -195,7 +195,7 @@ class Admission:
 
     @contextmanager
     def _needing(self, call: Call) -> Iterator[None]:
-        # The results that count can leave only after this call's: it starts in any case.
+        # The counted results can leave only after this call's: so this call starts in any case.
         if not self.full:
             yield
             return
@@ -217,7 +217,7 @@ class Admission:
         begun = time.monotonic()
         ends = None if seconds is None else begun + seconds
         try:
-            # Both are read after the waiter can be released: neither change is missed.
+            # Both are read after the waiter is published, so no change is missed.
             while not call.done and asleep():
                 left = -1.0
                 if ends is not None:

@@ -1,4 +1,4 @@
-"""Calls that overlap, on threads or on a loop, and their outcomes in order."""
+"""Overlapping calls, on threads or on a loop, and their outcomes in order."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from rstreams_fast.spark.worker.threads import CLOSE_SECONDS, ThreadGroup
 __all__ = ["Call", "LoopCalls", "Submits", "ThreadCalls", "batches_in_order", "rows_in_order"]
 
 CALLS_PER_TURN = 1024
-"""Calls started before the loop looks after its sockets and timers again."""
+"""Calls started before the loop's sockets and timers get a turn."""
 
 
 BATCH_GRACE_SECONDS = 0.5
-"""The threads of batches end this much before the main thread gives them up."""
+"""The threads of batches stop waiting so much earlier than the main thread."""
 
 
 class Call:
@@ -38,46 +38,46 @@ class Call:
         self.fn = fn
         self.args = args
         self.admission = admission
-        #: Calls on the same threads have ascending numbers from 1 on; a loop's have 0.
+        #: From 1 upwards on threads; always 0 on a loop.
         self.number = number
         self.done = False
         self.result: Any = None
-        #: Bytes of the result, where they count.
+        #: The bytes of the result, if it counts.
         self.size = 0
         self.failure: BaseException | None = None
         self.waiter: Any = None
 
     def run(self) -> None:
-        """Make the call, here."""
+        """Make the call on this thread."""
         try:
             self.result = self.fn(*self.args)
-        except BaseException as raised:  # it leaves where the stock worker would have raised it
+        except BaseException as raised:  # outcome() raises it where the stock worker would have
             self.failure = raised
         self.end()
 
     def end(self) -> None:
-        """Say that the outcome is there."""
+        """Publish the outcome, and wake the waiting thread."""
         if self.failure is not None:
             self.admission.stop(self)
         elif (kind := type(self.result)) not in NEVER_LARGE and (
-            kind is not str or len(self.result) > LARGE_RESULT // 4  # at four bytes for each
+            kind is not str or len(self.result) > LARGE_RESULT // 4  # at 4 bytes for each character
         ):
             self.admission.count(self)
-        self.done = True  # before it looks for a waiter, who looks the other way round
+        self.done = True  # in this order: a waiter is set first, then checks done
         waiter = self.waiter
         if waiter is not None:
-            with contextlib.suppress(RuntimeError):  # something else has woken the thread
+            with contextlib.suppress(RuntimeError):  # another event has woken the thread
                 waiter.release()
 
     def abandon(self) -> None:
-        """End it unmade: its task is over."""
+        """End the call without making it: its task is over."""
         self.failure = Abandoned()
         self.end()
 
     def outcome(self) -> Any:
         """Wait for the result and return it, or raise what the call raised.
 
-        ``Abandoned``: no further call starts, and this one has not ended by the deadline.
+        ``Abandoned`` if no more calls start and this one has not ended by the deadline.
         """
         if not self.done:
             self.admission.wait_for_end(self)
@@ -91,10 +91,10 @@ class Call:
 
 
 class Submits(Protocol):
-    """Where calls are made."""
+    """A thread pool or loop that makes calls."""
 
     def submit(self, fn: Callable[..., Any], args: Any) -> Call:
-        """Have a call made, after those that were submitted before. Any thread may call."""
+        """Queue a call, to be made after earlier ones. Any thread may call."""
 
     def close(self) -> None:
         """Make no more calls, and end."""
@@ -121,7 +121,7 @@ class ThreadCalls:
         self._closed = False
 
     def submit(self, fn: Callable[..., Any], args: Any) -> Call:
-        """Have a call made; the callers bound how many."""
+        """Queue a call; the callers bound the number of calls."""
         call = Call(fn, args, self._admission, next(self._numbers))
         if self._threads < self._size:
             self._add_thread()
@@ -136,7 +136,7 @@ class ThreadCalls:
                 return
             try:
                 self._group.start(self._run, f"{self._name}-{self._threads + 1}")
-            except RuntimeError:  # no more threads to be had: those that run will do
+            except RuntimeError:  # the system has no more threads: go on with fewer
                 if not self._threads:
                     raise
                 self._size = self._threads
@@ -162,7 +162,7 @@ class ThreadCalls:
             self._work.put(None)
 
     def close(self) -> None:
-        """Make no more calls; those under way end in their own time."""
+        """Make no more calls; running calls end in their own time."""
         with self._lock:
             self._size = 0
             self._closed = True
@@ -174,7 +174,7 @@ class ThreadCalls:
 
 
 class LoopCalls:
-    """Makes calls of what has ``async def`` in it, on a loop of its own, in the window of calls."""
+    """Makes calls of async functions in a ``CallWindow``, on a loop of its own."""
 
     def __init__(
         self,
@@ -196,13 +196,13 @@ class LoopCalls:
         self._next = 0
         self._taken = 0
         self._last_taken: deque[Call] = deque(maxlen=concurrency)
-        """Of the calls that the window took: some may not have begun."""
+        """The latest calls that the window took; some may not have started."""
         self._notified = False
         self._closed = False
         self._ended = False
 
     def submit(self, fn: Callable[..., Any], args: Any) -> Call:
-        """Have a call made; the callers bound how many."""
+        """Queue a call; the callers bound the number of calls."""
         call = Call(fn, args, self._admission, 0)
         if self._loop is None:
             self._start()
@@ -229,12 +229,12 @@ class LoopCalls:
                 self._loop = loop
 
     def _call_soon(self, what: Callable[[], object]) -> None:
-        with contextlib.suppress(RuntimeError):  # closed: nothing is left to do
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is left to do
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(what)
 
     def close(self) -> None:
-        """Cancel what runs, make no more calls, and end the loop."""
+        """Cancel running calls, make no more, and end the loop."""
         self._closed = True
         self._call_soon(self._stop)
 
@@ -248,12 +248,12 @@ class LoopCalls:
         loop = self._window_loop()
         try:
             loop.run_forever()
-            left = asyncio.all_tasks(loop)  # by calls: those that refuse to end, and their own
+            left = asyncio.all_tasks(loop)  # tasks of calls that ignored cancel, and their own
             for task in left:
                 task.cancel()
             left.add(loop.create_task(loop.shutdown_asyncgens()))
             _, refuse = loop.run_until_complete(asyncio.wait(left, timeout=CLOSE_SECONDS / 8))
-            for task in refuse:  # it never runs again: no need for asyncio to say so on stderr
+            for task in refuse:  # it never runs again: asyncio need not warn on stderr
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
         finally:
             loop.close()
@@ -298,21 +298,21 @@ class LoopCalls:
         self._check_stopped()
 
     def _check_stopped(self) -> None:
-        self._window.take(0)  # so that on_ready is called again
+        self._window.take(0)  # arms on_ready again
         if not self._window.running:
             self._end()
 
     def _end(self) -> None:
-        if self._loop is not None and not self._ended:  # it runs on to tidy up
+        if self._loop is not None and not self._ended:  # otherwise _run runs the loop again
             self._ended = True
             self._loop.stop()
 
 
 def rows_in_order(rows: Iterable[Any], most: int, admission: Admission) -> Iterator[Any]:
-    """Yield the outcomes of ``rows``, which are calls, or tuples with calls in them, in order.
+    """Yield the outcomes of ``rows`` in order; a row is a call, or a tuple that contains calls.
 
-    Up to ``most`` rows are taken ahead, fewer while ``admission`` is full. After a failure no
-    further row is taken.
+    Up to ``most`` rows are taken ahead, fewer while ``admission`` is full. After a failure no more
+    rows are taken.
     """
     pending: deque[Any] = deque()
     half = max(1, most // 2)
@@ -323,7 +323,7 @@ def rows_in_order(rows: Iterable[Any], most: int, admission: Admission) -> Itera
                 yield _outcome(pending, admission)
                 continue
             for call in _calls_of(pending[half - 1]):
-                admission.wait(call)  # one awakening for many rows
+                admission.wait(call)  # one wake-up for many rows
             if not admission.attention:
                 for _ in range(half):
                     yield _outcome(pending, admission)
@@ -347,17 +347,18 @@ def _outcome(pending: deque[Any], admission: Admission) -> Any:
         return tuple([call.outcome() if type(call) is Call else call for call in row])
     except Abandoned:
         pass
-    # Not in the clause above, which would become the context of the user's exception.
+    # Outside the except clause, so that Abandoned is not the context of the user's exception.
     raise admission.failure_among(call for each in (row, *pending) for call in _calls_of(each))
 
 
 def batches_in_order(
     calls: Iterable[tuple[Call, int]], most: int, admission: Admission
 ) -> Iterator[Any]:
-    """Yield what is in the lists that ``calls`` give, in order; each comes with its rows.
+    """Yield the results in the lists that ``calls`` return, in order; each call comes with its
+    rows.
 
-    Two are under way at any time, more as long as they have less than ``most`` rows. After a
-    failure no further batch is taken.
+    Two or more calls run at any time: more while the rows of all are fewer than ``most``. After a
+    failure no more batches are taken.
     """
     pending: deque[tuple[Call, int]] = deque()
     held = 0

@@ -1,4 +1,4 @@
-"""Tells whether calls that overlap give what the same calls give one by one."""
+"""Compares the results of overlapping calls with those of the same calls one by one."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, Final
 __all__ = ["compared_rows", "tell_difference", "tell_failure"]
 
 SHOWN: Final = 80
-"""Characters of a result in a message."""
+"""The most characters of a result in a message."""
 
 
 def compared_rows(
     names: Sequence[str], one_by_one: Sequence[Any], rows: Iterable[Any], calls: int
 ) -> Iterator[Any]:
-    """Yield ``rows``; tell on stderr whether the first of them are those of ``one_by_one``.
+    """Yield ``rows``; report on stderr whether the first rows equal ``one_by_one``.
 
-    ``names``: of the UDFs; a row of several is a tuple of their results. ``calls``: how many
-    overlap.
+    ``names``: of the UDFs; with several, a row is a tuple of their results. ``calls``: how many
+    calls overlap.
     """
     overlapped: list[Any] = []
     try:
@@ -48,7 +48,7 @@ def _by_function(
 def tell_difference(
     name: str, one_by_one: Sequence[Any], overlapped: Sequence[Any], calls: int
 ) -> None:
-    """Print whether the results of one function differ, and its first row that does."""
+    """Print whether the results of one function differ, and the first row that differs."""
     pairs = list(zip(one_by_one, overlapped, strict=True))
     differ = [row for row, pair in enumerate(pairs) if not _same(*pair)]
     if not differ:
@@ -64,7 +64,7 @@ def tell_difference(
 
 
 def tell_failure(names: Sequence[str], failed: BaseException, calls: int) -> None:
-    """Print that the first rows failed with calls that overlap, and did not one by one."""
+    """Print that the first rows failed with overlapping calls, but not one by one."""
     _print(
         ", ".join(names),
         f"one by one the first rows did not fail, with {calls} calls at once: {_short(failed)}.",

@@ -1,4 +1,4 @@
-"""What a task counts whose calls overlap, for the driver's ``rs.Metrics``."""
+"""The metrics of a task with overlapping calls, for the driver's ``rs.Metrics``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Shared(Counters):
 
 
 class Figures:
-    """The figures of one task, in ``directory``. Calls may be counted by any thread."""
+    """The metrics of one task, in ``directory``. Calls may be counted by any thread."""
 
     def __init__(self, directory: str) -> None:
         self._counters = _Shared()
@@ -44,7 +44,7 @@ class Figures:
         self._taken: deque[int] = deque()
 
     def begin(self, functions: Iterable[str], concurrency: int, most: int) -> None:
-        """Say whose figures they are, and the bounds: calls at once, and rows or batches held."""
+        """Set the functions' names and the bounds: calls at once, and rows or batches held."""
         self._counters.stage = ", ".join(dict.fromkeys(functions))
         self._counters.concurrency = concurrency
         self._counters.max_pending_rows = most
@@ -52,13 +52,13 @@ class Figures:
         self._writer.write()
 
     def run(self, call: Call) -> None:
-        """Make ``call``, here."""
+        """Make ``call`` on this thread."""
         self._call_begins()
         call.run()
         self._call_ends()
 
     async def drive(self, call: Call) -> None:
-        """Make ``call``, on this loop."""
+        """Make ``call`` on this loop."""
         if call.admission.attention and not await call.admission.may_start_on_loop(call):
             call.abandon()
             return
@@ -69,7 +69,7 @@ class Figures:
             self._call_ends()
 
     def taking(self, items: Iterable[Any], rows_of: Callable[[Any], int]) -> Iterator[Any]:
-        """Yield ``items``, the rows or batches that the task takes."""
+        """Yield ``items``, the input rows or batches of the task, and count them."""
         counters = self._counters
         begin = time.monotonic()
         for item in items:
@@ -84,7 +84,7 @@ class Figures:
             begin = time.monotonic()
 
     def giving(self, results: Iterable[Any]) -> Iterator[Any]:
-        """Yield ``results``, one for each that was taken."""
+        """Yield ``results``, one for each item taken, and count them."""
         counters = self._counters
         for result in results:
             rows = self._taken.popleft()
@@ -96,12 +96,12 @@ class Figures:
             counters.waiting_downstream += time.monotonic() - begin
 
     def waited(self, seconds: float) -> None:
-        """Count what the main thread waited for calls."""
+        """Count seconds that the main thread waited for calls."""
         self._counters.waiting_function += seconds
         self._writer.write_if_due()
 
     def end(self, state: str) -> None:
-        """Write for the last time how the task ended."""
+        """Write the final metrics, with the ``state`` in which the task ended."""
         Counters.of_udfs = None
         self._counters.running = 0
         self._counters.state = state

@@ -1,4 +1,4 @@
-"""Whether ``worker.py`` is one that the seam fits: by what it contains, not by its version."""
+"""Whether the seam fits the installed ``worker.py``: by its contents, not by its version."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["WORKER", "told", "unrecognised"]
 WORKER: Final = "pyspark.worker"
 
 REPLACED: Final = ("read_udfs", "read_single_udf", "read_command", "chain")
-"""What the seam replaces, and calls: functions that the module finds among its globals."""
+"""Functions that the seam replaces and calls; ``worker.py`` looks them up in its globals."""
 
 PER_BATCH: Final = ("_evaluate_batch_udf", "_evaluate_batch_udf_legacy")
-"""What makes the calls of a batch since 4.2, a variable of the function that takes batches."""
+"""Since 4.2: calls the UDF for a batch; a variable of the function that maps the batches."""
 
 PER_UDF: Final = "evaluate"
-"""What makes them before: a variable of each UDF's own function, with ``get_args``."""
+"""Before 4.2: calls a UDF for a batch; a variable of each UDF's own function, with ``get_args``."""
 
 
 def unrecognised(source: str | None = None) -> str | None:
@@ -47,11 +47,11 @@ def unrecognised(source: str | None = None) -> str | None:
 
 
 EXPECTED: Final = ["eval_type", "runner_conf"]
-"""The third and the fourth argument of ``read_single_udf``."""
+"""The third and fourth parameters of ``read_single_udf``."""
 
 
 def told() -> str:
-    """Say it in words, for ``rstreams-fast info --spark``."""
+    """Return whether the seam fits, in words, for ``rstreams-fast info --spark``."""
     try:
         refusal = unrecognised()
     except ModuleNotFoundError as missing:

@@ -1,11 +1,11 @@
-"""What is put into ``pyspark.worker``: the calls of scalar UDFs overlap, all else is its own code.
+"""Replaces parts of ``pyspark.worker``, so that the calls of scalar UDFs overlap.
 
-A plain UDF's function, as ``read_single_udf`` made it, is replaced by one that submits the call,
-and the rows that the stock generator gives are resolved in order. An Arrow-optimised UDF runs the
-stock code of a whole batch, on a thread for each batch under way, in which a single variable is
-replaced: what makes the calls of a batch. So every conversion, check and message is the stock
-worker's. Scalar pandas and Arrow UDFs run the stock code of a batch likewise, where batches at once
-are asked for.
+For a plain UDF, the function that ``read_single_udf`` made is replaced by one that submits the
+call; the rows of the stock generator then contain calls, whose results are put in, in order. An
+Arrow-optimised UDF runs the stock code for a whole batch, on one thread per batch; only one
+variable in it is replaced, which makes the calls of the batch. So every conversion, check and
+message is the stock worker's. Scalar pandas and Arrow UDFs run the stock code of several batches on
+threads in the same way, if the user asks for batches at once.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ from rstreams_fast.spark.worker.shared_variables import lock_what_threads_share
 __all__ = ["BATCHES", "FIGURES", "VARIABLE", "install"]
 
 VARIABLE: Final = "RSTREAMS_FAST_UDF_CONCURRENCY"
-"""In the executor's environment: calls of scalar UDFs at once, per task."""
+"""An executor's environment variable: calls of scalar UDFs at once, per task."""
 
 BATCHES: Final = "RSTREAMS_FAST_UDF_BATCHES"
-"""Likewise: batches of scalar pandas and Arrow UDFs at once, per task."""
+"""The same for batches of scalar pandas and Arrow UDFs."""
 
 FIGURES: Final = "RSTREAMS_FAST_UDF_METRICS"
-"""Likewise: the directory in which tasks whose calls overlap leave their figures."""
+"""The same for the directory in which tasks with overlapping calls write metrics."""
 
 RESULT_BYTES: Final = "RSTREAMS_FAST_UDF_RESULT_BYTES"
-"""Likewise: bytes of results that a task of plain UDFs holds; 0: no bound."""
+"""The same for the bytes of results that a task of plain UDFs holds; 0: no bound."""
 
 DEFAULT_RESULT_BYTES: Final = 64 << 20
 
 ONE_AT_A_TIME: Final = "RSTREAMS_FAST_UDF_ONE_AT_A_TIME"
-"""Likewise: names of functions, with commas between, whose calls do not overlap."""
+"""The same for the names of functions whose calls must not overlap, separated by commas."""
 
 COMPARE: Final = "RSTREAMS_FAST_UDF_COMPARE"
-"""Likewise: so many first rows of each task are called one by one, too, and compared."""
+"""The same for the number of first rows per task that are also called one by one, and compared."""
 
 SPARKS_OWN: Final = "spark.sql.execution.pythonUDF.arrow.concurrency.level"
 
@@ -72,10 +72,10 @@ MOST_BATCH_THREADS: Final = 32
 ROWS_PER_AWAKENING: Final = 512
 
 OF_BATCHES: Final = ("SQL_SCALAR_PANDAS_UDF", "SQL_SCALAR_ARROW_UDF")
-"""Kinds of UDFs that are called with a batch: the second is since 4.1."""
+"""Kinds of UDFs that are called with a batch; the second exists since 4.1."""
 
 STOCK: Final = ("pyspark.worker", "pyspark.util")
-"""The modules whose functions put a UDF together."""
+"""The modules whose functions assemble a UDF."""
 
 HERE: Final = str(Path(__file__).parent)
 
@@ -83,7 +83,7 @@ Function = Callable[..., Any]
 
 
 def install() -> bool:
-    """Put the windows in, once in a process: whether it was now."""
+    """Install the seam, once in a process; ``True`` if this call did it."""
     from pyspark import worker
 
     if isinstance(getattr(worker.read_udfs, "__self__", None), _Seam):
@@ -95,16 +95,16 @@ def install() -> bool:
 
 
 class _Seam:
-    """The functions that stand in ``pyspark.worker`` for its own, and call them."""
+    """The functions that replace ``pyspark.worker``'s own, and call them."""
 
     def __init__(self, worker: Any) -> None:
         self._read_udfs = worker.read_udfs
         self._read_single_udf = worker.read_single_udf
         self._read_command = worker.read_command
         self._chain = worker.chain
-        #: What tells the JVM of an exception: it starts with the traceback.
+        #: The function that reports an exception to the JVM: it starts with the traceback.
         self.tells = "handle_worker_exception"
-        if not hasattr(worker, self.tells):  # 3.5
+        if not hasattr(worker, self.tells):  # PySpark 3.5
             self.tells = "try_simplify_traceback"
         self._tell = getattr(worker, self.tells)
         self._fail_on_stopiteration = worker.fail_on_stopiteration
@@ -118,7 +118,7 @@ class _Seam:
 
     def read_udfs(self, *args: Any) -> Any:
         if len(sys.modules) != self._modules:
-            # As at the start of a worker, for what the task before this one imported.
+            # As at the start of a worker: skip the objects that the last task imported.
             self._modules = len(sys.modules)
             gc.freeze()
         eval_type = args[2]
@@ -162,7 +162,7 @@ class _Seam:
 
 
 class _Task:
-    """The UDFs of one task, and where their calls are made."""
+    """The UDFs of one task, and the threads and loops that make their calls."""
 
     def __init__(self, arrow: bool, fail_on_stopiteration: Callable[[Function], Function]) -> None:
         self._arrow = arrow
@@ -171,18 +171,18 @@ class _Task:
         self._figures = Figures(os.environ[FIGURES]) if os.environ.get(FIGURES) else None
         self.functions: list[str] = []
         self._unnamed = 0
-        """Functions before this one have their UDF's name."""
+        """Functions before this index belong to UDFs that have a name already."""
         self._adopted = False
         self._overlaps = False
         self._profiled = False
         self._names: list[str] = []
-        """Of each UDF, those of its functions."""
+        """For each UDF the names of its functions."""
         told = os.environ.get(ONE_AT_A_TIME, "").split(",")
         self._one_at_a_time = {name.strip() for name in told} - {""}
         self._main_only: set[int] = set()
-        """Ids of functions whose calls are made by the main thread."""
+        """The ids of functions whose calls the main thread makes."""
         self._alone_ids: set[int] = set()
-        """Ids of async functions whose calls do not overlap."""
+        """The ids of async functions whose calls do not overlap."""
         self._compares = _asked(COMPARE)
         self._one_by_one = False
         self._records = threading.local()
@@ -193,7 +193,7 @@ class _Task:
         )
 
     def adopt(self, made: Any, runner_conf: Any) -> Any:
-        """Return what ``read_single_udf`` made, with a call that is submitted, if it may be."""
+        """Return the result of ``read_single_udf``; its calls are submitted if they may overlap."""
         if self._arrow:
             level = int(runner_conf.get(SPARKS_OWN, -1))
             self._asked = level if level > 0 else self._asked
@@ -219,7 +219,7 @@ class _Task:
         return offsets, lambda *args: submit(fn, args)
 
     def _next_is_alone(self) -> bool:
-        """Say whether the calls of the UDF that was read last may not overlap."""
+        """Say whether the calls of the UDF that was read last must not overlap."""
         functions, self._unnamed = self.functions[self._unnamed :], len(self.functions)
         self._names.append(", ".join(functions))
         names = {name for label in functions for name in (label, label.rsplit(".", 1)[-1])}
@@ -236,7 +236,7 @@ class _Task:
         return call
 
     def overlapping(self, func: Function) -> Function:
-        """Return ``func``, which maps the rows or batches of a partition, with what overlaps."""
+        """Return ``func``, which maps a partition's rows or batches, with overlapping calls."""
         if self._adopted and self._arrow:
             for cell in _cells((func,), PER_BATCH):
                 cell.cell_contents = self._evaluate_batch
@@ -264,7 +264,7 @@ class _Task:
                 for window in self._windows.values():
                     window.close()
                 for window in self._windows.values():
-                    # A failure does not wait for calls on threads: the worker ends with it.
+                    # A failure does not wait for calls on threads: Spark ends the worker then.
                     if state == "done" or isinstance(window, LoopCalls):
                         window.join()
                 if figures is not None:
@@ -318,7 +318,7 @@ class _Task:
         return batches_in_order(calls(), self._most, self._admission)
 
     def _first_rows_one_by_one(self, func: Function, split_index: int, batch: Any) -> list[Any]:
-        """Return the results of the first rows of ``batch``, a list for each UDF."""
+        """Return the results of the first rows of ``batch``: a list for each UDF."""
         rows = min(self._compares, _rows_of(batch))
         head = batch.slice(0, rows) if hasattr(batch, "slice") else [some[:rows] for some in batch]
         found: list[Any] = []
@@ -380,7 +380,7 @@ class _Task:
         return self._windows[name]
 
     def _only_step(self, fn: Any) -> Step | None:
-        """Return the step of ``fn``, if that only calls it and returns its result as it is."""
+        """Return the step of ``fn``, if ``fn`` only calls it and returns its result unchanged."""
         known = [made(len).__code__.co_code for made in (_passing, self._fail_on_stopiteration)]
         while not isinstance(fn, Step):
             cells = _named_cells(fn)
@@ -417,8 +417,8 @@ class _Task:
         raise self._admission.failure_among(calls)
 
     def _evaluate_per_udf(self, stock: Function) -> Function:
-        # Of 3.5 to 4.1, where each UDF makes its calls of a batch: a function within the one that
-        # fails on StopIteration, with variables of these names.
+        # In 3.5 to 4.1 each UDF makes its own calls of a batch: in a function with these variables,
+        # inside the one that fails on StopIteration.
         (inner,) = (cell.cell_contents for _, cell in _named_cells(stock))
         named = {name: cell.cell_contents for name, cell in _named_cells(inner)}
         fn = named["func"] if "func" in named else named["f"]
@@ -434,14 +434,14 @@ class _Task:
 
 
 class _BatchTask(_Task):
-    """The UDFs of a task that are called with whole batches, of which several are under way."""
+    """The UDFs of a task that are called with whole batches; several batches run at once."""
 
     def __init__(self, fail_on_stopiteration: Callable[[Function], Function]) -> None:
         super().__init__(True, fail_on_stopiteration)
         self._asked = _asked(BATCHES)
 
     def adopt(self, made: Any, runner_conf: Any) -> Any:
-        """Return what ``read_single_udf`` made, as it is."""
+        """Return the result of ``read_single_udf`` unchanged."""
         del runner_conf
         parts = [part for one in made if callable(one) for part in _parts(one)]
         self._profiled = self._profiled or any(map(_profiles, parts))
@@ -468,7 +468,7 @@ def _rows_of(batch: Any) -> int:
 
 
 def _asked(variable: str, default: int = 0) -> int:
-    """Return what the executor's environment asks for; 0: nothing."""
+    """Return the number in an environment variable of the executor, or ``default``."""
     told = os.environ.get(variable, str(default))
     try:
         return int(told)
@@ -478,7 +478,7 @@ def _asked(variable: str, default: int = 0) -> int:
 
 
 def _named_cells(fn: Any) -> list[tuple[str, CellType]]:
-    """Return the variables that a function of the stock worker closes over, and others none."""
+    """Return the closure variables of a function of the stock worker; none for other functions."""
     if getattr(fn, "__globals__", {}).get("__name__") not in STOCK:
         return []
     return list(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
@@ -489,7 +489,7 @@ def _cells(functions: Iterable[Any], names: tuple[str, ...]) -> list[CellType]:
 
 
 def _parts(fn: Function) -> Iterator[Function]:
-    """Yield ``fn``, and what it calls as far as it is put together by the stock worker."""
+    """Yield ``fn``, and the functions inside it that the stock worker has combined."""
     yield fn
     for _, cell in _named_cells(fn):
         if callable(cell.cell_contents):
@@ -505,7 +505,7 @@ def _suspends(parts: Iterable[Function]) -> bool:
 
 
 def _profiles(part: Any) -> bool:
-    """Say whether it is a profiler's: those measure one call at a time."""
+    """Say whether ``part`` is a profiler's, which can measure only one call at a time."""
     code = getattr(part, "__code__", None)
     return code is not None and (
         code.co_name == "profiling_func"
@@ -517,7 +517,7 @@ def _profiles(part: Any) -> bool:
 
 
 def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
-    """Return the traceback as the stock worker would have it: without the frames of this folder."""
+    """Return the traceback as the stock worker would have it, without the frames of this folder."""
     frames = []
     while traceback is not None:
         if not traceback.tb_frame.f_code.co_filename.startswith(HERE):

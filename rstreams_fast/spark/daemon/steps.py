@@ -1,10 +1,10 @@
-"""``async def`` under the code of a stock worker, which calls functions and wants their results.
+"""Runs ``async def`` UDFs under the stock worker's code, which calls functions and expects results.
 
-A ``Step`` stands in that code for the user's function. Where it gives an awaitable, the step leaves
-the stock code by an exception; the awaitable is awaited, the stock code is called once more, and
-the step gives what came of it. In a chain of functions each step gives what it gave before, so none
-is called twice. Where the stock code makes nothing of the result, the step gives its awaitable, and
-the stock code runs once.
+A ``Step`` replaces the user's function in that code. If the function returns an awaitable, the step
+leaves the stock code by an exception. The awaitable is awaited, and the stock code is called again;
+now the step returns the outcome. In a chain of functions each step returns its earlier outcome, so
+no function is called twice. If the stock code does nothing with the result, the step returns the
+awaitable itself, and the stock code runs once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Awaiting(BaseException):
 
 
 class _Driven(threading.local):
-    """The outcomes of the steps of the call that is made on this thread."""
+    """The outcomes of the steps, for the call that this thread is making."""
 
     known: list[Outcome]
     left: Iterator[Outcome]
@@ -40,11 +40,11 @@ _driven = _Driven()
 
 
 class Step:
-    """One of the user's functions, under a call that ``drive`` makes."""
+    """One of the user's functions, in a call that ``drive`` makes."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn = fn
-        #: The call's result is this function's, unchanged: the awaitable may stand for it.
+        #: Whether the call returns this function's result unchanged, so that its awaitable will do.
         self.alone = False
 
     def __getattr__(self, name: str) -> Any:
@@ -65,7 +65,7 @@ class Step:
 
 
 async def drive(call: Call) -> None:
-    """Make ``call``, in whose function there are steps."""
+    """Make ``call``, whose function contains steps."""
     if call.admission.attention and not await call.admission.may_start_on_loop(call):
         call.abandon()
         return
@@ -84,6 +84,6 @@ async def drive(call: Call) -> None:
             break
         try:
             known.append((await awaitable, None))
-        except BaseException as raised:  # cancelled, too: then it is the call's failure
+        except BaseException as raised:  # a cancellation, too: it is then the call's failure
             known.append((None, raised))
     call.end()
