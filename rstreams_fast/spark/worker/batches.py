@@ -45,13 +45,13 @@ def run_batches(
 
 
 def leaves_as_it_comes(options: CallOptions) -> bool:
-    """Say whether a call's rows may leave before it ends: it can be neither retried nor late."""
+    """Say whether rows may leave before their call has ended: then it is never repeated."""
     after = (options.retry, options.limit, options.circuit, options.task_deadline)
     return not options.is_async and options.on_failure == "raise" and not any(after)
 
 
 def _whole(options: CallOptions) -> Callable[..., Any]:
-    """Return the function, with an iterable result turned into a list: any part of it may fail."""
+    """Return the function; an iterable result becomes a list, so its errors are the call's."""
     fn = options.fn
 
     def call(*args: Any) -> Any:

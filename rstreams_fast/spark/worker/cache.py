@@ -80,8 +80,7 @@ class _Store:
         self._most = size
 
         def weight(entry: _Entry) -> int:
-            # ^ The total is entries * size: an entry weighs at least one place, or its share of the
-            # bytes.
+            # The total is entries * size: an entry weighs a place at least, or its share of bytes.
             return max(size, entries * (ENTRY_BYTES + entry[2]))
 
         self._entries: cachetools.LRUCache[Any, _Entry]
@@ -98,7 +97,7 @@ class _Store:
         return result if until == math.inf or time.monotonic() < until else MISSING
 
     def put(self, place: Any, result: Any) -> None:
-        """Store the result, but nothing that it is a view of.
+        """Store the result, as a copy if it is a view.
 
         A result that is larger than the whole cache, or cannot be measured, is not stored.
         """

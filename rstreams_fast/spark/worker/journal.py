@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["PartitionJournal"]
 
 READ_BYTES: Final = 32 << 20
-"""The most bytes of answers read that a process keeps."""
+"""How many bytes of the answers that it has read a process keeps."""
 
 OPEN_SEGMENTS: Final = 64
 """The most segments that a process keeps open."""
@@ -78,7 +78,7 @@ class PartitionJournal:
         """Find the answers written so far, and ``start`` a thread that writes new ones."""
         folder = self._answers.folder
         folder.prove()  # fails before the first call is paid for
-        if self._journal.max_bytes is not None and not folder.newest:  # it bounds all folders
+        if self._journal.max_bytes is not None and not folder.newest:  # a bound on all folders
             folder.newest = newest(self._journal.uri)
         # In this order: an answer that leaves a log meanwhile is then in a segment.
         self._answers.unwritten = self._writer.left()

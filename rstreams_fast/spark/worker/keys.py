@@ -192,8 +192,9 @@ def loaded_pandas() -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return ``value`` of numpy, pandas or Spark as the Python value that Arrow has for it; so are
-    the elements of lists, tuples and dicts.
+    """Return the Python value that Arrow has for a ``value`` of numpy, pandas or Spark.
+
+    Elements of lists, tuples and dicts are converted, too.
     """
     if (udt := getattr(value, "__UDT__", None)) is not None:  # marks a value of a user-defined type
         return plain(udt.serialize(value))

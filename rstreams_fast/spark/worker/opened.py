@@ -44,7 +44,7 @@ class _Opened:
         try:
             value = manager.__enter__()
         except TypeError as refused:
-            if hasattr(kind, "__aenter__"):  # the message, "async with", does not help here
+            if hasattr(kind, "__aenter__"):  # its advice, "async with", is wrong here
                 refused.add_note("PerWorker: an async manager belongs to the loop of a partition")
             raise
         _stack.callback(self._context.run, manager.__exit__, None, None, None)

@@ -31,7 +31,7 @@ INPUT: Final = "input"
 """The field of ``outcome`` in which ``map_batches`` returns the input row of a failed call."""
 
 SHARE_OF_AT_LEAST: Final = 100
-"""A share (``max_failures=0.1``) is taken of at least so many calls: one of three says little."""
+"""The fewest calls that a share (``max_failures=0.1``) refers to: 1 failure of 3 says little."""
 
 
 class StageError(RuntimeError):
@@ -62,7 +62,7 @@ class Failures:
     def around(
         self, fn: Callable[..., Awaitable[Any]], convert: Callable[[Any], Any] | None = None
     ) -> Callable[..., Awaitable[Any]]:
-        """Return ``fn`` without its exceptions; an error of ``convert`` counts as the call's."""
+        """Return ``fn`` that does not raise; an error of ``convert`` counts as the call's."""
         instead: Any = () if self._on_failure == "drop" else None
         told = self._on_failure == "column"
 

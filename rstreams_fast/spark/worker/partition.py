@@ -81,7 +81,7 @@ def first_of(upstream: Iterator[Any], what: str) -> Any:
     try:
         return next(upstream, None)
     except (KeyError, pa.ArrowNotImplementedError) as unknown:
-        # ^ pyarrow raises these for a type that has no Python class, or no pandas one.
+        # pyarrow raises these for a type that has no Python class, or no pandas one.
         if unknown.args != (_INTERVAL_MONTHS,) and "month_interval" not in str(unknown):
             raise
         raise TypeError(

@@ -2,7 +2,7 @@
 
 Three threads and two rings serve one partition::
 
-Spark's iterator -> read-ahead -> [ring, byte budget] -> pump: CallWindow -> [ring] -> main
+    Spark's iterator -> read-ahead -> [ring, byte budget] -> pump: CallWindow -> [ring] -> main
 
 No thread blocks while it holds something that another thread needs: the loop never blocks, and the
 other two threads wait only on their rings. Only the main thread yields to Spark.

@@ -169,7 +169,7 @@ class ReadAhead:
         if found is None:
             self._polled_in_vain = True
             closed = self.ring.closed
-            found = self.ring.poll()  # again: the reader may have put it before it saw the flag
+            found = self.ring.poll()  # again: a batch may have come just before the flag
             if found is not None or closed:
                 self._polled_in_vain = False
                 self.ended = found is None

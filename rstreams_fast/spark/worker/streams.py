@@ -42,7 +42,7 @@ def run_stream(
 
     def stop() -> None:
         source.cancel()
-        # ^ Cancelling a stream does not wait for its threads, so the partition's own join must.
+        # Cancelling a stream does not wait for its threads, so the partition's own join must.
         partition.threads.adopt_streams(before)
 
     with partition.at_work(held, stop):

@@ -27,7 +27,7 @@ UNDERSHOOT: Final = 0.95
 """A cut ends a little too low: the service's queue empties, and shows its best latency again."""
 
 DRIFT: Final = 1.005
-"""Each round forgets the best latency by this factor."""
+"""The factor by which the best latency rises each round, so that an old one is forgotten."""
 
 FUTILE_CUTS: Final = 3
 """After so many cuts in a row the service itself must be slower, so the best latency is reset."""
@@ -42,8 +42,8 @@ class Gradient:
 
     It is of the family of Netflix' ``concurrency-limits``, with the tolerance and the step of
     ``Gradient2Limit``. Two things differ. It compares with the best latency: a long mean follows a
-    queue that persists. And it cuts at once to limit * best / now: by Little's law, so many calls
-    the service works on.
+    queue that persists. And it cuts at once to limit * best / now: the number of calls that the
+    service works on, by Little's law.
     """
 
     def __init__(self, most: int) -> None:
@@ -51,7 +51,7 @@ class Gradient:
         self.limit = min(INITIAL, float(most))
         self.round = 0
         self.busy = False
-        """A call had to wait in this round; otherwise nothing reaches the limit: it cannot grow."""
+        """A call had to wait in this round. Only then may the limit grow."""
         self._best = 0.0
         self._sum = 0.0
         self._samples = 0

@@ -51,7 +51,7 @@ PATIENCE_SECONDS: Final = 180.0
 """How long a worker tries to reach the driver, which may pause minutes to collect garbage."""
 
 REFUSED_SECONDS: Final = 3.0
-"""How long it tries if the host refuses the connection and none has succeeded yet."""
+"""How long a worker that was never connected tries, if the host refuses the connection."""
 
 FIRST_PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 2.0
@@ -168,8 +168,7 @@ class JobPermits:
         if connection.welcome and not self._closed:
             self._connecting = self._loop.create_task(self._connect())
 
-    # -- requests of the gate
-    # -----------------------------------------------------------------------
+    # -- requests of the gate ----------------------------------------------------------------------
 
     def _send(self, message: bytes) -> None:
         if self._connection is not None:
@@ -226,7 +225,7 @@ class _Connection(asyncio.Protocol):
         self.welcomed: asyncio.Future[None] = loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one, but not by class
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
         with contextlib.suppress(OSError):  # connection_lost will follow
             keep_alive(transport)
 

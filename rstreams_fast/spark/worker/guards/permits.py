@@ -110,7 +110,7 @@ class Gate:
             return fn(*args)
 
         def call_ended() -> None:
-            permit = leave() if used else None  # None used: the stage was closed
+            permit = leave() if used else None  # empty: the stage was closed
             if permit is not None:
                 self.release(permit)
 
@@ -296,7 +296,7 @@ class _HostPermits:
         self._loop = loop
         self._locks = locks_of(limit.name)
         self._locks.join(limit)
-        self._leave = weakref.finalize(self, call_from_finalizer, self._locks.leave)  # once
+        self._leave = weakref.finalize(self, call_from_finalizer, self._locks.leave)
         self._leave.atexit = False
         self._ended = False
         self._concurrency = limit.concurrency

@@ -113,7 +113,7 @@ def _decoded_list(array: pa.Array) -> pa.Array:
     if _is(kind, "list_view") or _is(kind, "large_list_view"):
         sizes = pc.if_else(array.is_valid(), array.sizes, 0).cast(pa.int64())
         offsets = pa.array([0, *pc.cumulative_sum(sizes).to_pylist()], pa.int64())
-        starts = pc.add(array.offsets.cast(pa.int64()), 0)  # copied from a slice: sizes are none
+        starts = pc.add(array.offsets.cast(pa.int64()), 0)  # a copy has no offset, nor do sizes
         views = pa.LargeListViewArray.from_arrays(starts, sizes, decoded(array.values))
         parts = [views.flatten()]
     elif _is(kind, "fixed_size_list"):

@@ -45,13 +45,13 @@ def shorten(value: object) -> str:
 
 
 class Source(NamedTuple):
-    """The source of values for columns."""
+    """Where the values of columns come from: this decides how they are converted."""
 
     zone: dt.tzinfo | None = None
     """The zone of times without a zone; ``None``: the zone of the worker's process."""
     is_frame: bool = False
-    """The values are a frame's, converted as by Spark: NaN and missing fields are null; numbers are
-    booleans, booleans numbers; a time is a date; a time with a zone is one without, in UTC.
+    """The values are a frame's, and Spark's conversions apply: NaN or a missing field becomes null,
+    a number a boolean or the reverse, a time a date, a time with a zone one without (in UTC).
     """
 
 

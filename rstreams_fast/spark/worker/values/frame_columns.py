@@ -118,7 +118,7 @@ def _in_bulk(values: Any, field: pa.Field, source: Source, label: str) -> pa.Arr
     except pa.ArrowInvalid:
         return inferred()
     if pa.types.is_float32(kind) and infinities(array):
-        return inferred()  # checks whether they were infinite before
+        return inferred()  # this path refuses new infinities
     return array
 
 
