@@ -25,7 +25,7 @@ from rstreams_fast.spark.lookups import Enrich, Lookup, enrich, lookup
 from rstreams_fast.spark.metrics import Metrics, StageMetrics
 from rstreams_fast.spark.options import Cache, Circuit, CircuitOpenError, Retry
 from rstreams_fast.spark.per_worker import PerWorker
-from rstreams_fast.spark.stages import StreamStage, stage
+from rstreams_fast.spark.stream_stage import StreamStage, stage
 
 __all__ = [
     "Cache",

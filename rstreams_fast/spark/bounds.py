@@ -15,7 +15,7 @@ from rstreams_fast.spark.options import CallOptions, Retry
 from rstreams_fast.spark.worker.calls import guarded
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.guards.attempts import Attempts, Tries
-from rstreams_fast.spark.worker.guards.permits import Gate
+from rstreams_fast.spark.worker.guards.permits import PermitGate
 
 __all__ = ["bounded"]
 
@@ -114,7 +114,7 @@ class _Awaited(_Bounded):
     async def _guarded(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[Guarded]:
         # A generator, since the loop closes those when it ends.
         options = self._options
-        gate = None if options.limit is None else Gate(options.limit, loop)
+        gate = None if options.limit is None else PermitGate(options.limit, loop)
         try:
             yield guarded(
                 lambda args, kwargs: options.fn(*args, **kwargs),

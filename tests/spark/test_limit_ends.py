@@ -14,7 +14,7 @@ import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.spark import leases
-from rstreams_fast.spark.worker.guards.permits import Gate
+from rstreams_fast.spark.worker.guards.permits import PermitGate
 from tests.helpers import DEADLINE
 from tests.spark.conftest import temporary_in
 from tests.spark.permits import is_not_granted, soon, stages
@@ -27,7 +27,7 @@ async def test_a_stage_that_ends_leaves_no_grant_behind(name: str) -> None:
     limit = rs.Limit(name, concurrency=2, scope="job")
 
     loop = asyncio.get_running_loop()
-    gate, other = Gate(limit, loop), Gate(limit, loop)
+    gate, other = PermitGate(limit, loop), PermitGate(limit, loop)
     await soon(gate.acquire())
     permit = await soon(other.acquire())
     waiting = asyncio.ensure_future(gate.acquire())
@@ -38,7 +38,7 @@ async def test_a_stage_that_ends_leaves_no_grant_behind(name: str) -> None:
     gate.close()
     other.close()
     waiting.cancel()
-    last = Gate(limit, loop)
+    last = PermitGate(limit, loop)
     for _ in range(2):
         await soon(last.acquire())
     last.close()
@@ -50,7 +50,7 @@ async def test_a_stage_ends_for_a_driver_that_cannot_write_to_it(name: str) -> N
     limit = rs.Limit(name, concurrency=4, scope="job")
 
     loop = asyncio.get_running_loop()
-    gate, other = Gate(limit, loop), Gate(limit, loop)
+    gate, other = PermitGate(limit, loop), PermitGate(limit, loop)
     permits = [await soon(other.acquire()) for _ in range(2)]
     for _ in range(2):
         await soon(gate.acquire())
@@ -68,7 +68,7 @@ async def test_a_stage_ends_for_a_driver_that_cannot_write_to_it(name: str) -> N
         one.cancel()
     await asyncio.sleep(0.05)
     goes_on.set()
-    last = Gate(limit, loop)
+    last = PermitGate(limit, loop)
     for _ in range(4):
         await soon(last.acquire())
     for ended in (other, last):
@@ -77,18 +77,18 @@ async def test_a_stage_ends_for_a_driver_that_cannot_write_to_it(name: str) -> N
 
 async def test_a_gate_that_is_never_closed_gives_its_limit_up(name: str) -> None:
     loop = asyncio.get_running_loop()
-    Gate(rs.Limit(name, concurrency=5), loop)
+    PermitGate(rs.Limit(name, concurrency=5), loop)
     gc.collect()
-    Gate(rs.Limit(name, concurrency=6), loop).close()
+    PermitGate(rs.Limit(name, concurrency=6), loop).close()
 
 
 FORKING = """
 import asyncio, os, sys, time
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.worker.guards.permits import Gate
+from rstreams_fast.spark.worker.guards.permits import PermitGate
 
 async def main():
-    gate = Gate(rs.Limit(sys.argv[1], concurrency=3), asyncio.get_running_loop())
+    gate = PermitGate(rs.Limit(sys.argv[1], concurrency=3), asyncio.get_running_loop())
     for _ in range(3):
         await gate.acquire()
     child = os.fork()

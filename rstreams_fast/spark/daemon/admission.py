@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.spark.worker.counters import task_context
 from rstreams_fast.spark.worker.hang_up import hang_up
-from rstreams_fast.spark.worker.threads import CLOSE_SECONDS
+from rstreams_fast.spark.worker.threads import STAGE_CLOSE_SECONDS
 
 if TYPE_CHECKING:
-    from rstreams_fast.spark.daemon.calls import Call
+    from rstreams_fast.spark.daemon.calls import UdfCall
 
 __all__ = ["LARGE_RESULT", "NEVER_LARGE", "Abandoned", "Admission"]
 
-LOOK_SECONDS: Final = 0.1
+MAIN_CHECK_SECONDS: Final = 0.1
 """How often the waiting main thread checks whether Spark has hung up."""
 
 LARGE_RESULT: Final = 4096
@@ -83,27 +83,27 @@ class Admission:
         self._failure: BaseException | None = None
         self._failed_number = 0
         self._deadline = 0.0
-        self._needed: Call | None = None
+        self._needed: UdfCall | None = None
         self._changed = threading.Condition()
         self._waiters: set[Any] = set()
         self._on_loop: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
         self._main = threading.get_ident()
         self._hung_up: Callable[[], bool] | None = None
 
-    def stop(self, failed: Call | None = None) -> None:
+    def stop(self, failed: UdfCall | None = None) -> None:
         """Let no more calls start. Any thread may call; only the first call counts."""
         with self._changed:
             if self.stopped:
                 return
             if failed is not None:
                 self._failure, self._failed_number = failed.failure, failed.number
-            self._deadline = time.monotonic() + CLOSE_SECONDS
+            self._deadline = time.monotonic() + STAGE_CLOSE_SECONDS
             self.stopped = self.attention = True
             self._tell()
 
     # -- for the threads and loops that make calls ------------------------------------------------
 
-    def may_start(self, call: Call) -> bool:
+    def may_start(self, call: UdfCall) -> bool:
         """Wait until ``call`` may start; ``False`` if it must not. Not for a loop's thread."""
         if not self.attention:
             return True
@@ -111,7 +111,7 @@ class Admission:
             self._changed.wait_for(lambda: not self._delays(call))
             return not self._refuses(call)
 
-    async def may_start_on_loop(self, call: Call) -> bool:
+    async def may_start_on_loop(self, call: UdfCall) -> bool:
         """Do what ``may_start`` does, in a coroutine."""
         if not self.attention:
             return True
@@ -129,14 +129,14 @@ class Admission:
                 self._on_loop.discard(entry)
         return not self._refuses(call)
 
-    def _delays(self, call: Call) -> bool:
+    def _delays(self, call: UdfCall) -> bool:
         return self.full and not self.stopped and self._needed is not call
 
-    def _refuses(self, call: Call) -> bool:
+    def _refuses(self, call: UdfCall) -> bool:
         # A thread may have taken a call, and not started it, before a later call failed.
         return self.stopped and not 0 < call.number < self._failed_number
 
-    def count(self, call: Call) -> None:
+    def count(self, call: UdfCall) -> None:
         """Count the result of ``call``, if it is large, before the main thread sees it."""
         if not self._most_bytes:
             return
@@ -154,12 +154,12 @@ class Admission:
 
     # -- for the threads that wait for calls ------------------------------------------------------
 
-    def wait(self, call: Call) -> None:
+    def wait(self, call: UdfCall) -> None:
         """Wait until ``call`` ends or ``attention`` is set."""
         if not (call.done or self.attention):
             self._wait(call, lambda: not self.attention, None)
 
-    def wait_for_end(self, call: Call, grace: float = 0.0) -> None:
+    def wait_for_end(self, call: UdfCall, grace: float = 0.0) -> None:
         """Wait for ``call`` to end; after ``stop`` only until the deadline.
 
         ``grace``: seconds beyond the deadline.
@@ -172,7 +172,7 @@ class Admission:
             with self._needing(call):
                 self._wait(call, partial(self._is, state), left)
 
-    def given(self, call: Call) -> None:
+    def given(self, call: UdfCall) -> None:
         """Count the result of ``call`` as handed on."""
         if call.size:
             with self._changed:
@@ -182,7 +182,7 @@ class Admission:
                     self.attention = self.stopped
                     self._tell()
 
-    def failure_among(self, calls: Iterable[Call]) -> BaseException:
+    def failure_among(self, calls: Iterable[UdfCall]) -> BaseException:
         """Return the first failure in the order of ``calls``, or else the earliest one."""
         for call in calls:
             failed = call.failure if call.done else None
@@ -194,7 +194,7 @@ class Admission:
         return state == (self.stopped, self.full)
 
     @contextmanager
-    def _needing(self, call: Call) -> Iterator[None]:
+    def _needing(self, call: UdfCall) -> Iterator[None]:
         # The counted results can leave only after this call's: so this call starts in any case.
         if not self.full:
             yield
@@ -207,7 +207,7 @@ class Admission:
         finally:
             self._needed = None
 
-    def _wait(self, call: Call, asleep: Callable[[], bool], seconds: float | None) -> None:
+    def _wait(self, call: UdfCall, asleep: Callable[[], bool], seconds: float | None) -> None:
         waiter = allocate_lock()
         waiter.acquire()
         with self._changed:
@@ -223,7 +223,7 @@ class Admission:
                 if ends is not None:
                     left = max(0.0, ends - time.monotonic())
                 if main:
-                    left = LOOK_SECONDS if ends is None else min(LOOK_SECONDS, left)
+                    left = MAIN_CHECK_SECONDS if ends is None else min(MAIN_CHECK_SECONDS, left)
                 if not waiter.acquire(timeout=left):
                     now = time.monotonic()
                     if main:

@@ -15,9 +15,9 @@ from rstreams_fast.core import CallWindow
 from rstreams_fast.spark.daemon.admission import LARGE_RESULT, NEVER_LARGE, Abandoned, Admission
 from rstreams_fast.spark.daemon.figures import Figures
 from rstreams_fast.spark.daemon.steps import drive
-from rstreams_fast.spark.worker.threads import CLOSE_SECONDS, ThreadGroup
+from rstreams_fast.spark.worker.threads import STAGE_CLOSE_SECONDS, ThreadGroup
 
-__all__ = ["Call", "LoopCalls", "Submits", "ThreadCalls", "batches_in_order", "rows_in_order"]
+__all__ = ["LoopCalls", "Submits", "ThreadCalls", "UdfCall", "batches_in_order", "rows_in_order"]
 
 CALLS_PER_TURN = 1024
 """Calls started before the loop's sockets and timers get a turn."""
@@ -27,7 +27,7 @@ BATCH_GRACE_SECONDS = 0.5
 """The threads of batches stop waiting so much earlier than the main thread."""
 
 
-class Call:
+class UdfCall:
     """A call and its outcome, for which one other thread may wait."""
 
     __slots__ = ("admission", "args", "done", "failure", "fn", "number", "result", "size", "waiter")
@@ -93,7 +93,7 @@ class Call:
 class Submits(Protocol):
     """A thread pool or loop that makes calls."""
 
-    def submit(self, fn: Callable[..., Any], args: Any) -> Call:
+    def submit(self, fn: Callable[..., Any], args: Any) -> UdfCall:
         """Queue a call, to be made after earlier ones. Any thread may call."""
 
     def close(self) -> None:
@@ -113,16 +113,16 @@ class ThreadCalls:
         self._name = name
         self._admission = admission
         self._numbers = itertools.count(1)
-        self._make = Call.run if figures is None else figures.run
+        self._make = UdfCall.run if figures is None else figures.run
         self._group = ThreadGroup()
         self._lock = threading.Lock()
         self._threads = 0
-        self._work: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[UdfCall | None] = queue.SimpleQueue()
         self._closed = False
 
-    def submit(self, fn: Callable[..., Any], args: Any) -> Call:
+    def submit(self, fn: Callable[..., Any], args: Any) -> UdfCall:
         """Queue a call; the callers bound the number of calls."""
-        call = Call(fn, args, self._admission, next(self._numbers))
+        call = UdfCall(fn, args, self._admission, next(self._numbers))
         if self._threads < self._size:
             self._add_thread()
         self._work.put(call)
@@ -169,8 +169,8 @@ class ThreadCalls:
         self._abandon_queued()
 
     def join(self) -> None:
-        """Wait for the threads to end, at most ``CLOSE_SECONDS``."""
-        self._group.join(CLOSE_SECONDS)
+        """Wait for the threads to end, at most ``STAGE_CLOSE_SECONDS``."""
+        self._group.join(STAGE_CLOSE_SECONDS)
 
 
 class LoopCalls:
@@ -191,19 +191,19 @@ class LoopCalls:
         self._window: CallWindow
         self._concurrency = concurrency
         self._capacity = capacity
-        self._waiting: deque[Call] = deque()
-        self._items: list[Call] = []
+        self._waiting: deque[UdfCall] = deque()
+        self._items: list[UdfCall] = []
         self._next = 0
         self._taken = 0
-        self._last_taken: deque[Call] = deque(maxlen=concurrency)
+        self._last_taken: deque[UdfCall] = deque(maxlen=concurrency)
         """The latest calls that the window took; some may not have started."""
         self._notified = False
         self._closed = False
         self._ended = False
 
-    def submit(self, fn: Callable[..., Any], args: Any) -> Call:
+    def submit(self, fn: Callable[..., Any], args: Any) -> UdfCall:
         """Queue a call; the callers bound the number of calls."""
-        call = Call(fn, args, self._admission, 0)
+        call = UdfCall(fn, args, self._admission, 0)
         if self._loop is None:
             self._start()
         self._waiting.append(call)
@@ -239,8 +239,8 @@ class LoopCalls:
         self._call_soon(self._stop)
 
     def join(self) -> None:
-        """Wait for the loop to end, at most ``CLOSE_SECONDS``."""
-        self._group.join(CLOSE_SECONDS)
+        """Wait for the loop to end, at most ``STAGE_CLOSE_SECONDS``."""
+        self._group.join(STAGE_CLOSE_SECONDS)
 
     # -- the loop's thread -------------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class LoopCalls:
             for task in left:
                 task.cancel()
             left.add(loop.create_task(loop.shutdown_asyncgens()))
-            _, refuse = loop.run_until_complete(asyncio.wait(left, timeout=CLOSE_SECONDS / 8))
+            _, refuse = loop.run_until_complete(asyncio.wait(left, timeout=STAGE_CLOSE_SECONDS / 8))
             for task in refuse:  # it never runs again: asyncio need not warn on stderr
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
         finally:
@@ -294,7 +294,7 @@ class LoopCalls:
         self._items.clear()
         self._waiting.clear()
         if self._loop is not None:
-            self._loop.call_later(CLOSE_SECONDS * 0.75, self._end)
+            self._loop.call_later(STAGE_CLOSE_SECONDS * 0.75, self._end)
         self._check_stopped()
 
     def _check_stopped(self) -> None:
@@ -335,16 +335,16 @@ def rows_in_order(rows: Iterable[Any], most: int, admission: Admission) -> Itera
         raise admission.failure_among(())
 
 
-def _calls_of(row: Any) -> list[Call]:
-    return [call for call in (row if type(row) is tuple else (row,)) if type(call) is Call]
+def _calls_of(row: Any) -> list[UdfCall]:
+    return [call for call in (row if type(row) is tuple else (row,)) if type(call) is UdfCall]
 
 
 def _outcome(pending: deque[Any], admission: Admission) -> Any:
     row = pending.popleft()
     try:
-        if type(row) is Call:
+        if type(row) is UdfCall:
             return row.outcome()
-        return tuple([call.outcome() if type(call) is Call else call for call in row])
+        return tuple([call.outcome() if type(call) is UdfCall else call for call in row])
     except Abandoned:
         pass
     # Outside the except clause, so that Abandoned is not the context of the user's exception.
@@ -352,7 +352,7 @@ def _outcome(pending: deque[Any], admission: Admission) -> Any:
 
 
 def batches_in_order(
-    calls: Iterable[tuple[Call, int]], most: int, admission: Admission
+    calls: Iterable[tuple[UdfCall, int]], most: int, admission: Admission
 ) -> Iterator[Any]:
     """Yield the results in the lists that ``calls`` return, in order; each call comes with its
     rows.
@@ -360,7 +360,7 @@ def batches_in_order(
     Two or more calls run at any time: more while the rows of all are fewer than ``most``. After a
     failure no more batches are taken.
     """
-    pending: deque[tuple[Call, int]] = deque()
+    pending: deque[tuple[UdfCall, int]] = deque()
     held = 0
     for call, rows in calls:
         pending.append((call, rows))

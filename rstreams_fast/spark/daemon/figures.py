@@ -13,7 +13,7 @@ from rstreams_fast.spark.metrics import Metrics
 from rstreams_fast.spark.worker.counters import Counters, MetricsWriter
 
 if TYPE_CHECKING:
-    from rstreams_fast.spark.daemon.calls import Call
+    from rstreams_fast.spark.daemon.calls import UdfCall
 
 __all__ = ["Figures"]
 
@@ -51,13 +51,13 @@ class Figures:
         Counters.of_udfs = self._counters
         self._writer.write()
 
-    def run(self, call: Call) -> None:
+    def run(self, call: UdfCall) -> None:
         """Make ``call`` on this thread."""
         self._call_begins()
         call.run()
         self._call_ends()
 
-    async def drive(self, call: Call) -> None:
+    async def drive(self, call: UdfCall) -> None:
         """Make ``call`` on this loop."""
         if call.admission.attention and not await call.admission.may_start_on_loop(call):
             call.abandon()

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rstreams_fast.spark.daemon.calls import Call
+    from rstreams_fast.spark.daemon.calls import UdfCall
 
 __all__ = ["Step", "drive"]
 
@@ -64,7 +64,7 @@ class Step:
         return result
 
 
-async def drive(call: Call) -> None:
+async def drive(call: UdfCall) -> None:
     """Make ``call``, whose function contains steps."""
     if call.admission.attention and not await call.admission.may_start_on_loop(call):
         call.abandon()

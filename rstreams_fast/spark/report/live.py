@@ -26,7 +26,7 @@ from rstreams_fast.spark.report.tables import human_bytes, print_tables
 
 __all__ = ["Display", "make_console", "watch"]
 
-LOOK_SECONDS: Final = 0.25
+REFRESH_SECONDS: Final = 0.25
 """How often ``watch`` looks."""
 
 LINE_SECONDS: Final = 10.0
@@ -70,7 +70,7 @@ def watch(
         display.show_phases([("Running", begin)])
 
         def look() -> None:
-            while not ended.wait(LOOK_SECONDS):
+            while not ended.wait(REFRESH_SECONDS):
                 display.show_rows(looking, rows)
 
         thread = threading.Thread(target=look, name="rstreams-watch", daemon=True)

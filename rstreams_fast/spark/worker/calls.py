@@ -22,7 +22,7 @@ from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.guards.adaptive import AdaptiveGate
 from rstreams_fast.spark.worker.guards.attempts import OUT_OF_TIME, Attempts, Tries, throttled_in
 from rstreams_fast.spark.worker.guards.circuits import circuit_of
-from rstreams_fast.spark.worker.guards.permits import Gate
+from rstreams_fast.spark.worker.guards.permits import PermitGate
 from rstreams_fast.spark.worker.outcomes import Outcome, StageError
 from rstreams_fast.spark.worker.threads import ThreadGroup
 
@@ -162,7 +162,7 @@ def calls_of(
     options: CallOptions,
     loop: asyncio.AbstractEventLoop,
     counters: Counters,
-    gate: Gate | None,
+    gate: PermitGate | None,
     *,
     recovers: bool,
 ) -> Callable[..., Awaitable[Any]]:
@@ -181,7 +181,7 @@ def recovery_of(
     spread: bool,
     options: CallOptions,
     counters: Counters,
-    gate: Gate | None,
+    gate: PermitGate | None,
 ) -> Callable[[Any, Exception], Coroutine[Any, Any, Any] | None]:
     """Return the window's ``recover`` for plain calls: it repeats a call after ``RetryAfter``."""
     attempts = Attempts(options.retry, options.label, counters)
@@ -198,7 +198,7 @@ def _patient(
     fn: Callable[..., Awaitable[Any]],
     options: CallOptions,
     counters: Counters,
-    gate: Gate | None = None,
+    gate: PermitGate | None = None,
 ) -> Callable[..., Awaitable[Any]]:
     """Return ``fn`` that is called again after ``RetryAfter``; ``gate`` admits its calls."""
     attempts = Attempts(options.retry, options.label, counters)
@@ -218,7 +218,7 @@ async def _made_again(
     args: tuple[Any, ...],
     error: RetryAfter,
     attempts: Attempts,
-    gate: Gate | None,
+    gate: PermitGate | None,
 ) -> Any:
     """Wait, and call ``fn`` until it raises no ``RetryAfter``; ``gate`` has admitted the call."""
     tries = Tries(attempts)
@@ -240,7 +240,7 @@ def guarded(
     options: CallOptions,
     loop: asyncio.AbstractEventLoop,
     counters: Counters,
-    gate: Gate | None,
+    gate: PermitGate | None,
 ) -> Callable[..., Awaitable[Any]]:
     """Return ``fn`` with the time-outs, retries, circuit and limit that ``options`` asks for.
 
@@ -304,7 +304,7 @@ def guarded(
     return _in_time(call, Deadlines(loop, options.deadline, counters, ROW), told)
 
 
-def _holding(fn: Callable[..., Awaitable[Any]], gate: Gate) -> Callable[..., Awaitable[Any]]:
+def _holding(fn: Callable[..., Awaitable[Any]], gate: PermitGate) -> Callable[..., Awaitable[Any]]:
     """Return ``fn`` that holds back the limit for a key's ``RetryAfter``, while it has a permit."""
 
     async def call(*args: Any) -> Any:
@@ -399,7 +399,7 @@ class ThreadedCalls:
         for _ in range(self._threads):
             self._work.put(None)
 
-    def abandon(self, gate: Gate | None) -> None:
+    def abandon(self, gate: PermitGate | None) -> None:
         """After ``close``: cancel the futures, and return the permits to the limit.
 
         A thread that is still in a call returns its permit when that call ends.

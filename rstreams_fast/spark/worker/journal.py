@@ -150,7 +150,7 @@ def _answer_type(names: Sequence[str], kinds: Sequence[pa.DataType]) -> pa.DataT
 _first_of: Final = struct.Struct("=Q").unpack_from
 
 
-class _Run(NamedTuple):
+class _SortedRun(NamedTuple):
     """Segments and rows of answers, sorted by the first eight bytes of the key: 16 bytes each."""
 
     firsts: pa.Array
@@ -170,13 +170,13 @@ class _Run(NamedTuple):
             at += 1
 
 
-def _merged(runs: Sequence[_Run]) -> _Run:
+def _merged(runs: Sequence[_SortedRun]) -> _SortedRun:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     columns = [pa.concat_arrays(parts) for parts in zip(*runs, strict=True)]
     order = pc.sort_indices(columns[0])
-    return _Run(*(column.take(order) for column in columns))
+    return _SortedRun(*(column.take(order) for column in columns))
 
 
 class _Answers:
@@ -193,7 +193,7 @@ class _Answers:
         """Whether there are any answers."""
         self.unwritten: dict[bytes, Any] = {}
         """Answers in the logs of living processes, which are in no segment yet."""
-        self._index: tuple[list[str], tuple[_Run, ...]] = [], ()
+        self._index: tuple[list[str], tuple[_SortedRun, ...]] = [], ()
         """The names of segments (empty for a removed one), and the places of answers in them."""
         self._filter = bytearray(FILTER_BYTES)
         self._seen: set[str] = set()
@@ -246,7 +246,7 @@ class _Answers:
         self.any = bool(self._index[1] or self.unwritten)
         return whole
 
-    def _run(self, reader: Any) -> _Run:
+    def _run(self, reader: Any) -> _SortedRun:
         import pyarrow as pa
 
         if (kind := reader.schema.field("answer").type) != self._kind:
@@ -261,9 +261,9 @@ class _Answers:
         )
         firsts = words.take(pa.array(range(0, 2 * rows, 2), pa.int64()))
         segments = pa.repeat(pa.scalar(len(self._index[0]), pa.int32()), rows)
-        return _merged([_Run(firsts, segments, pa.array(range(rows), pa.int32()))])
+        return _merged([_SortedRun(firsts, segments, pa.array(range(rows), pa.int32()))])
 
-    def _extend_filter(self, run: _Run) -> None:
+    def _extend_filter(self, run: _SortedRun) -> None:
         runs, size = self._index[1], len(self._filter)
         while size < FILTER_BYTES * sum(len(run.rows) for run in runs):
             size *= 2

@@ -47,12 +47,12 @@ _Answers = tuple[list[bytes], list[Any]]
 _SCALARS: Final[frozenset[type]] = frozenset({type(None), bool, int, float, str, bytes})
 """Types that every pickler writes alike, so the fastest pickler may write them."""
 
-_PLAIN: Final[frozenset[type]] = frozenset(
+_LOGGED: Final[frozenset[type]] = frozenset(
     {dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone, Decimal}
 )
 """The types that a log may hold besides ``_SCALARS`` and containers of both."""
 
-_PLAIN_NAMES: Final = {(kind.__module__, kind.__qualname__): kind for kind in _PLAIN}
+_LOGGED_NAMES: Final = {(kind.__module__, kind.__qualname__): kind for kind in _LOGGED}
 
 
 class _Pickler(pickle.Pickler):
@@ -60,7 +60,7 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, value: Any) -> Any:
         """Accept ``value`` if its type is plain; else raise ``PicklingError``."""
-        if type(value) in _PLAIN or (type(value) is type and value in _PLAIN):
+        if type(value) in _LOGGED or (type(value) is type and value in _LOGGED):
             return NotImplemented
         raise pickle.PicklingError(f"{type(value).__name__} is not plain")
 
@@ -70,7 +70,7 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """Return the plain type of that name."""
-        return _PLAIN_NAMES[module, name]
+        return _LOGGED_NAMES[module, name]
 
 
 class JournalWriter:

@@ -10,9 +10,9 @@ from rstreams_fast.spark.metrics import Metrics
 from rstreams_fast.spark.worker.counters import Counters, MetricsWriter, task_context
 from rstreams_fast.spark.worker.read_ahead import ByteBudget, ByteLease, ReadAhead
 from rstreams_fast.spark.worker.shared_variables import lock_what_threads_share
-from rstreams_fast.spark.worker.threads import CLOSE_SECONDS, ThreadGroup
+from rstreams_fast.spark.worker.threads import STAGE_CLOSE_SECONDS, ThreadGroup
 
-__all__ = ["Output", "Partition", "Sink", "Source", "first_of"]
+__all__ = ["ItemSource", "Output", "Partition", "ResultSink", "first_of"]
 
 READ_AHEAD_THREAD: Final = "read-ahead"
 
@@ -28,7 +28,7 @@ class Output(NamedTuple):
     lease: ByteLease | None
 
 
-class Source(Protocol):
+class ItemSource(Protocol):
     """The items that the pump makes calls for. The loop's thread calls its methods."""
 
     @property
@@ -45,7 +45,7 @@ class Source(Protocol):
         """Describe the item of a call for the note of its failure."""
 
 
-class Sink(Protocol):
+class ResultSink(Protocol):
     """Receives the results of the calls. The loop's thread calls its methods."""
 
     @property
@@ -152,7 +152,7 @@ class AtWork:
                 partition.read_ahead.cancel()
             finally:
                 self._stop()
-            left = partition.threads.join(CLOSE_SECONDS)
+            left = partition.threads.join(STAGE_CLOSE_SECONDS)
             counters.running = counters.pending = 0
             if left and task_context() is not None:
                 _refuse_reuse(partition, kind)

@@ -37,12 +37,12 @@ from rstreams_fast.spark.worker.counters import task_context
 from rstreams_fast.spark.worker.event_loops import end_tasks, is_the_stages, new_loop
 from rstreams_fast.spark.worker.guards.attempts import noted
 from rstreams_fast.spark.worker.guards.loop_watch import LoopWatch
-from rstreams_fast.spark.worker.guards.permits import Gate
+from rstreams_fast.spark.worker.guards.permits import PermitGate
 from rstreams_fast.spark.worker.hang_up import hang_up
 from rstreams_fast.spark.worker.journal import PartitionJournal
 from rstreams_fast.spark.worker.outcomes import Failures
-from rstreams_fast.spark.worker.partition import Output, Partition, Sink, Source
-from rstreams_fast.spark.worker.threads import CLOSE_SECONDS
+from rstreams_fast.spark.worker.partition import ItemSource, Output, Partition, ResultSink
+from rstreams_fast.spark.worker.threads import STAGE_CLOSE_SECONDS
 from rstreams_fast.spark.worker.using import CallsOver, Client
 
 __all__ = ["OUTPUT_BATCHES", "REPORT_SECONDS", "CallPump"]
@@ -68,7 +68,7 @@ REPORT_SECONDS: Final = 0.2
 HANG_UP_SECONDS: Final = 0.02
 """How often the pump checks whether Spark still wants rows."""
 
-STOP_SECONDS: Final = CLOSE_SECONDS * 0.75
+STOP_SECONDS: Final = STAGE_CLOSE_SECONDS * 0.75
 """How long a stopped pump waits for cancelled calls and the ``using`` manager."""
 
 LAST_SECONDS: Final = 0.1
@@ -85,8 +85,8 @@ class CallPump:
         self,
         partition: Partition,
         options: CallOptions,
-        source: Source,
-        sink: Sink,
+        source: ItemSource,
+        sink: ResultSink,
         *,
         wrap: Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]
         | None = None,
@@ -131,7 +131,7 @@ class CallPump:
         """The state of ``using`` when something else cancelled its task, as a task group does."""
         self._pool: ThreadedCalls | None = None
         self._window: CallWindow | None = None
-        self._gate: Gate | None = None
+        self._gate: PermitGate | None = None
         self._batches: BatchedCalls | None = None
         self._watch = LoopWatch(self._loop, watched or options.fn, partition.counters)
         self._items: list[Any] = []
@@ -250,7 +250,7 @@ class CallPump:
             try:
                 self._loop.run_forever()
             except BaseException as raised:  # SystemExit, say, which the loop lets through
-                latest = min(latest, time.monotonic() + CLOSE_SECONDS)
+                latest = min(latest, time.monotonic() + STAGE_CLOSE_SECONDS)
                 if time.monotonic() > latest:  # the loop runs nothing: end this
                     raise
                 # If a call raised it, the window handles it first and names the item; then _fail
@@ -339,7 +339,7 @@ class CallPump:
         if not options.is_async:
             threads = self._partition.threads
             fn = self._pool = ThreadedCalls(options.fn, options.concurrency, self._loop, threads)
-        self._gate = gate = None if options.limit is None else Gate(options.limit, self._loop)
+        self._gate = gate = None if options.limit is None else PermitGate(options.limit, self._loop)
         recovers = options.is_plain and self._wrap is None  # a wrapper may consume its item
         fn = calls_of(fn, options, self._loop, self._counters, gate, recovers=recovers)
         if opened:

@@ -24,7 +24,7 @@ __all__ = ["BATCHES_AHEAD", "built_stream", "run_stream"]
 BATCHES_AHEAD: Final = 2
 """Output batches that are requested before the previous one has left."""
 
-PATIENCE_SECONDS: Final = 1.0
+BUDGET_PATIENCE_SECONDS: Final = 1.0
 """How long the user's stream may hold the whole byte budget before it gets more batches."""
 
 Build = Callable[[Stream[Any]], Stream[Any]]
@@ -35,7 +35,7 @@ def run_stream(
 ) -> Iterator[Any]:
     """Yield the batches of the stream that ``build`` makes; ``held`` has the first input batch."""
     counters = partition.counters
-    partition.read_ahead.patience = PATIENCE_SECONDS
+    partition.read_ahead.patience = BUDGET_PATIENCE_SECONDS
     partition.threads.on_failure = partition.read_ahead.fail
     source = _BatchPublisher(partition)
     before = threading.enumerate()

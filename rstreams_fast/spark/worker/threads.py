@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final
 
-__all__ = ["CLOSE_SECONDS", "ThreadGroup"]
+__all__ = ["STAGE_CLOSE_SECONDS", "ThreadGroup"]
 
-CLOSE_SECONDS: Final = 2.0
+STAGE_CLOSE_SECONDS: Final = 2.0
 """How long closing a stage waits for its threads."""
 
 STACK_BYTES: Final = 1 << 20

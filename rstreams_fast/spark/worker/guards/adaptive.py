@@ -32,7 +32,7 @@ DRIFT: Final = 1.005
 FUTILE_CUTS: Final = 3
 """After so many cuts in a row the service itself must be slower, so the best latency is reset."""
 
-REFUSED: Final = 0.9
+REFUSAL_FACTOR: Final = 0.9
 REST: Final = 10
 """Rounds without growth after a refusal."""
 
@@ -71,7 +71,7 @@ class Gradient:
     def refused(self, begun: int, inside: int) -> None:
         """Record that the service refused a call while ``inside`` calls were running."""
         if begun == self.round:
-            self.limit = max(1.0, min(self.limit, inside) * REFUSED)
+            self.limit = max(1.0, min(self.limit, inside) * REFUSAL_FACTOR)
             self._rest = REST
             self._next_round()
 

@@ -37,7 +37,7 @@ from rstreams_fast.spark.limits import Limit
 from rstreams_fast.spark.worker.outcomes import StageError
 
 if TYPE_CHECKING:
-    from rstreams_fast.spark.worker.guards.permits import Gate
+    from rstreams_fast.spark.worker.guards.permits import PermitGate
 
 __all__ = ["JobPermits", "LimitLost"]
 
@@ -47,7 +47,7 @@ TURNS_TO_THE_SERVICE: Final = 3
 CONNECT_SECONDS: Final = 10.0
 """Time-out of one attempt to connect; a host with too many pending connections drops attempts."""
 
-PATIENCE_SECONDS: Final = 180.0
+DRIVER_PATIENCE_SECONDS: Final = 180.0
 """How long a worker tries to reach the driver, which may pause minutes to collect garbage."""
 
 REFUSED_SECONDS: Final = 3.0
@@ -70,7 +70,7 @@ class JobPermits:
     before that.
     """
 
-    def __init__(self, gate: Gate, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, gate: PermitGate, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
         self._gate = gate
         self._name = limit.name
         self._loop = loop
@@ -95,7 +95,7 @@ class JobPermits:
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     await loop.create_connection(partial(_itself, connection), host, port)
-                async with asyncio.timeout(began + PATIENCE_SECONDS - loop.time()):
+                async with asyncio.timeout(began + DRIVER_PATIENCE_SECONDS - loop.time()):
                     await connection.welcomed
             except OSError as failed:  # TimeoutError is one
                 cause = failed
@@ -109,7 +109,7 @@ class JobPermits:
                 if not connection.welcome:
                     connection.abort()
             hopeless = _is_refusal(cause) and not self._was_welcome
-            patience = REFUSED_SECONDS if hopeless else PATIENCE_SECONDS
+            patience = REFUSED_SECONDS if hopeless else DRIVER_PATIENCE_SECONDS
             if loop.time() >= began + patience:
                 break
             await asyncio.sleep(pause * (0.5 + random.random()))  # noqa: S311 - not all at once

@@ -20,7 +20,7 @@ from rstreams_fast.spark.worker.counters import Counters
 
 __all__ = ["LoopWatch"]
 
-LOOK_SECONDS: Final = 0.1
+LOOP_CHECK_SECONDS: Final = 0.1
 """How often the watch checks, while its thread has nothing else to do."""
 
 LOOKS: Final = 3
@@ -66,7 +66,7 @@ class LoopWatch:
 
     def seconds_until(self, moment: float) -> float:
         """Return the seconds until the next check, but not beyond ``moment``."""
-        return min(LOOK_SECONDS, max(0.0, moment - time.monotonic()))
+        return min(LOOP_CHECK_SECONDS, max(0.0, moment - time.monotonic()))
 
     def look(self) -> None:
         """Check whether the function blocks the loop. For the thread that waits."""

@@ -20,9 +20,9 @@ from rstreams_fast.spark.leases import Pace
 from rstreams_fast.spark.limits import PATIENCE_SECONDS, Limit
 from rstreams_fast.spark.worker.guards.job_permits import JobPermits, LimitLost
 
-__all__ = ["Gate", "LimitLost"]
+__all__ = ["LimitLost", "PermitGate"]
 
-TURN_SECONDS: Final = 0.1
+PERMIT_TURN_SECONDS: Final = 0.1
 """How long calls of one stage pass a permit on before other stages may have it."""
 
 OFFER_SECONDS: Final = 0.01
@@ -38,11 +38,11 @@ RESERVE_SECONDS: Final = 0.1
 """How far ahead a stage reserves start times for calls after its next one."""
 
 
-class _Source(Protocol):
+class _PermitSource(Protocol):
     """Where a gate gets its permits. Used on the loop's thread only."""
 
     def ask(self) -> None:
-        """Request a permit: ``Gate.grant`` will be called."""
+        """Request a permit: ``PermitGate.grant`` will be called."""
 
     def give_back(self, permit: Any) -> None:
         """Take a permit back."""
@@ -60,7 +60,7 @@ class _Source(Protocol):
         """End; return all but ``inside`` permits. A thread calls the result to return one."""
 
 
-class Gate:
+class PermitGate:
     """Lets as many calls of a stage pass as there are permits. The loop's thread only."""
 
     def __init__(self, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
@@ -79,7 +79,7 @@ class Gate:
         self._may_keep = limit.rate is None  # with a rate, each call needs a new permit
         self._keeps = self._may_keep
         self._at_rest = False  # no call waits, and a timer will look at idle permits
-        self._source: _Source
+        self._source: _PermitSource
         if limit.scope == "job":
             self._source = JobPermits(self, limit, loop)
         else:
@@ -186,7 +186,7 @@ class Gate:
     def grant(self, permit: Any) -> None:
         """Receive a permit from the source."""
         self._asked -= 1
-        if not self._pass((permit, monotonic() + TURN_SECONDS)):
+        if not self._pass((permit, monotonic() + PERMIT_TURN_SECONDS)):
             self._source.give_back(permit)
 
     def suspend(self, suspended: bool) -> None:
@@ -290,7 +290,7 @@ class Gate:
 class _HostPermits:
     """Takes permits by locking bytes of the host's file; polls while no byte is free."""
 
-    def __init__(self, gate: Gate, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, gate: PermitGate, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
         self._gate = gate
         self._name = limit.name
         self._loop = loop

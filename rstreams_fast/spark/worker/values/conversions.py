@@ -27,7 +27,7 @@ from rstreams_fast.spark.worker.values.arrow_parts import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Columns", "Source", "cast_column", "check_names", "conform", "shorten"]
+__all__ = ["Columns", "ValueSource", "cast_column", "check_names", "conform", "shorten"]
 
 Converter = Callable[[Any], Any]
 
@@ -44,7 +44,7 @@ def shorten(value: object) -> str:
         return f"<{type(value).__name__} without a repr>"
 
 
-class Source(NamedTuple):
+class ValueSource(NamedTuple):
     """Where the values of columns come from: this decides how they are converted."""
 
     zone: dt.tzinfo | None = None
@@ -69,11 +69,11 @@ class Columns:
         self,
         names: Sequence[str],
         kinds: Sequence[pa.DataType],
-        source: Source | None = None,
+        source: ValueSource | None = None,
     ) -> None:
         self.names = list(names)
         self.types = list(kinds)
-        self._source = source or Source()
+        self._source = source or ValueSource()
         self._rules = [_rule(kind, self._source) for kind in self.types]
         self._nulls = (None,) * len(self.names)
         self._known = set(self.names)
@@ -204,7 +204,7 @@ def _reason(value: object, kind: pa.DataType) -> str:
     return ""
 
 
-def _array_of(values: Any, kind: pa.DataType, name: str, source: Source) -> pa.Array:
+def _array_of(values: Any, kind: pa.DataType, name: str, source: ValueSource) -> pa.Array:
     import pyarrow as pa
 
     array = pa.array(values, kind, from_pandas=source.is_frame)
@@ -236,7 +236,7 @@ _LISTS: Final[frozenset[type]] = frozenset({list, tuple, type(None)})
 _NO_LISTS: Final = (str, bytes, bytearray, memoryview, dict)
 
 
-def _rule(kind: pa.DataType, source: Source) -> _Rule | None:
+def _rule(kind: pa.DataType, source: ValueSource) -> _Rule | None:
     """Return the rule for values of type ``kind``; ``None`` if they need no conversion."""
     import pyarrow as pa
 
@@ -363,7 +363,7 @@ def _list_converter(element: _Rule | None) -> Converter:
     return convert
 
 
-def _struct_converter(kind: pa.StructType, source: Source) -> Converter:
+def _struct_converter(kind: pa.StructType, source: ValueSource) -> Converter:
     names = [kind.field(i).name for i in range(kind.num_fields)]
     rules = [_rule(kind.field(i).type, source) for i in range(kind.num_fields)]
     known = set(names)
@@ -400,7 +400,7 @@ def _struct_converter(kind: pa.StructType, source: Source) -> Converter:
     return convert
 
 
-def _map_converter(kind: pa.MapType, source: Source) -> Converter:
+def _map_converter(kind: pa.MapType, source: ValueSource) -> Converter:
     of_keys, of_items = _rule(kind.key_type, source), _rule(kind.item_type, source)
 
     def convert(value: Any) -> list[tuple[Any, Any]]:

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.spark.worker.keys import loaded_pandas
 from rstreams_fast.spark.worker.values.arrow_parts import TEXT, family, infinities
-from rstreams_fast.spark.worker.values.conversions import Columns, Source, cast_column, check_names
+from rstreams_fast.spark.worker.values.conversions import (
+    Columns,
+    ValueSource,
+    cast_column,
+    check_names,
+)
 from rstreams_fast.spark.worker.values.zones import zone_of
 
 if TYPE_CHECKING:
@@ -66,13 +71,13 @@ def _columns_by_name(rows: Any, schema: pa.Schema, label: str) -> dict[str, Any]
     return None
 
 
-def _source(schema: pa.Schema) -> Source:
+def _source(schema: pa.Schema) -> ValueSource:
     zone = (schema.metadata or {}).get(ZONE)
-    return Source(None if zone is None else zone_of(zone.decode()), is_frame=True)
+    return ValueSource(None if zone is None else zone_of(zone.decode()), is_frame=True)
 
 
 def _column(
-    values: Any, field: pa.Field, source: Source, label: str, at: Callable[[int], str]
+    values: Any, field: pa.Field, source: ValueSource, label: str, at: Callable[[int], str]
 ) -> pa.Array:
     """Return a column of a frame, Series or numpy array in its declared type.
 
@@ -97,7 +102,7 @@ def _column(
             return found
 
 
-def _in_bulk(values: Any, field: pa.Field, source: Source, label: str) -> pa.Array:
+def _in_bulk(values: Any, field: pa.Field, source: ValueSource, label: str) -> pa.Array:
     import pyarrow as pa
 
     kind, dtype = field.type, values.dtype

@@ -22,7 +22,7 @@ MOST_PARTS: Final = 100_000
 OBJECT_BYTES: Final = 300
 """About how many bytes an object of Arrow takes besides its buffers."""
 
-_PLAIN: Final = frozenset(
+_PARTLESS: Final = frozenset(
     {
         *(type(None), bool, int, float, complex, str, bytes, bytearray),
         *(decimal.Decimal, dt.date, dt.datetime, dt.time, dt.timedelta, uuid.UUID),
@@ -46,7 +46,7 @@ _SHARED: Final = (
 
 @functools.lru_cache(256)
 def _is_plain(kind: type) -> bool:
-    if kind in _PLAIN:
+    if kind in _PARTLESS:
         return True
     np = sys.modules.get("numpy")
     return np is not None and issubclass(kind, np.number | np.bool_ | np.datetime64)
