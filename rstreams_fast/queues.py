@@ -56,7 +56,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Waiting(SimpleQueue[Any]):
+class _WaitingCalls(SimpleQueue[Any]):
     """The calls that wait for a thread. Taking out a call frees its place, if it has one."""
 
     def __init__(self, places: Queue[None]) -> None:
@@ -110,7 +110,7 @@ class BoundedExecutor(ThreadPoolExecutor):
         places = check_capacity("max_queue_size", max_queue_size)
         super().__init__(max_workers, *args, **kwargs)
         self._places: Queue[None] = Queue(places)
-        self._work_queue: Any = _Waiting(self._places)
+        self._work_queue: Any = _WaitingCalls(self._places)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Let a thread of the pool call ``fn``; wait while ``max_queue_size`` calls wait.

@@ -146,7 +146,7 @@ def take_cancellation(raised: BaseException, waits_for: Any) -> bool:
     )
 
 
-class _Call(Coroutine[Any, Any, Any]):
+class _EagerCall(Coroutine[Any, Any, Any]):
     """One call of ``fn``: its first step, in its own context; then a coroutine for a task."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -225,7 +225,7 @@ def start(
     Returns ``(result, None)`` if that step finished, ``(PENDING, task)`` if it was suspended;
     raises what it raised. Call this from a callback of the loop, not from within a task.
     """
-    call = _Call(loop)
+    call = _EagerCall(loop)
     task = EagerTask.__new__(EagerTask)
     task.call = call
     _enter_task(loop, task)

@@ -18,7 +18,7 @@ from rstreams_fast.errors import StageReturnedNoneError
 
 __all__ = [
     "STAGES",
-    "Needs",
+    "DemandRule",
     "StageKind",
     "State",
     "check_program",
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-class Needs:
+class DemandRule:
     """How many elements a stage needs to deliver ``n``: one of these. (Members of an enumeration
     cost 0.1 us each to read on Python 3.11, and a subscription reads dozens.)
     """
@@ -59,7 +59,7 @@ class StageKind:
     """In Python: ``x`` is the element, ``f`` the argument, ``i`` the stage's number, ``n`` the
     stored count, ``h`` the stored object; ``DROP`` leaves the element out.
     """
-    needs: str = Needs.SAME
+    needs: str = DemandRule.SAME
     state: str = State.NONE
     least: int | None = None
     """The smallest argument, if the argument is a number; ``None`` if it is a function."""
@@ -109,16 +109,16 @@ if x is None:
 x = f(x)
 if x is None:
     DROP
-""", Needs.UNKNOWN),
+""", DemandRule.UNKNOWN),
     "filter": StageKind("""
 if not f(x):
     DROP
-""", Needs.UNKNOWN),
+""", DemandRule.UNKNOWN),
     "take": StageKind("""
 n -= 1
 if not n:
     gate.end(i)
-""", Needs.AT_MOST, State.COUNT, least=0),
+""", DemandRule.AT_MOST, State.COUNT, least=0),
     "take_while": StageKind("""
 if not f(x):
     gate.end(i)
@@ -128,13 +128,13 @@ if not f(x):
 if n:
     n -= 1
     DROP
-""", Needs.PLUS, State.COUNT, least=0),
+""", DemandRule.PLUS, State.COUNT, least=0),
     "skip_while": StageKind("""
 if n:
     if f(x):
         DROP
     n = 0
-""", Needs.UNKNOWN, State.UNDECIDED),
+""", DemandRule.UNKNOWN, State.UNDECIDED),
     "distinct_until_changed": StageKind("""
 k = x if f is None else f(x)
 if k is h:
@@ -146,7 +146,7 @@ except Exception as raised:
     note_comparison(raised)
     raise
 h = k
-""", Needs.UNKNOWN, State.LAST, optional=True),
+""", DemandRule.UNKNOWN, State.LAST, optional=True),
     "scan": StageKind("""
 if h is not MISSING:
     x = f(h, x)
@@ -161,14 +161,14 @@ if h is not MISSING:
         raise gate.none_returned(i)
 h = x
 DROP
-""", Needs.ALL, State.ACCUMULATION, flushes=True),
+""", DemandRule.ALL, State.ACCUMULATION, flushes=True),
     "batch": StageKind("""
 h.append(x)
 if len(h) < f:
     DROP
 x = h
 h = []
-""", Needs.TIMES, State.BATCH, least=1, flushes=True),
+""", DemandRule.TIMES, State.BATCH, least=1, flushes=True),
     "do_on_next": StageKind("""
 try:
     f(x)

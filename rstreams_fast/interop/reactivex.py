@@ -122,7 +122,7 @@ def observe_on(
         _check_observable(observable)
 
         def subscribe(observer: Any, scheduler: Any = None) -> DisposableBase:
-            source = _Waiting(observable, prefetch)
+            source = _ObservablePublisher(observable, prefetch)
             stream = from_publisher(source).publish_on(
                 executor, prefetch=prefetch, delay_error=True
             )
@@ -159,7 +159,7 @@ def _observe(
     return CompositeDisposable(Disposable(end.run.cancel), begun)
 
 
-class _Waiting:
+class _ObservablePublisher:
     """Publishes the elements of an observable to one subscriber; the sender waits for demand.
 
     A thread that runs an event loop cannot wait: its elements are held until they are requested.

@@ -24,7 +24,7 @@ from rstreams_fast.runtime.finalizers import call_from_finalizer
 
 __all__ = [
     "HeldLoop",
-    "LoopThread",
+    "PrivateLoop",
     "check_loop",
     "closing_tasks",
     "describe_loop",
@@ -35,13 +35,13 @@ __all__ = [
 CANCELLATIONS: Final = 100
 
 #: How long a private loop, at its end, waits for tasks that close resources.
-CLOSE_SECONDS: Final = 5.0
+LOOP_CLOSE_SECONDS: Final = 5.0
 
 closing_tasks: Final[weakref.WeakSet[asyncio.Task[Any]]] = weakref.WeakSet()
 """Tasks that close resources and should not be cancelled. For the thread of their loop only."""
 
 _numbers = itertools.count(1)
-_threads: weakref.WeakSet[LoopThread] = weakref.WeakSet()
+_threads: weakref.WeakSet[PrivateLoop] = weakref.WeakSet()
 
 
 def check_loop(loop: object) -> None:
@@ -63,18 +63,18 @@ def loop_resource(loop: asyncio.AbstractEventLoop | None, name: str) -> Resource
     if loop is None:
         loop = loop_of_program()
         if loop is None:
-            return LoopThread(name)
+            return PrivateLoop(name)
         private = _private_here(loop)
         if private is not None:
-            return private.share() or LoopThread(name)
+            return private.share() or PrivateLoop(name)
     if loop.is_closed():
         raise WorkDroppedError("the event loop is closed")
     return resource(loop)
 
 
-def _private_here(loop: asyncio.AbstractEventLoop) -> LoopThread | None:
+def _private_here(loop: asyncio.AbstractEventLoop) -> PrivateLoop | None:
     """Return the owner of ``loop``, which runs in this thread, if it is a private one."""
-    reference: weakref.ref[LoopThread] | None = getattr(HERE, "private", None)
+    reference: weakref.ref[PrivateLoop] | None = getattr(HERE, "private", None)
     private = None if reference is None else reference()
     return private if private is not None and private._loop is loop else None
 
@@ -99,7 +99,7 @@ class HeldLoop:
         self._on_loop.close()
 
 
-class LoopThread:
+class PrivateLoop:
     """A private event loop and its thread. Any thread may call any method."""
 
     def __init__(self, name: str = "rstreams-fast-loop") -> None:
@@ -186,7 +186,7 @@ class LoopThread:
 class _Share:
     """A share of a private loop, for a holder that found the loop running."""
 
-    def __init__(self, private: LoopThread) -> None:
+    def __init__(self, private: PrivateLoop) -> None:
         self._private = private
         self._lock = threading.RLock()
         self._given_back = False
@@ -218,8 +218,8 @@ def _let_end(loop: asyncio.AbstractEventLoop) -> None:
     loop.call_soon(loop.stop)
 
 
-def _run(loop: asyncio.AbstractEventLoop, private: weakref.ref[LoopThread]) -> None:
-    # Refers to the loop only: so an abandoned LoopThread can be collected, which ends this thread.
+def _run(loop: asyncio.AbstractEventLoop, private: weakref.ref[PrivateLoop]) -> None:
+    # Refers to the loop only: so an abandoned PrivateLoop can be collected, which ends this thread.
     HERE.private = private
     leaving: BaseException | None = None
     try:
@@ -255,7 +255,7 @@ def _finish(
 
 async def _cancel_tasks() -> None:
     if closing := [task for task in asyncio.all_tasks() if task in closing_tasks]:
-        await asyncio.wait(closing, timeout=CLOSE_SECONDS)
+        await asyncio.wait(closing, timeout=LOOP_CLOSE_SECONDS)
     for _ in range(CANCELLATIONS):
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from rstreams_fast.core._common import FIRST_SLEEP  # see ``sleeps`` there
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -28,12 +30,7 @@ __all__ = [
     "signallers_here",
 ]
 
-#: The main thread wakes up after so many seconds, then after twice as many, and so on. A signal
-#: that arrives after its last check for signals, but before it sleeps, does not wake it; such a
-#: signal is handled at the next wake-up.
-FIRST_SLEEP: Final = 0.02
-
-#: How often it wakes up where a signal cannot interrupt the wait for a lock.
+#: How often the main thread wakes up where a signal cannot interrupt the wait for a lock.
 UNINTERRUPTIBLE_SLEEP: Final = 0.05
 
 _UNINTERRUPTIBLE: Final = os.name == "nt"

@@ -1,4 +1,4 @@
-"""``LoopThread``: a private loop that starts late, ends when told, and leaves nothing behind."""
+"""``PrivateLoop``: a private loop that starts late, ends when told, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast import WorkDroppedError
-from rstreams_fast.runtime.loops import LoopThread, check_loop, loop_resource
+from rstreams_fast.runtime.loops import PrivateLoop, check_loop, loop_resource
 from tests.helpers import DEADLINE, run_python, wait_for
 
 
@@ -25,7 +25,7 @@ def test_the_thread_starts_with_the_first_work_and_ends_after_close(
     no_leaked_threads: None,
 ) -> None:
     before = threading.active_count()
-    thread = LoopThread("test-loop")
+    thread = PrivateLoop("test-loop")
     assert threading.active_count() == before
     ran = threading.Event()
     where: list[Any] = []
@@ -46,7 +46,7 @@ def test_the_thread_starts_with_the_first_work_and_ends_after_close(
 
 
 def test_work_given_before_close_is_done(no_leaked_threads: None) -> None:
-    thread = LoopThread()
+    thread = PrivateLoop()
     done: list[int] = []
     for n in range(100):
         thread.execute(lambda n=n: done.append(n), never)
@@ -56,7 +56,7 @@ def test_work_given_before_close_is_done(no_leaked_threads: None) -> None:
 
 
 def test_closing_what_never_started_is_nothing() -> None:
-    thread = LoopThread()
+    thread = PrivateLoop()
     thread.close()
     assert thread.join(0)
     with pytest.raises(WorkDroppedError):
@@ -64,7 +64,7 @@ def test_closing_what_never_started_is_nothing() -> None:
 
 
 def test_the_thread_does_not_join_itself(no_leaked_threads: None) -> None:
-    thread = LoopThread()
+    thread = PrivateLoop()
     answers: list[bool] = []
 
     def work() -> None:
@@ -77,7 +77,7 @@ def test_the_thread_does_not_join_itself(no_leaked_threads: None) -> None:
 
 
 def test_close_cancels_tasks_and_waits_for_generators_and_threads(no_leaked_threads: None) -> None:
-    thread = LoopThread()
+    thread = PrivateLoop()
     started = threading.Event()
     ended: list[str] = []
 
@@ -109,7 +109,7 @@ def test_close_cancels_tasks_and_waits_for_generators_and_threads(no_leaked_thre
 
 
 def test_a_loop_nobody_holds_ends(no_leaked_threads: None) -> None:
-    thread = LoopThread()
+    thread = PrivateLoop()
     ran = threading.Event()
     thread.execute(ran.set, never)
     wait_for(ran)
@@ -123,7 +123,7 @@ def test_a_loop_nobody_holds_ends(no_leaked_threads: None) -> None:
 def test_an_interrupt_out_of_a_callback_leaves_through_the_thread_which_cleans_up(
     no_leaked_threads: None,
 ) -> None:
-    thread = LoopThread()
+    thread = PrivateLoop()
     loops: list[asyncio.AbstractEventLoop] = []
 
     def interrupt() -> None:
@@ -144,7 +144,7 @@ def test_what_is_no_loop_is_a_type_error() -> None:
 
 
 def test_none_is_the_running_loop_or_a_private_one() -> None:
-    assert isinstance(loop_resource(None, "test-loop"), LoopThread)
+    assert isinstance(loop_resource(None, "test-loop"), PrivateLoop)
 
     async def main() -> None:
         done = asyncio.Event()
@@ -154,7 +154,7 @@ def test_none_is_the_running_loop_or_a_private_one() -> None:
     asyncio.run(main())
 
 
-def shared(thread: LoopThread) -> Any:
+def shared(thread: PrivateLoop) -> Any:
     """What one gets who asks for the running loop where a private one runs."""
     got: list[Any] = []
     there = threading.Event()
@@ -169,7 +169,7 @@ def shared(thread: LoopThread) -> Any:
 
 
 def test_a_private_loop_is_closed_by_the_last_who_holds_it(no_leaked_threads: None) -> None:
-    thread = LoopThread()
+    thread = PrivateLoop()
     first, second = shared(thread), shared(thread)
     thread.close()
     thread.close()
@@ -185,7 +185,7 @@ def test_a_private_loop_is_closed_by_the_last_who_holds_it(no_leaked_threads: No
 
 
 def test_a_share_that_is_forgotten_holds_nothing(no_leaked_threads: None) -> None:
-    thread = LoopThread()
+    thread = PrivateLoop()
     share = shared(thread)
     thread.close()
     del share
@@ -194,7 +194,7 @@ def test_a_share_that_is_forgotten_holds_nothing(no_leaked_threads: None) -> Non
 
 
 def test_a_share_keeps_a_private_loop_whose_maker_has_forgotten_it(no_leaked_threads: None) -> None:
-    thread = LoopThread()
+    thread = PrivateLoop()
     share = shared(thread)
     del thread
     gc.collect()

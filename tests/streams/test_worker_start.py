@@ -11,12 +11,12 @@ from collections.abc import Callable
 import pytest
 
 from rstreams_fast.runtime.executors import Resource, WorkDroppedError, Worker
-from rstreams_fast.runtime.loops import LoopThread
+from rstreams_fast.runtime.loops import PrivateLoop
 from rstreams_fast.runtime.shared_threads import SharedThreads
 from tests.helpers import DEADLINE, run_python, start_thread
 
 
-@pytest.mark.parametrize("make", [Worker, LoopThread, lambda _name: SharedThreads()])
+@pytest.mark.parametrize("make", [Worker, PrivateLoop, lambda _name: SharedThreads()])
 def test_a_thread_whose_start_is_interrupted_ends(
     make: Callable[[str], Resource], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,7 +49,7 @@ from rstreams_fast.core._common import (
 from rstreams_fast.core._cython.drain_source import drain_function
 from rstreams_fast.core.stages import (
     STAGES,
-    Needs,
+    DemandRule,
     State,
     check_program,
     none_returned,
@@ -332,9 +332,9 @@ cdef class FusedRun:
                 if stage.kind != SKIP_WHILE:  # skip_while soon calls its function no more
                     vote += _vote(op[1])
                     has_python |= _vote(op[1]) == PYTHON_CALL
-            if kind.needs is Needs.TIMES:
+            if kind.needs is DemandRule.TIMES:
                 self.run_ratio = _product(self.run_ratio, stage.argument)
-            elif kind.needs is Needs.ALL:
+            elif kind.needs is DemandRule.ALL:
                 has_python = self.reduces = True
                 self.run_ratio = RSF_UNBOUNDED
             if has_python:

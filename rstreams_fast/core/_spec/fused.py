@@ -16,7 +16,7 @@ from rstreams_fast.core._spec.demand import DemandCounter
 from rstreams_fast.core._spec.ring import SpscRing
 from rstreams_fast.core.stages import (
     STAGES,
-    Needs,
+    DemandRule,
     State,
     check_program,
     none_returned,
@@ -105,9 +105,9 @@ class FusedRun:
         self._ratio = 1
         for op in self._program:
             needs = STAGES[op[0]].needs
-            if needs is Needs.TIMES:
+            if needs is DemandRule.TIMES:
                 self._ratio = min(self._ratio * op[1], UNBOUNDED)
-            elif needs is Needs.ALL:
+            elif needs is DemandRule.ALL:
                 self._ratio = UNBOUNDED
         self._ended = ("take", 0) in self._program
         self.error: Exception | None = None

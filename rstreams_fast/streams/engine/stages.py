@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from rstreams_fast._checks import describe_callable, safe_repr
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.core import MISSING
-from rstreams_fast.core.stages import STAGES, Needs
+from rstreams_fast.core.stages import STAGES, DemandRule
 
 __all__ = ["EVERYTHING", "Need", "Stages", "describe_stage"]
 
@@ -26,17 +26,17 @@ class Need(NamedTuple):
         """What the stage itself needs from above it to give this."""
         name, argument = stage[:2]
         match STAGES[name].needs:
-            case Needs.AT_MOST:
+            case DemandRule.AT_MOST:
                 return Need(min(self.total, argument), min(self.at_once, argument))
-            case Needs.PLUS:
+            case DemandRule.PLUS:
                 return Need(
                     min(self.total + argument, UNBOUNDED), min(self.at_once + argument, UNBOUNDED)
                 )
-            case Needs.TIMES:
+            case DemandRule.TIMES:
                 return Need(_times(self.total, argument), _times(self.at_once, argument))
-            case Needs.UNKNOWN:
+            case DemandRule.UNKNOWN:
                 return Need(UNBOUNDED, self.at_once)
-            case Needs.ALL:
+            case DemandRule.ALL:
                 return EVERYTHING
         return self
 
@@ -65,18 +65,20 @@ class Stages(NamedTuple):
     @property
     def drops(self) -> bool:
         """Whether an element that goes in may leave nothing."""
-        return any(STAGES[stage[0]].needs in {Needs.UNKNOWN, Needs.PLUS} for stage in self.stages)
+        return any(
+            STAGES[stage[0]].needs in {DemandRule.UNKNOWN, DemandRule.PLUS} for stage in self.stages
+        )
 
     def budget(self) -> int:
         """How many elements may be asked of the source if none is dropped on the way."""
         budget = UNBOUNDED
         for stage in reversed(self.stages):
             needs = STAGES[stage[0]].needs
-            if needs is Needs.AT_MOST:
+            if needs is DemandRule.AT_MOST:
                 budget = min(budget, stage[1])
-            elif needs is Needs.TIMES:
+            elif needs is DemandRule.TIMES:
                 budget = _times(budget, stage[1])
-            elif needs is Needs.ALL:
+            elif needs is DemandRule.ALL:
                 budget = UNBOUNDED  # however few are taken below it
         return self._without_seed(budget)
 
