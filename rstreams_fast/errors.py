@@ -233,7 +233,7 @@ def _unraisable_type() -> Callable[[tuple[object, ...]], Any]:
     finally:
         sys.unraisablehook = previous
     kind = type(seen[0]) if seen else _Unraisable
-    seen.clear()  # the error in it would keep all these frames alive
+    seen.clear()  # the error in `seen` keeps all these frames alive
     return kind
 
 

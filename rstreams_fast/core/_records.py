@@ -44,7 +44,7 @@ class Records:
         self.numpy: Any = numpy_for("a RecordRing")
         self.dtype: np.dtype[Any] = check_dtype(self.numpy, dtype)
         self.itemsize: int = self.dtype.itemsize
-        self._base = self.dtype.base  # a sub-array dtype: the arrays have its shape
+        self._base = self.dtype.base  # for a sub-array dtype, arrays have its shape
         self._shape = self.dtype.shape
         self._capacity = capacity
 
@@ -130,7 +130,7 @@ def check_most(max: object) -> int | None:
 
 
 def check_wanted(max: object) -> int | None:
-    """Return the same for a call that waits, which takes at least one."""
+    """Return the most records for a call that waits (at least 1) to take; ``None`` for all."""
     return None if max is None else check_count("max", max, 1)
 
 

@@ -170,7 +170,7 @@ class _ObservablePublisher:
     def __init__(self, observable: reactivex.Observable[Any], most_held: int) -> None:
         self._observable = observable
         self._most_held = most_held
-        self._held: deque[Any] = deque()  # while it has elements, there is no demand
+        self._held: deque[Any] = deque()  # while elements are held, there is no demand
         self._end: Callable[[], object] | None = None  # the terminal signal, if elements are held
         self._subscriber: Subscriber[Any]
         self._changed = threading.Condition(threading.RLock())

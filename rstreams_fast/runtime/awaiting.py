@@ -40,7 +40,7 @@ class Awaited(NamedTuple):
     """What is known of a stream that is awaited."""
 
     loop: asyncio.AbstractEventLoop
-    """The loop on which it is awaited."""
+    """The loop on which the stream is awaited."""
     unclosed: set[asyncio.Future[Any]]
     """Futures of sources and calls that close something: the awaiting caller awaits them too."""
     pid: int
@@ -67,7 +67,7 @@ def _awaited(stream: Awaited | None) -> Iterator[None]:
 
 
 def awaited_here(unclosed: set[asyncio.Future[Any]]) -> AbstractContextManager[None]:
-    """Return a block in which subscriptions belong to a stream awaited on the running loop."""
+    """Return a context in which subscriptions belong to a stream awaited on the running loop."""
     loop = running_loop()
     if loop is None or hasattr(HERE, "private"):
         return _UNCHANGED
@@ -75,7 +75,7 @@ def awaited_here(unclosed: set[asyncio.Future[Any]]) -> AbstractContextManager[N
 
 
 def awaited_nowhere() -> AbstractContextManager[None]:
-    """Return a block in which subscriptions are not awaited, but waited for or shared."""
+    """Return a context in which subscriptions have no loop: a thread waits, or they are shared."""
     return _UNCHANGED if _awaiting.get() is None else _awaited(None)
 
 

@@ -191,7 +191,7 @@ class Trampoline(threading.local):
                 raise leaving
         finally:
             self.queue = None
-            del leaving  # the traceback keeps this frame
+            del leaving  # the error's traceback keeps this frame, and so itself
 
 
 _trampoline = Trampoline()
@@ -254,7 +254,7 @@ class _OnCaller:
         _trampoline.run(work)
 
     def close(self) -> None:
-        """Do nothing: the caller has its own life."""
+        """Do nothing: the calling thread is not the resource's to end."""
 
 
 # -- an event loop ---------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ WORK_SECONDS: Final = 0.01
 #: wake.
 _SLEEP_SECONDS: Final = 1e-6
 
-#: Some builds of Python lack it: then waiting counts as work, which costs little.
+#: Some builds of Python lack ``thread_time``: then waiting counts as work, which costs little.
 thread_time: Final[Callable[[], float]] = getattr(time, "thread_time", perf_counter)
 
 

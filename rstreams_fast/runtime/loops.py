@@ -158,7 +158,7 @@ class PrivateLoop:
                 self.end()
 
     def close(self) -> None:
-        """Let the thread end after its work, and after that of the share holders. Never blocks."""
+        """Let the thread end after its work and the work of the share holders. Never blocks."""
         with self._lock:
             self._given_up = True
             if not self._shares:

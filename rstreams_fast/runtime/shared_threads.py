@@ -79,7 +79,7 @@ class SharedThreads:
                     return self._works.popleft()
                 self._waiting.append(news := new_event())
             if not news.acquire(timeout=self._linger):
-                with self._lock, suppress(ValueError):  # it was woken just now
+                with self._lock, suppress(ValueError):  # the event was released just now
                     self._waiting.remove(news)
                     self._free -= 1
                     return None
@@ -89,7 +89,7 @@ _shared = SharedThreads()
 
 
 def shared_threads() -> SharedThreads:
-    """Return the threads of this process; in a fork's child those of the parent do not exist."""
+    """Return the threads of this process; a fork's child has none of its parent's threads."""
     global _shared  # noqa: PLW0603
     if _shared.pid != process_id():
         _shared = SharedThreads()

@@ -178,7 +178,7 @@ def _run(alarm: _Alarm) -> None:
     try:
         if work is not None:
             work()
-    except BaseException as raised:  # no caller waits for it
+    except BaseException as raised:  # no caller waits for the work
         report_dropped(raised, "the work of an alarm raised")
 
 
@@ -251,8 +251,8 @@ class _TimerThread:
         self._thread = thread
         try:
             thread.start()
-        except BaseException:  # KeyboardInterrupt, say: a thread that does run ends when
-            self._thread = None  # it sees that it is not the thread
+        except BaseException:  # KeyboardInterrupt, say
+            self._thread = None  # a thread that did start sees this, and ends
             raise
         _timers.add(self)
 
@@ -287,7 +287,7 @@ class _TimerThread:
         was_empty, self._was_empty = self._was_empty, False
         if due < math.inf:
             self._lingers_until = math.inf
-            if was_empty:  # it may soon be again: then nothing needs to wake this thread
+            if was_empty:  # it may be so again soon: then nothing needs to wake this thread
                 due = min(due, now + LINGER)
         elif self._lingers_until < math.inf:
             due = self._lingers_until

@@ -1,9 +1,8 @@
 """Builds ``rstreams_fast.core._cffi._raw``: the C core as cffi sees it (API mode, out of line).
 
-``setup.py`` runs this through ``cffi_modules``; paths are relative to the root of the repository.
-A cffi call lets the GIL go, which costs more than most primitives, so a call here does as much as
-can be done between two looks at Python objects: the ``rsf_glue_*`` functions put the backend's
-usual sequences together.
+``setup.py`` runs this through ``cffi_modules``; paths are relative to the root of the repository. A
+cffi call releases the GIL, which costs more than most primitives. So each ``rsf_glue_*`` function
+does a usual sequence of the backend's calls, as much as needs no Python object.
 """
 
 from __future__ import annotations

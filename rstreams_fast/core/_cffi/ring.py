@@ -45,7 +45,7 @@ class _Event:
         self._permit.acquire()
 
     def wake(self) -> None:
-        with contextlib.suppress(RuntimeError):  # woken before
+        with contextlib.suppress(RuntimeError):  # an earlier wake is still unused
             self._permit.release()
 
     def sleep(self, timeout: float | None) -> bool:
@@ -68,7 +68,7 @@ class Putting(spec.Putting):
         self.there = 0
 
     def __enter__(self) -> None:
-        if self._surrounded:  # the inner with: the outer one handles interrupts from here on
+        if self._surrounded:  # inside the inner `with`, the outer one handles interrupts
             self.there = self._enter()
         self._surrounded = True
 
@@ -106,7 +106,7 @@ class Putting(spec.Putting):
 
 
 class Taking(Putting):
-    """One call on the consumer's side; ``there`` and ``done`` count elements to take and taken."""
+    """One call on the consumer's side: ``there`` elements are ready, ``done`` are taken out."""
 
     __slots__ = ()
 
@@ -162,7 +162,7 @@ class BoundedRing(spec.BoundedRing):
         check_same_process(self, self._creator)
         inside = side(self)
         with inside, inside:
-            keep(waker)  # set before the flag that announces it
+            keep(waker)  # the waker first, then the flag that announces it
             armed: bool = prepare(self._ring)
             if not armed:
                 keep(None)

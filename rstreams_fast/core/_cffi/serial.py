@@ -42,7 +42,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         self._cells: Any = ffi.new("rsf_serial_cell[]", places)
         self._serial: Any = ffi.new("rsf_serial *")
         lib.rsf_serial_init(self._serial, self._cells, self._capacity)
-        self._take_at: Any = ffi.new("uint64_t *")  # of the holder of the drain
+        self._take_at: Any = ffi.new("uint64_t *")  # used by the holder of the drain
 
     def on_subscribe(self, subscription: Any, /) -> None:
         if subscription is None:
@@ -88,7 +88,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             if (
                 answer is not Emission.FULL
                 or not wait
-                or self._owner == threading.get_ident()  # it cannot wait for itself
+                or self._owner == threading.get_ident()  # that thread would wait for itself
             ):
                 return answer
             check_same_process(self, self._creator)
@@ -190,7 +190,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
                 self._subscriber = self._terminal = None
                 with self._subscribing:
                     late = None
-                    if self._announce:  # it arrived at the very end: cancel it
+                    if self._announce:  # on_subscribe came at the very end: cancel it
                         late, self._subscription = self._subscription, None
                     self._announce = False
                 if late is not None:
@@ -207,7 +207,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             if found == _TERMINAL:
                 with self._subscribing:
                     self._finished = True
-                    if not self._announce:  # a late one will be cancelled
+                    if not self._announce:  # else a late subscription, to be cancelled
                         self._subscription = None
                 self._drop_queued()  # there are elements only if an error overtakes them
                 if self._terminal is True:

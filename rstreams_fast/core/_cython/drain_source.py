@@ -28,7 +28,7 @@ from rstreams_fast.errors import report_unraisable
 
 __all__ = ["drain_function", "drain_source"]
 
-_CO_NESTED: Final = 0x10  # as in inspect, which is slow to import
+_CO_NESTED: Final = 0x10  # value of inspect, whose import is slow
 
 #: Whether code objects are immortal (free-threaded 3.13, which does not specialise them either).
 _CODE_IS_IMMORTAL: Final = "free-threading" in sys.version and sys.version_info < (3, 14)

@@ -237,7 +237,7 @@ cdef class FusedRun:
     cdef tuple program
     cdef Stage *stages
     cdef Py_ssize_t stage_count
-    cdef Py_ssize_t c_stages  # so many first stages are always run in C
+    cdef Py_ssize_t c_stages  # this many first stages always run in C
     cdef list held
     cdef object slot
     cdef rsfpy_callee slot_callee  # borrowed from the slot
@@ -248,7 +248,7 @@ cdef class FusedRun:
     cdef rsf_demand *counter
     cdef int64_t run_ratio
     cdef bint has_ended
-    cdef bint reduces  # delivers nothing before its end
+    cdef bint reduces  # the run delivers nothing before its end
     cdef bint uses_generated
     cdef bint has_none
     cdef bint exhausted
@@ -727,7 +727,7 @@ cdef class FusedRun:
         return <PyObject *> DROPPED_MARK
 
     cdef void _leave_out(self, Stage *stage) noexcept:
-        # A skip that is over passes every element: drop it if it is the last stage and runs in C.
+        # From now on the skip passes every element. If it is the last stage in C, remove it.
         if stage + 1 == self.stages + self.c_stages and self.c_stages == self.stage_count:
             self.c_stages -= 1
             self.stage_count -= 1

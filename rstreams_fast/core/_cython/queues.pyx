@@ -67,7 +67,7 @@ cdef enum Answer:
     DONE
     WAIT
     STOPPED
-    MUTEX  # the queue uses the standard library's code now
+    MUTEX  # the queue now uses the standard library's code
     NO_MEMORY
 
 
@@ -98,7 +98,7 @@ cdef struct Store:
     Py_ssize_t count
 
 
-cdef uint32_t forks = 0  # between the first process and this one
+cdef uint32_t forks = 0  # number of forks between the first process and this one
 cdef rsfpy_mutex forgetting
 # Held by a thread that switches a queue to the standard library's code: once in its life, at most.
 becoming = threading.RLock()
@@ -155,7 +155,7 @@ cdef class ThreadQueue:
     cdef Py_ssize_t bound
     cdef Py_ssize_t unfinished
     cdef object _maxsize
-    cdef Line lines[3]  # one for each call that may wait
+    cdef Line lines[3]  # for PUT, GET and JOIN
     cdef uint32_t forks
     cdef rsfpy_mutex mutex
     cdef bint last_first
@@ -305,7 +305,7 @@ cdef class ThreadQueue:
     cdef void stand_in_line(self, int what, Waiter *me) noexcept:
         cdef Line *line = &self.lines[what]
         me.next = NULL
-        if me.called:  # in vain: another thread was faster. The waiter keeps its place.
+        if me.called:  # called in vain: another thread was faster. The waiter keeps its place.
             me.called = False
             me.in_vain += 1
             me.next = line.first
@@ -612,7 +612,7 @@ cdef class FullThreadQueue(ThreadQueue):
             bound = ceil(maxsize)
         self.lock()
         self.bound = bound
-        previous, self._maxsize = self._maxsize, maxsize  # dropped after unlock
+        previous, self._maxsize = self._maxsize, maxsize  # the old value is dropped after unlock
         self.settle(PUT, NULL, DONE)
         self.unlock()
 

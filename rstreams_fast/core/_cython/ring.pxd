@@ -93,7 +93,7 @@ cdef inline PyObject *ring_poll(SpscRing self) except? NULL:
     if rsfpy_take_waiting_producer(&self.ring):
         try:
             self.wake_producer()
-        except BaseException:  # such as Ctrl-C's
+        except BaseException:  # an exception of a signal handler
             Py_DECREF_ptr(element)
             raise
     return element

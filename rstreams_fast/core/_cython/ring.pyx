@@ -160,9 +160,9 @@ cdef class BoundedRing:
         check_waker(waker)
         check_same_process(self, self.creator)
         enter_consumer(self)
-        self.set_waker(waker, False)  # set before the flag that announces it
+        self.set_waker(waker, False)  # the waker first, then the flag that announces it
         armed = rsf_ring_prepare_wait_consumer(&self.ring)
-        if not armed:  # before leaving: the side's next call may arm, too
+        if not armed:  # still inside: the side's next call may arm, too
             self.set_waker(None, False)
         rsf_ring_leave_consumer(&self.ring)
         return armed

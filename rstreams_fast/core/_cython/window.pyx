@@ -125,7 +125,7 @@ cdef class Call:
 
     cdef CallWindow window
     cdef object item
-    cdef object key  # in the dictionary of calls in flight
+    cdef object key  # the call's key in in_flight
     cdef object coro
     cdef PyObject *starting  # borrowed: the coroutine, during its first step
     cdef object context  # the task's context
@@ -139,8 +139,8 @@ cdef class Call:
     cdef bint suspended  # the first step suspended, and nothing was sent since
     cdef bint running  # counted as a running call of the window
     cdef bint finished
-    cdef bint leads  # it is in the window's dictionary of calls in flight
-    cdef bint recovered  # it drives the coroutine of ``recover``
+    cdef bint leads  # the call is in in_flight
+    cdef bint recovered  # the call drives the coroutine of ``recover``
     cdef Turn turn
     cdef uint64_t place
     cdef list followers  # the places of equal items
@@ -233,7 +233,7 @@ cdef class Call:
             if self.turn is not None:
                 window._pass_turn_on(self, self.item)
             if self._can_go_on():
-                self.coro = None  # here, since dropping these may run any code
+                self.coro = None  # dropped here: dropping these may run any code
                 self.item = None
                 self.own_context = None
             if not (self._can_go_on() and self._left_nothing()):
@@ -285,7 +285,7 @@ cdef class Call:
             if isinstance(error, CancelledError):
                 error = CancelledError(f"{describe_callable(window.fn)} was cancelled")
             window._fail(item, error)
-        if self.turn is not None:  # last, since it calls user code
+        if self.turn is not None:  # last: this calls user code
             window._pass_turn_on(self, item)
         self.window = None
         return 0
@@ -327,7 +327,7 @@ cdef int call_send(PyObject *call, PyObject *value, PyObject **outcome) except -
         if status == PYGEN_RETURN:
             status = self._go_on(outcome)
     except BaseException as failed:
-        Py_XDECREF_ptr(outcome[0])  # an exception and a result exclude each other
+        Py_XDECREF_ptr(outcome[0])  # after an exception there is no result
         outcome[0] = NULL
         other = self._recover(failed)
         if other is None:
@@ -429,21 +429,21 @@ cdef class CallWindow:
     cdef dict running_calls  # in the order of submission
     cdef uint64_t places_held
     cdef Py_ssize_t ahead
-    cdef Py_ssize_t enough  # so many waiting items let results wait, too
+    cdef Py_ssize_t enough  # with so many waiting items, results may wait
     cdef object patience
     cdef object timer  # runs while results wait
-    cdef object line  # arguments of `_start` for the calls that wait
+    cdef object line  # arguments of `_start`, for items that wait
     cdef object key_of
     cdef dict turns  # by key
     cdef object made_in  # the context in which the window was made
-    cdef Py_ssize_t step_references  # to the task of a call that no other code refers to, in a step
-    cdef Py_ssize_t step_weak_references  # weak ones, likewise
+    cdef Py_ssize_t step_references       # to the task of a call, in a step, if only we have some
+    cdef Py_ssize_t step_weak_references  # weak references to that task, likewise in a step
     cdef bint notified
     cdef bint cancelled
     cdef bint submitting
     cdef Call spare  # a call, with a task, for the next first step
     cdef bint entered  # the spare's task is asyncio's current task, its context is entered
-    cdef Py_ssize_t references  # to that task, if no other code refers to it
+    cdef Py_ssize_t references  # references to the spare's task, if no other code has one
     cdef readonly object failure
     cdef readonly int64_t max_running
     cdef readonly int64_t max_pending
@@ -799,7 +799,7 @@ cdef class CallWindow:
             if call.starting != NULL and (status != PYGEN_RETURN or is_kept(self, call)):
                 call.coro = <object> call.starting
             call.starting = NULL
-            Py_DECREF_ptr(awaitable)  # here, since dropping it may run any code
+            Py_DECREF_ptr(awaitable)  # dropped here: this may run any code
         if status == PYGEN_RETURN and not is_kept(self, call):
             place_result(self, place, outcome)
             tell_end(self)
@@ -865,7 +865,7 @@ cdef class CallWindow:
         if not is_kept(self, call):
             coro = call.coro
             call.coro = None
-            coro = None  # here, since dropping it may run any code
+            coro = None  # dropped here: this may run any code
         if is_kept(self, call):  # the task is real for other code: let it end in its turn
             call.finished = True
             call.result = result
@@ -884,7 +884,7 @@ cdef class CallWindow:
             return 0
         self._fail(item, error)
         if not isinstance(error, (Exception, CancelledError)):
-            self._notify_soon()  # also via on_ready, for those who do not see the exception
+            self._notify_soon()  # on_ready tells callers that do not see the exception
             raise error
         return 0
 
@@ -894,7 +894,7 @@ cdef class CallWindow:
         if waits_for is not None:
             try:
                 waits_for = put_aside(waits_for)
-            except BaseException as raised:  # it only looks like a future
+            except BaseException as raised:  # waits_for only looks like a future
                 return self._first_step_was(call, item, place, None, raised)
         rsf_demand_fulfil(&self.permit_counter.demand, 1)  # only suspended calls need a permit
         call.suspended = True
@@ -934,7 +934,7 @@ cdef class CallWindow:
     cdef int _enter_context(self, Call call) except -1:
         cdef object context = call.context
         call.context = None
-        context = None  # here, since dropping it may run any code
+        context = None  # dropped here: this may run any code
         context = PyContext_CopyCurrent()
         PyContext_Enter(context)
         call.context = context
@@ -985,7 +985,7 @@ cdef class CallWindow:
         self._notify_soon()
         if call.leads:
             call.leads = False
-            self._unlead(call)  # last, since it calls user code
+            self._unlead(call)  # last: this calls user code
         return 0
 
     cdef int _unlead(self, Call call) except -1:
@@ -997,7 +997,7 @@ cdef class CallWindow:
         except Exception:  # comparing its item raises now: search by identity
             try:
                 self.in_flight = {k: c for k, c in self.in_flight.items() if c is not call}
-            except Exception:  # even other items raise: forget all
+            except Exception:  # comparing others raises, too: forget all
                 self.in_flight = {}
         call.key = None
         return 0

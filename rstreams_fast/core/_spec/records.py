@@ -100,7 +100,7 @@ class RecordRing(BoundedRing):
         return dtype
 
     def __len__(self) -> int:
-        head = self._head  # first: it may advance, but never past a tail that is read later
+        head = self._head  # the head first: it may advance, but never past a later tail
         return min(self._tail - head, self._capacity)
 
     # -- producer --------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ class _Call:
         self.result: Any = None
         self.followers: list[_Call] = []
         self.leads = False  # equal items may share this call while it is in flight
-        self.turn: tuple[Any, deque[_Call]] | None = None  # its key, and the calls behind it
+        self.turn: tuple[Any, deque[_Call]] | None = None  # the key, and the calls behind this
 
 
 class CallWindow:
@@ -94,7 +94,7 @@ class CallWindow:
         self._on_ready = on_ready
         self._recover = recover
         self._concurrency = check_count("concurrency", concurrency, 1)
-        check_count("ahead", ahead)  # this backend takes none: nothing to gain
+        check_count("ahead", ahead)  # ignored: it would gain nothing here
         check_seconds("patience", patience)
         self._capacity = check_capacity("capacity", capacity)
         self._permits = DemandCounter(self._concurrency)
@@ -355,7 +355,7 @@ class CallWindow:
             self._tell_end()
             self._fail(call, raised)
             if not isinstance(raised, Exception | asyncio.CancelledError):
-                self._notify_soon()  # also via on_ready, for those who do not see the exception
+                self._notify_soon()  # on_ready tells callers that do not see the exception
                 raise
             return
         if task is None:
@@ -407,10 +407,10 @@ class CallWindow:
         if call.leads and self._in_flight is not None:
             try:
                 self._in_flight.pop(call.item, None)
-            except Exception:  # its == raises now: search by identity
+            except Exception:  # comparing its item raises now: search by identity
                 try:
                     self._in_flight = {k: c for k, c in self._in_flight.items() if c is not call}
-                except Exception:  # even other items raise: forget all
+                except Exception:  # comparing others raises, too: forget all
                     self._in_flight = {}
         self._permits.request(1)
         self._tell_end()

@@ -31,7 +31,7 @@ def _with_windows(stock: Any) -> Any:
     def worker(*args: Any) -> Any:
         try:
             if install():
-                # So that Spark's collection after each task skips all imported objects.
+                # Spark collects garbage after each task: it need not visit imported objects.
                 gc.freeze()
         except Exception as failed:
             print(f"rstreams_fast.spark.daemon: {failed!r}: runs as ever", file=sys.stderr)

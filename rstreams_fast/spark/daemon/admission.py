@@ -259,5 +259,5 @@ class Admission:
     def _let_calls_look(self) -> None:
         self._changed.notify_all()
         for loop, event in self._on_loop:
-            with suppress(RuntimeError):  # closed
+            with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(event.set)

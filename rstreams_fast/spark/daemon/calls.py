@@ -63,7 +63,7 @@ class UdfCall:
             kind is not str or len(self.result) > LARGE_RESULT // 4  # at 4 bytes for each character
         ):
             self.admission.count(self)
-        self.done = True  # in this order: a waiter is set first, then checks done
+        self.done = True  # first done, then the waiter; Admission does it the other way round
         waiter = self.waiter
         if waiter is not None:
             with contextlib.suppress(RuntimeError):  # another event has woken the thread
@@ -253,13 +253,13 @@ class LoopCalls:
                 task.cancel()
             left.add(loop.create_task(loop.shutdown_asyncgens()))
             _, refuse = loop.run_until_complete(asyncio.wait(left, timeout=STAGE_CLOSE_SECONDS / 8))
-            for task in refuse:  # it never runs again: asyncio need not warn on stderr
+            for task in refuse:  # the task never runs again: asyncio need not warn
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
         finally:
             loop.close()
 
     def _window_loop(self) -> asyncio.AbstractEventLoop:
-        with self._lock:  # until `_start` is through
+        with self._lock:  # waits until `_start` has set the loop
             assert self._loop is not None  # noqa: S101 - for the reader, and for mypy
             return self._loop
 

@@ -14,10 +14,10 @@ REPLACED: Final = ("read_udfs", "read_single_udf", "read_command", "chain")
 """Functions that the seam replaces and calls; ``worker.py`` looks them up in its globals."""
 
 PER_BATCH: Final = ("_evaluate_batch_udf", "_evaluate_batch_udf_legacy")
-"""Since 4.2: calls the UDF for a batch; a variable of the function that maps the batches."""
+"""The variable of PySpark 4.2 and later whose function calls a UDF for each row of a batch."""
 
 PER_UDF: Final = "evaluate"
-"""Before 4.2: calls a UDF for a batch; a variable of each UDF's own function, with ``get_args``."""
+"""The same before 4.2: a variable of each UDF's own function, beside ``get_args``."""
 
 
 def unrecognised(source: str | None = None) -> str | None:

@@ -46,24 +46,24 @@ from rstreams_fast.spark.worker.shared_variables import lock_what_threads_share
 __all__ = ["BATCHES", "FIGURES", "VARIABLE", "install"]
 
 VARIABLE: Final = "RSTREAMS_FAST_UDF_CONCURRENCY"
-"""An executor's environment variable: calls of scalar UDFs at once, per task."""
+"""Environment variable of an executor: the number of scalar UDF calls at once, per task."""
 
 BATCHES: Final = "RSTREAMS_FAST_UDF_BATCHES"
-"""The same for batches of scalar pandas and Arrow UDFs."""
+"""Environment variable: the batches of scalar pandas and Arrow UDFs at once, per task."""
 
 FIGURES: Final = "RSTREAMS_FAST_UDF_METRICS"
-"""The same for the directory in which tasks with overlapping calls write metrics."""
+"""Environment variable: the directory in which tasks with overlapping calls write metrics."""
 
 RESULT_BYTES: Final = "RSTREAMS_FAST_UDF_RESULT_BYTES"
-"""The same for the bytes of results that a task of plain UDFs holds; 0: no bound."""
+"""Environment variable: the bytes of results that a task of plain UDFs holds; 0: no bound."""
 
 DEFAULT_RESULT_BYTES: Final = 64 << 20
 
 ONE_AT_A_TIME: Final = "RSTREAMS_FAST_UDF_ONE_AT_A_TIME"
-"""The same for the names of functions whose calls must not overlap, separated by commas."""
+"""Environment variable: names of functions whose calls must not overlap, separated by commas."""
 
 COMPARE: Final = "RSTREAMS_FAST_UDF_COMPARE"
-"""The same for the number of first rows per task that are also called one by one, and compared."""
+"""Environment variable: how many first rows per task are called one by one, too, and compared."""
 
 SPARKS_OWN: Final = "spark.sql.execution.pythonUDF.arrow.concurrency.level"
 
@@ -118,7 +118,7 @@ class _Seam:
 
     def read_udfs(self, *args: Any) -> Any:
         if len(sys.modules) != self._modules:
-            # As at the start of a worker: skip the objects that the last task imported.
+            # As at a worker's start: let collections skip what the last task has imported.
             self._modules = len(sys.modules)
             gc.freeze()
         eval_type = args[2]

@@ -48,7 +48,7 @@ class Step:
         self.alone = False
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._fn, name)  # its code, for the profilers
+        return getattr(self._fn, name)  # profilers read the function's code
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.alone:
@@ -65,7 +65,7 @@ class Step:
 
 
 async def drive(call: UdfCall) -> None:
-    """Make ``call``, whose function contains steps."""
+    """Make ``call``: run its function again after each ``Step`` that had to wait."""
     if call.admission.attention and not await call.admission.may_start_on_loop(call):
         call.abandon()
         return
@@ -84,6 +84,6 @@ async def drive(call: UdfCall) -> None:
             break
         try:
             known.append((await awaitable, None))
-        except BaseException as raised:  # a cancellation, too: it is then the call's failure
+        except BaseException as raised:  # a cancellation is the call's failure, too
             known.append((None, raised))
     call.end()

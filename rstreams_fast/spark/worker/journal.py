@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["PartitionJournal"]
 
 READ_BYTES: Final = 32 << 20
-"""How many bytes of the answers that it has read a process keeps."""
+"""How many bytes of answers a process keeps in memory, once it has read them."""
 
 OPEN_SEGMENTS: Final = 64
 """The most segments that a process keeps open."""
@@ -113,7 +113,7 @@ class PartitionJournal:
                         found = answers.get(digest)
                     else:
                         found = await loop.run_in_executor(None, answers.get, digest)
-            except Exception as raised:  # whether there is an answer is unknown
+            except Exception as raised:  # unknown whether there is an answer
                 raise StageError(
                     f"the journal cannot be asked for the answer: {raised}"
                 ) from raised
@@ -218,7 +218,7 @@ class _Answers:
         import pyarrow as pa
 
         whole = True
-        if 2 * len(found & self._seen) < len(self._seen):  # most were merged: start over
+        if 2 * len(found & self._seen) < len(self._seen):  # most segments were merged: start over
             self._index, self._seen = ([], ()), set()
             self._filter = bytearray(FILTER_BYTES)
         for name in sorted(found - self._seen):

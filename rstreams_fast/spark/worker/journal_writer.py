@@ -28,7 +28,7 @@ LINGER_SECONDS: Final = 0.05
 """How long an answer waits for more answers before they are written, on a local file system."""
 
 REMOTE_LINGER_SECONDS: Final = 1.0
-"""The same wait on a remote file system, where each file costs a paid request."""
+"""How long an answer waits on a remote file system, where each file costs a paid request."""
 
 SEGMENT_ROWS: Final = 1024
 """The most answers of one segment."""
@@ -50,7 +50,7 @@ _SCALARS: Final[frozenset[type]] = frozenset({type(None), bool, int, float, str,
 _LOGGED: Final[frozenset[type]] = frozenset(
     {dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone, Decimal}
 )
-"""The types that a log may hold besides ``_SCALARS`` and containers of both."""
+"""The types, besides ``_SCALARS``, whose values a log may hold, alone or in containers."""
 
 _LOGGED_NAMES: Final = {(kind.__module__, kind.__qualname__): kind for kind in _LOGGED}
 
@@ -120,7 +120,7 @@ class JournalWriter:
             raise
 
     def left(self) -> dict[bytes, Any]:
-        """Return the answers in logs of living processes; write those of dead ones as segments."""
+        """Return the answers in living processes' logs; write dead processes' as segments."""
         living: dict[bytes, Any] = {}
         for records, dead in records_of(self._name):
             found = dict(self._read_all(records))
@@ -149,7 +149,7 @@ class JournalWriter:
         import pyarrow as pa
 
         digest, content = record[:KEY_BYTES], record[KEY_BYTES:]
-        if content[:1] == b"\x80":  # a pickle begins so
+        if content[:1] == b"\x80":  # every pickle starts with it
             return digest, _Unpickler(io.BytesIO(content)).load()
         with pa.ipc.open_stream(content) as reader:
             return digest, reader.read_next_batch().column(0)[0].as_py()
@@ -185,13 +185,13 @@ class JournalWriter:
             keys.append(digest)
             answers.append(answer)
             count = len(keys)
-            if record is not None and self._logs:  # also if the writer has failed
+            if record is not None and self._logs:  # even if the writer has failed
                 try:
                     self._logs[0].append(record)
                 except OSError as raised:
                     self._failure = noted(raised, f"raised by the log of {self._folder.path}")
                     raise
-        if self._failure is not None:  # after the log has the answer: no segment gets it
+        if self._failure is not None:  # after logging the answer: no segment will get it
             raise self._failure
         if count == 1:
             self._some.set()

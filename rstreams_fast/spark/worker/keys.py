@@ -30,7 +30,7 @@ __all__ = [
 
 
 class PythonColumn:
-    """Keys that are Python objects already; it has the methods of Arrow arrays that we use."""
+    """A column of Python objects, with those methods of Arrow arrays that keys need."""
 
     def __init__(self, values: list[Any], kind: str = "") -> None:
         """``kind``: the name of the keys' type."""
@@ -84,7 +84,7 @@ def keys_of(array: pa.Array | PythonColumn, name: str) -> list[Any]:
 
 
 class _KeyList(list[Any]):
-    """A list with a hash: that of its original elements."""
+    """A list with a hash, which its original elements determine."""
 
     __slots__ = ("hash",)
 
@@ -100,7 +100,7 @@ class _KeyList(list[Any]):
 
 
 class _KeyDict(dict[Any, Any]):
-    """A dict with a hash: that of its original items."""
+    """A dict with a hash, which its original items determine."""
 
     __slots__ = ("hash",)
 
@@ -198,7 +198,7 @@ def plain(value: Any) -> Any:
     """
     if (udt := getattr(value, "__UDT__", None)) is not None:  # marks a value of a user-defined type
         return plain(udt.serialize(value))
-    np, pd = sys.modules.get("numpy"), loaded_pandas()  # without them no such values exist
+    np, pd = sys.modules.get("numpy"), loaded_pandas()  # without these modules no such values exist
     if np is not None and isinstance(value, np.datetime64):
         day = value.item()
         value = value.astype("M8[us]").item() if isinstance(day, int) else day
@@ -221,7 +221,7 @@ def plain(value: Any) -> Any:
         return dict(zip(names, values, strict=True))
     elif isinstance(value, dict):
         return {plain(key): plain(one) for key, one in value.items()}
-    elif type(value).__name__ == "VariantVal":  # Spark's, from 4.0 on
+    elif type(value).__name__ == "VariantVal":  # a type of Spark's since 4.0
         return {"value": bytes(value.value), "metadata": bytes(value.metadata)}
     return value
 

@@ -24,7 +24,7 @@ class _Opened:
     """The value of an open manager. Entering it sets the context variables that the manager set."""
 
     def __init__(self, factory: Callable[[], Any]) -> None:
-        self._context: Final = copy_context()  # kept: __exit__ may reset its variables in it
+        self._context: Final = copy_context()  # __exit__ may reset variables in it
         before = dict(self._context)
         self._value: Final = self._context.run(self._open, factory)
         self._variables: Final[list[tuple[ContextVar[Any], Any]]] = [
@@ -44,7 +44,7 @@ class _Opened:
         try:
             value = manager.__enter__()
         except TypeError as refused:
-            if hasattr(kind, "__aenter__"):  # its advice, "async with", is wrong here
+            if hasattr(kind, "__aenter__"):  # Python's hint, "async with", is wrong here
                 refused.add_note("PerWorker: an async manager belongs to the loop of a partition")
             raise
         _stack.callback(self._context.run, manager.__exit__, None, None, None)

@@ -164,7 +164,7 @@ class AtWork:
 
 
 def _refuse_reuse(partition: Partition, kind: type[BaseException] | None) -> None:
-    """Keep threads that are still running away from the next task of this worker.
+    """Make Spark end this worker if threads are left: they must not meet its next task.
 
     Spark ends a worker if its task failed, or did not read all of its input. The read-ahead thread
     is left only in the second case, so it needs nothing more. If other threads are left, the stage

@@ -251,7 +251,7 @@ class CallPump:
                 self._loop.run_forever()
             except BaseException as raised:  # SystemExit, say, which the loop lets through
                 latest = min(latest, time.monotonic() + STAGE_CLOSE_SECONDS)
-                if time.monotonic() > latest:  # the loop runs nothing: end this
+                if time.monotonic() > latest:  # the loop runs no callbacks: give up
                     raise
                 # If a call raised it, the window handles it first and names the item; then _fail
                 # does nothing.
@@ -368,7 +368,7 @@ class CallPump:
             on_ready=self._pump,
             concurrency=at_once,
             capacity=options.window_rows,
-            ahead=2 * at_once,  # all calls may end in one turn; half of the items is then left
+            ahead=2 * at_once,  # all calls may end in one turn: half of the items is left then
             patience=STEP_SECONDS,
             **self._window_words,
         )
@@ -386,7 +386,7 @@ class CallPump:
 
     def _set_failure(self, failure: BaseException) -> None:
         if self._failure is None:
-            if isinstance(failure, GeneratorExit):  # it would mean a closed generator
+            if isinstance(failure, GeneratorExit):  # raised, it would mean a closed generator
                 cause = failure
                 failure = RuntimeError(f"{self._counters.stage}: GeneratorExit was raised in it")
                 failure.__cause__ = cause
@@ -399,7 +399,7 @@ class CallPump:
             return
         self._stopping = True
         self._stopped_at = time.monotonic()
-        self._loop.call_later(STOP_SECONDS, self._end)  # first: the rest may raise
+        self._loop.call_later(STOP_SECONDS, self._end)  # first, as later lines may raise
         self._read_ahead.cancel()
         self._close_pool()
         if self._window is not None:
@@ -517,7 +517,7 @@ class CallPump:
         label = self._counters.stage
         if self._gate is not None and isinstance(error, RetryAfter):
             self._gate.hold(error.seconds)
-        if isinstance(error, asyncio.CancelledError):  # it would look like ours
+        if isinstance(error, asyncio.CancelledError):  # raised, it would look like ours
             cancelled = RuntimeError(f"{label} was cancelled, but not by the stage")
             cancelled.__cause__ = error
             error = cancelled

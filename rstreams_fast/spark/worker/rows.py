@@ -77,7 +77,7 @@ class Layout:
     def key_name(self, batch: Any, index: int) -> str:
         """Describe a key column of an input for a message."""
         if self.on is None:
-            return f"number {index + 1}"  # its name is not known here
+            return f"number {index + 1}"  # the column's name is not known here
         return repr(self.on[index] if self.on else batch.schema.names[index])
 
     def output(self, rows: Any, arrays: list[pa.Array]) -> Any:

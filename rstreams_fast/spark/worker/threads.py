@@ -75,7 +75,7 @@ class ThreadGroup:
 
     def __init__(self) -> None:
         self.on_failure: Callable[[BaseException], object] = lambda _: None
-        """Called by a thread with the exception that ended its target: perhaps nobody joins it."""
+        """Called by a thread with the exception that ended its target."""
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
 

@@ -47,10 +47,10 @@ class Log:
         self._file = -1
         while self._file < 0:
             self._path = folder() / f"{name}-{uuid.uuid4().hex}"
-            with contextlib.suppress(FileNotFoundError):  # a process has removed the folder
+            with contextlib.suppress(FileNotFoundError):  # another process removed the folder
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
                 fcntl.flock(self._file, fcntl.LOCK_EX)
-                if not os.fstat(self._file).st_nlink:  # a reader took it for a dead log
+                if not os.fstat(self._file).st_nlink:  # a reader has removed it as dead
                     os.close(self._file)
                     self._file = -1
         try:
@@ -91,7 +91,7 @@ class Log:
     def clear(self) -> None:
         """Remove all records: they are stored elsewhere now."""
         used = self._map.tell()
-        self._map[: _HEAD.size] = bytes(_HEAD.size)  # all records vanish at once
+        self._map[: _HEAD.size] = bytes(_HEAD.size)  # this removes all records at once
         self._map[:used] = bytes(used)
         self._map.seek(0)
 
@@ -132,7 +132,7 @@ def records_of(name: str) -> Iterator[tuple[list[bytes], bool]]:
                     path.unlink(missing_ok=True)
             finally:
                 os.close(file)
-        with contextlib.suppress(OSError):  # other files are left in it
+        with contextlib.suppress(OSError):  # the folder is not empty
             folder().rmdir()
 
 

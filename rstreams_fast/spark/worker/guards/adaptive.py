@@ -173,7 +173,7 @@ class AdaptiveGate:
 
     def _admit(self) -> None:
         while self._waiting and self._inside < int(self._gradient.limit) and not self._held:
-            if not (future := self._waiting.popleft()).done():  # cancelled ones are done
+            if not (future := self._waiting.popleft()).done():  # done: the call was cancelled
                 self._inside += 1
                 future.set_result(None)
         self._gradient.busy = self._gradient.busy or bool(self._waiting)

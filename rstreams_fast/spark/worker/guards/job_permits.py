@@ -77,7 +77,7 @@ class JobPermits:
         self._paced = limit.rate is not None
         self._address: Address = limit.served_at
         self._identity = secrets.token_bytes(16)
-        self._connection: _Connection | None = None  # only while messages can be sent
+        self._connection: _Connection | None = None  # set while messages can be sent
         self._has = 0
         self._asked = 0
         self._held_until = 0.0
@@ -97,7 +97,7 @@ class JobPermits:
                     await loop.create_connection(partial(_itself, connection), host, port)
                 async with asyncio.timeout(began + DRIVER_PATIENCE_SECONDS - loop.time()):
                     await connection.welcomed
-            except OSError as failed:  # TimeoutError is one
+            except OSError as failed:  # TimeoutError is an OSError
                 cause = failed
             except LimitLost as refused:
                 self._gate.fail(refused)

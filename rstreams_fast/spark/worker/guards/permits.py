@@ -67,7 +67,7 @@ class PermitGate:
         self._loop = loop
         self._waiting: deque[asyncio.Future[tuple[Any, float]]] = deque()
         self._idle: list[tuple[Any, float]] = []
-        self._used: list[tuple[Any, float] | None] = []  # of a window's calls; None: call failed
+        self._used: list[tuple[Any, float] | None] = []  # of a window's calls; None: a failed call
         self._passing = 0  # permits on their way to waiting calls
         self._window: CallWindow | None = None
         self._counts = True  # whether permits of the window's calls are counted
@@ -164,7 +164,7 @@ class PermitGate:
         if self._at_rest:
             self._idle.append(permit)
             return
-        if self._closed:  # end() has returned it, or its thread will
+        if self._closed:  # end() has returned the permit, or the thread will
             return
         now = monotonic()
         if not self._keeps or now < self._held_until:
@@ -215,12 +215,12 @@ class PermitGate:
         used = self._used
         if used and (permit := used.pop()) is not None:
             self.release(permit)
-            used.insert(0, None)  # calls that end take from the other end
+            used.insert(0, None)  # ending calls take permits from the other end
         try:
             await asyncio.sleep(pause)
             if self._failure is not None:
                 raise self._failure
-            if None in used:  # None was dropped if all running calls got permits
+            if None in used:  # no None: all running calls have permits
                 permit = await self.acquire()
                 if None in used:
                     used.remove(None)
@@ -242,7 +242,7 @@ class PermitGate:
                 future.set_exception(failure)
 
     def close(self) -> None:
-        """Return all permits, even those of calls that did not end; let no more calls pass."""
+        """Return all permits, even for calls that did not end; let no more calls pass."""
         self.end(0)
 
     def end(self, inside: int) -> Callable[[], object]:
@@ -272,7 +272,7 @@ class PermitGate:
 
     def _pass(self, permit: tuple[Any, float]) -> bool:
         while self._waiting:
-            if not (future := self._waiting.popleft()).done():  # cancelled ones are done
+            if not (future := self._waiting.popleft()).done():  # done: the call was cancelled
                 future.set_result(permit)
                 self._passing += 1
                 return True

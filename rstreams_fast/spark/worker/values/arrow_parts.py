@@ -113,7 +113,7 @@ def _decoded_list(array: pa.Array) -> pa.Array:
     if _is(kind, "list_view") or _is(kind, "large_list_view"):
         sizes = pc.if_else(array.is_valid(), array.sizes, 0).cast(pa.int64())
         offsets = pa.array([0, *pc.cumulative_sum(sizes).to_pylist()], pa.int64())
-        starts = pc.add(array.offsets.cast(pa.int64()), 0)  # a copy has no offset, nor do sizes
+        starts = pc.add(array.offsets.cast(pa.int64()), 0)  # a copy without an offset, like sizes
         views = pa.LargeListViewArray.from_arrays(starts, sizes, decoded(array.values))
         parts = [views.flatten()]
     elif _is(kind, "fixed_size_list"):
@@ -234,7 +234,7 @@ def forbids_nulls(kind: pa.DataType) -> bool:
 
 
 def wide(kind: pa.DataType) -> pa.DataType:
-    """Return ``kind`` with doubles for floats: Arrow converts to float with silent infinities."""
+    """Return ``kind`` with doubles for floats: Arrow turns too large a float into infinity."""
     import pyarrow as pa
 
     is_ = pa.types

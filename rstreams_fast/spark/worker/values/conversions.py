@@ -102,7 +102,7 @@ class Columns:
                 try:
                     return [[row[name] for row in whole] for name in self.names]
                 except KeyError:
-                    pass  # the slow way finds the wrong row
+                    pass  # the slow path reports the wrong row
             rows = [self._row(row, index, key_at) for index, row in enumerate(results)]
         else:
             rows = [self._row(row, index, key_at) for index, row in enumerate(results)]
@@ -323,7 +323,7 @@ def _with_zone(zone: dt.tzinfo | None) -> Converter:
             raise TypeError(f"{type(value).__name__} is no datetime")
         if value.tzinfo is not None:
             return value
-        # As in Spark's own functions it is local time; Arrow would assume UTC.
+        # A naive time is local time, as in Spark's own functions; Arrow would assume UTC.
         return value.astimezone() if zone is None else value.replace(tzinfo=zone)
 
     return convert
@@ -404,7 +404,7 @@ def _map_converter(kind: pa.MapType, source: ValueSource) -> Converter:
     of_keys, of_items = _rule(kind.key_type, source), _rule(kind.item_type, source)
 
     def convert(value: Any) -> list[tuple[Any, Any]]:
-        if isinstance(value, Iterator):  # it could be read only once
+        if isinstance(value, Iterator):  # an iterator can be read only once
             raise TypeError(f"{type(value).__name__} is no map")
         pairs: list[Any] = list(value.items() if isinstance(value, dict) else value)
         keys: Any = [key for key, _ in pairs]
@@ -473,7 +473,7 @@ def check_names(names: Sequence[str], schema: pa.Schema, label: str) -> None:
 def _check_nulls(batch: pa.RecordBatch, label: str) -> None:
     for place, field in enumerate(batch.schema):
         if field.nullable and not forbids_nulls(field.type):
-            continue  # saves making an object for the array
+            continue  # without making an object for the array
         array = batch.column(place)
         if forbidden_null(array, field):
             for row in range(len(array)):
