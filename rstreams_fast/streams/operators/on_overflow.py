@@ -1,9 +1,9 @@
-"""Sources that do not wait to be asked: what becomes of elements that nobody has asked for yet.
+"""Sources that do not wait for demand: what happens to elements that nobody has asked for yet.
 
-Upstream is asked for everything at once (with ``ERROR``: when the subscriber first asks), and
-signals when it likes, from any thread. What has come is held, at most so many elements, and
-delivered as downstream asks. What finds no room is dropped, or drops another, or ends the stream,
-as the strategy says. Every end, an overflow too, comes after what is held.
+Upstream is asked for everything at once. It signals when it likes, from any thread. The
+subscription holds a bounded number of elements and delivers them as downstream asks. When the
+buffer is full, the strategy decides: an element is dropped, or the stream ends with an error.
+Every end, also an overflow, comes after the elements that are held.
 """
 
 from __future__ import annotations
@@ -17,11 +17,7 @@ from typing import Any
 from rstreams_fast._checks import check_capacity, check_count, check_plain
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, FunctionSlot, FusedRun, RunStatus
-from rstreams_fast.errors import (
-    BufferOverflowError,
-    check_request,
-    report_unraisable,
-)
+from rstreams_fast.errors import BufferOverflowError, check_request, report_unraisable
 from rstreams_fast.runtime.executors import Resource
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import OVERFLOW_CAPACITY
@@ -34,25 +30,25 @@ __all__ = ["Overflow", "OverflowBoundary", "OverflowSubscription"]
 
 
 class Overflow(enum.Enum):
-    """What becomes of elements that come faster than they are asked for.
+    """What happens to elements that come faster than they are asked for.
 
-    ``capacity`` is always the most elements that are held. Each element that is not delivered is
-    counted, in ``metrics_of(...)``, and given to ``on_drop``; elements that are held when the
-    subscriber cancels are not.
+    ``capacity`` is always the greatest number of elements that are held. An element that is not
+    delivered is counted in ``metrics_of(...)`` and given to ``on_drop``. Elements that are held
+    when the subscriber cancels are neither counted nor given to ``on_drop``.
     """
 
     BUFFER = "buffer"
-    """Hold up to ``capacity`` (1024). One more ends the stream: ``BufferOverflowError``, after what
-    is held was delivered."""
+    """Hold up to ``capacity`` (1024) elements. One more ends the stream with
+    ``BufferOverflowError``, after the held elements were delivered."""
     DROP_OLDEST = "drop_oldest"
-    """Hold up to ``capacity`` (1024). One more takes the place of the one held longest."""
+    """Hold up to ``capacity`` (1024) elements. One more replaces the oldest."""
     DROP_LATEST = "drop_latest"
-    """Hold up to ``capacity`` (1024). One more is dropped."""
+    """Hold up to ``capacity`` (1024) elements. One more is dropped."""
     LATEST = "latest"
-    """Hold the newest only: ``capacity`` is 1."""
+    """Hold the newest element only: ``capacity`` is 1."""
     ERROR = "error"
-    """Hold what is asked for only, as long as its delivery takes, and of that up to ``capacity``
-    (1024). One that was not asked for ends the stream: ``BufferOverflowError``."""
+    """Hold only elements that were asked for, at most ``capacity`` (1024), until they are
+    delivered. An element that was not asked for ends the stream with ``BufferOverflowError``."""
 
 
 _REPLACING = (Overflow.DROP_OLDEST, Overflow.LATEST)
@@ -60,9 +56,13 @@ _ENDING = (Overflow.BUFFER, Overflow.ERROR)
 
 
 class OverflowBoundary(Boundary):
-    """The boundary of ``Stream.on_overflow``, and what is common to sources with a strategy."""
+    """The boundary of ``Stream.on_overflow``, and the options of a source with a strategy.
 
-    #: It takes signals as they come, so what is above it need not be guarded.
+    ``at_end``: elements are delivered only after the source has completed. ``on_demand``: the
+    source is asked when the subscriber first asks, and not at once.
+    """
+
+    #: It takes signals from any thread, so upstream needs no guard.
     guards = True
 
     def __init__(
@@ -73,6 +73,8 @@ class OverflowBoundary(Boundary):
         *,
         name: str = "on_overflow",
         argument: str = "strategy",
+        at_end: bool = False,
+        on_demand: bool = False,
     ) -> None:
         if not isinstance(strategy, Overflow):
             raise TypeError(
@@ -93,6 +95,9 @@ class OverflowBoundary(Boundary):
         self.on_drop = on_drop
         self.name = f"{name}({strategy.name})"
         self.fails_unasked = strategy in _ENDING
+        self.at_end = at_end
+        # With ERROR an element that comes before the first request could only end the stream.
+        self.on_demand = on_demand or strategy is Overflow.ERROR
         self._argument = argument
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
@@ -103,7 +108,7 @@ class OverflowBoundary(Boundary):
         return f"{self.name}: at most {self.capacity} element{plural}"
 
     def error(self, unasked: bool) -> BufferOverflowError:
-        """Say what found no room, and what to do."""
+        """Return the error of an overflow, which says what the user can do."""
         if unasked:
             what = "an element came that nobody had asked for"
         else:
@@ -115,24 +120,27 @@ class OverflowBoundary(Boundary):
 
 
 class OverflowSubscription(OperatorSubscriber):
-    """Between a source that does not wait and a subscriber that does.
+    """Stands between a source that does not wait for demand and a subscriber.
 
-    ``offer`` and ``finish`` are for any thread. With a resource the subscriber is signalled there;
-    without, on the thread that offers or requests.
+    The source is a publisher upstream, or an object that calls ``offer`` and ``finish`` (an
+    emitter, a clock). Any thread may call these two. With a resource the subscriber is signalled
+    there, else on the thread that offers or requests. ``at_end()`` is called when the stream has
+    ended, so that such a source drops what it holds.
     """
 
     __slots__ = (
         "_asked",
+        "_at_end",
         "_begun",
-        "_dropped",
         "_hand_on",
         "_held",
         "_kept",
-        "_lock",
-        "_open",
         "_options",
         "_requested",
         "_waits",
+        "drops",
+        "lock",
+        "open",
     )
 
     def __init__(
@@ -140,38 +148,44 @@ class OverflowSubscription(OperatorSubscriber):
         subscriber: Subscriber[Any],
         options: OverflowBoundary,
         resource: Resource | None = None,
+        at_end: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(subscriber, resource)
         self._options = options
-        # Among those who offer; the drain takes without it. Reentrant, for the collector may run
-        # anything anywhere. Nobody's code is called under it.
-        self._lock = threading.RLock()
-        self._open = True  # whether an offer counts
+        self._at_end = at_end
+        # For the threads that offer. The drain takes elements without it. Reentrant, because the
+        # garbage collector may run any code on a thread that holds it. No user code runs under it.
+        self.lock = threading.RLock()
+        self.open = True  # whether an offer counts
         self._held: deque[Any] = deque()
-        self._kept = 0  # elements delivered or held
-        self._dropped = 0
-        self._requested = DemandCounter()  # in all
+        self._kept = 0  # the number of elements that were delivered or are held
+        #: The number of elements that were dropped. Written under the lock.
+        self.drops = 0
+        self._requested = DemandCounter()  # all that was ever requested
         self._begun = False  # on_subscribe has returned
         self._asked = DemandCounter()  # terminated by the first caller that asks upstream
         self._waits = Waits(on_look=True)
         slot = self._slot_by_bursts(subscriber)
         self._run = FusedRun(self._held, (), slot, self._demand)
-        # What takes an element that nothing is before; a ring is given its elements by the run.
+        # Receives an element that needs not wait for others. A ring gets its elements by the run.
         hand_on = subscriber.on_next if isinstance(slot, FunctionSlot) else slot
-        self._hand_on = hand_on if resource is None and callable(hand_on) else None
+        direct = resource is None and not options.at_end and callable(hand_on)
+        self._hand_on = hand_on if direct else None
 
     # -- the source's side, any thread -----------------------------------------------------------
 
     def offer(self, element: Any, entered: bool = False) -> bool:
-        """Take an element, or do with it what the strategy says; ``False`` if all is over: then it
-        is still the caller's, unless it has ``entered`` the scope of an ``on_discard``.
+        """Hold or deliver an element, or do what the strategy says.
+
+        Returns ``False`` if the stream has ended, or ends by this element. After the end the
+        element is still the caller's, unless it has ``entered`` the scope of an ``on_discard``.
         """
         options = self._options
         victim: Any = None
         overflow: BufferOverflowError | None = None
         hand_on: Callable[[Any], object] | None = None
-        with self._lock:
-            if not self._open:
+        with self.lock:
+            if not self.open:
                 return False
             if self.custody is not None and not entered:
                 self.custody.enter(element)
@@ -193,25 +207,25 @@ class OverflowSubscription(OperatorSubscriber):
             else:
                 victim = element
                 if options.strategy in _ENDING:
-                    self._open = False
+                    self.open = False
                     overflow = options.error(unasked)
             if victim is not None:
-                self._dropped += 1
+                self.drops += 1
         if hand_on is not None:
             self._deliver(hand_on, element)
         elif overflow is not None:
             self._upstream.cancel()
             self._end_with(overflow)
         elif victim is None or self._demand.pending:
-            # For a victim, who brought it does, or did; but while its place was empty the drain may
-            # have looked, and gone.
+            # Also after a victim was taken out: at the moment when the buffer had a free place,
+            # the drain may have looked, found nothing, and left.
             self._enter()
         if victim is not None:
-            self._tell(victim)
+            self._report_drop(victim)
         return overflow is None
 
     def finish(self, error: BaseException | None) -> bool:
-        """End, after what is held; ``False`` if that was decided before."""
+        """End after the held elements; ``False`` if the end was decided before."""
         if not (self._upstream.ended() and self._close()):
             return False
         self._end_with(error)
@@ -219,13 +233,13 @@ class OverflowSubscription(OperatorSubscriber):
 
     @property
     def uncovered(self) -> int:
-        """How many elements have been asked for that have not been sent yet."""
+        """The number of elements that were asked for and not sent yet."""
         requested = self._requested.value
         return UNBOUNDED if requested == UNBOUNDED else max(0, requested - self._kept)
 
     def _close(self) -> bool:
-        with self._lock:
-            was_open, self._open = self._open, False
+        with self.lock:
+            was_open, self.open = self.open, False
         return was_open
 
     def _end_with(self, error: BaseException | None) -> None:
@@ -233,7 +247,7 @@ class OverflowSubscription(OperatorSubscriber):
         self._completed = True
         self._enter()
 
-    def _tell(self, victim: Any) -> None:
+    def _report_drop(self, victim: Any) -> None:
         self._discard([victim])
         on_drop = self._options.on_drop
         if on_drop is not None:
@@ -249,33 +263,36 @@ class OverflowSubscription(OperatorSubscriber):
     # -- signals from upstream -------------------------------------------------------------------
 
     def on_next(self, element: Any, /) -> None:
-        """Take an element, or do with it what the strategy says."""
+        """Hold or deliver an element, or do what the strategy says."""
         if element is None or self.custody is not None:
             self._check_element(element)
-        self._offer_checked(element)
+        self.offer_checked(element)
 
-    def _offer_checked(self, element: Any) -> None:
+    def offer_checked(self, element: Any) -> None:
+        """Do the same with an element of upstream that was checked before."""
         if not self.offer(element, entered=True):
             self._upstream.unwanted()
             self._introduce_late()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Pass the error on after what is held."""
+        """Pass the error on after the held elements; at once, if they wait for completion."""
+        if self._options.at_end:
+            super().on_error(error)
+            return
         check_error_signal(self, error)
         if not self.finish(error):
             report_late(error)
         self._introduce_late()
 
     def on_complete(self) -> None:
-        """Complete after what is held."""
+        """Complete after the held elements."""
         self.finish(None)
         self._introduce_late()
 
     def _begin(self) -> None:
         super()._begin()
         self._begun = True
-        # With ERROR, an element before the subscriber has asked could only end the stream.
-        if self._options.strategy is not Overflow.ERROR or self._requested.value > 0:
+        if not self._options.on_demand or self._requested.value > 0:
             self._ask_for_all()
 
     def _ask_for_all(self) -> None:
@@ -287,7 +304,7 @@ class OverflowSubscription(OperatorSubscriber):
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
         try:
-            n = check_request(n)  # one look at it: __index__ may answer differently next time
+            n = check_request(n)  # read once: __index__ may answer differently next time
         except Exception as refused:
             self._bad_request(refused)
             return
@@ -297,22 +314,23 @@ class OverflowSubscription(OperatorSubscriber):
             self._ask_for_all()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """What this boundary holds, has dropped and waits for, then those above."""
+        """What this boundary holds, has dropped and waits for, then the boundaries above."""
         mine = self._waits.metrics(
             self._demand,
             name=self._options.describe(),
             held=len(self._held),
             max_held=self._options.capacity,
-            dropped=self._dropped,
+            dropped=self.drops,
         )
         return (mine, *super().metrics())
 
     # -- the drain -------------------------------------------------------------------------------
 
     def _deliver(self, hand_on: Callable[[Any], object], element: Any) -> None:
-        """As the run would, but for one element: for the holder of the drain only, who leaves it.
+        """Deliver one element as the run would, and leave the drain.
 
-        It is asked for, and nothing is before it.
+        Only the holder of the drain calls this, for an element that was asked for while no other
+        element was held.
         """
         try:
             self._waits.end()
@@ -335,7 +353,7 @@ class OverflowSubscription(OperatorSubscriber):
         if self._demand.value < 0:
             return self._act_on_end()
         run = self._run
-        if run is None:
+        if run is None or (self._options.at_end and not self._completed):
             return False
         self._waits.end()
         status = self._burst_on(run)
@@ -355,6 +373,9 @@ class OverflowSubscription(OperatorSubscriber):
         super()._stop()
 
     def _drop_references(self) -> None:
-        self._close()  # who cancels may not have closed it yet
+        self._close()  # the thread that cancels may not have closed it yet
         self._hand_on = None
         self._held = deque()
+        at_end, self._at_end = self._at_end, None
+        if at_end is not None:
+            at_end()

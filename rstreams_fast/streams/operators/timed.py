@@ -1,19 +1,26 @@
-"""What depends on when elements come: upstream is asked for all, and what is left out is counted.
+"""``debounce``, ``throttle_first`` and ``sample``: the time at which an element comes decides.
 
-At most one element waits for demand; a later one takes its place.
+Upstream is asked for all elements. An element that is left out is counted as dropped. At most one
+element waits for demand; a later one replaces it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from math import inf
+from typing import Any, Protocol
 
 from rstreams_fast._checks import check_seconds
-from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.api import Publisher, Subscriber, Subscription
 from rstreams_fast.core import MISSING
+from rstreams_fast.runtime.executors import Trampoline
 from rstreams_fast.runtime.timers import Timer, check_timer
+from rstreams_fast.runtime.turns import Turns
+from rstreams_fast.streams.engine.chain import stand_on
+from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.deadline import Deadline
+from rstreams_fast.streams.engine.not_picklable import not_picklable
 from rstreams_fast.streams.engine.signals import check_error_signal
 from rstreams_fast.streams.engine.subscribing import Below
 from rstreams_fast.streams.operators.on_overflow import (
@@ -36,7 +43,7 @@ class Timed(OverflowBoundary):
         self.timer = timer
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Below(upstream, _OPERATORS[self.operator], self)
+        return Below(upstream, _TimedSubscriber, self)
 
     def describe(self) -> str:
         waiting = "" if self.operator == "throttle_first" else "the newest element, and "
@@ -45,42 +52,176 @@ class Timed(OverflowBoundary):
         )
 
 
-class _TimedSubscription(OverflowSubscription):
-    __slots__ = ("_deadline", "_due_at", "_end", "_newest", "_now", "_offering", "_seconds")
+class _Rule(Protocol):
+    """Says when an element may be offered. It is called under the lock."""
+
+    #: Until this moment the rule leaves out every element.
+    quiet_until: float
+
+    def came(self, now: float, holds: bool, /) -> float | None:
+        """Return the moment at which the element that came at ``now`` is due; ``None``: at once.
+
+        ``holds``: an earlier element waits for its time. The new element replaces it.
+        """
+
+
+class _ThrottleFirst:
+    """Offer the first element at once, and leave out those of the next ``seconds``."""
+
+    __slots__ = ("_seconds", "quiet_until")
+
+    def __init__(self, seconds: float, _now: float) -> None:
+        self._seconds = seconds
+        self.quiet_until = -inf
+
+    def came(self, now: float, _holds: bool, /) -> float | None:
+        self.quiet_until = now + self._seconds
+        return None
+
+
+class _Debounce:
+    """Offer an element when no other has come for ``seconds``."""
+
+    __slots__ = ("_seconds",)
+
+    quiet_until = -inf
+
+    def __init__(self, seconds: float, _now: float) -> None:
+        self._seconds = seconds
+
+    def came(self, now: float, _holds: bool, /) -> float | None:
+        return now + self._seconds
+
+
+class _Sample:
+    """Offer the newest element at each tick: every ``seconds`` from the subscription on."""
+
+    __slots__ = ("_due_at", "_seconds", "_start")
+
+    quiet_until = -inf
+
+    def __init__(self, seconds: float, now: float) -> None:
+        self._seconds = seconds
+        self._start = now
+        self._due_at = 0.0
+
+    def came(self, now: float, holds: bool, /) -> float | None:
+        if not holds:  # a tick before this moment had nothing to offer
+            self._due_at = now + self._seconds - (now - self._start) % self._seconds
+        return self._due_at
+
+
+_RULES: dict[str, Callable[[float, float], _Rule]] = {
+    "throttle_first": _ThrottleFirst,
+    "debounce": _Debounce,
+    "sample": _Sample,
+}
+
+
+class _TimedSubscriber:
+    """Subscribes to upstream, and offers elements to ``_target`` when the rule says so.
+
+    The target is the subscription that downstream holds. It guards against upstream's faults,
+    holds what waits for demand, and ends the stream.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_deadline",
+        "_due_at",
+        "_end",
+        "_lock",
+        "_newest",
+        "_now",
+        "_offering",
+        "_rule",
+        "_target",
+        "custody",
+        "depth",
+        "trampoline",
+        "turns",
+    )
+
+    __reduce__ = not_picklable
+
+    custody: Custody | None
+    depth: int
+    trampoline: Trampoline | None
+    turns: Turns | None
 
     def __init__(self, subscriber: Subscriber[Any], options: Timed) -> None:
-        super().__init__(subscriber, options)
-        self._seconds = options.seconds
-        self._newest: Any = MISSING  # what has come and may still be offered
-        self._offering = False  # it, at this moment
-        self._end: Callable[[Any], None] | None = None  # to come after that
-        self._due_at: float | None = None  # when it is; or, until when others are left out
-        self._deadline = Deadline(options.timer, self._due, self._time_is_up, self.finish)
+        self._target = target = OverflowSubscription(subscriber, options, at_end=self._close)
+        stand_on(self, target)
+        self._lock = target.lock
+        self._newest: Any = MISSING  # the element that waits for its time
+        self._due_at = 0.0  # the end of that time
+        self._offering = False  # a thread offers the element whose time was up
+        self._end: Callable[[Any], None] | None = None  # to be called after that offer
+        self._deadline = Deadline(options.timer, self._due, self._time_is_up, target.finish)
         self._now = self._deadline.now
+        self._rule = _RULES[options.operator](options.seconds, self._now())
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        self._target.on_subscribe(subscription)
 
     def on_next(self, element: Any, /) -> None:
-        """Offer an element, hold it, or leave it out."""
-        self._check_element(element)
+        """Offer the element, hold it, or leave it out."""
+        target, rule = self._target, self._rule
         now = self._now()
+        # Without the lock, which would cost more than everything else.
+        if self.custody is None and now < rule.quiet_until and target.open and element is not None:
+            target.drops += 1
+            return
+        target._check_element(element)
+        left_out, offered = MISSING, False
         with self._lock:
-            if not self._open:
-                left_out, offered = None, False
-            else:
-                left_out, offered = self._sift(element, now)
-                self._dropped += left_out is not MISSING
+            if target.open:
+                if now < rule.quiet_until:
+                    left_out = element
+                else:
+                    due_at = rule.came(now, self._newest is not MISSING)
+                    offered = due_at is None
+                    if due_at is not None:
+                        left_out, self._newest = self._newest, element
+                        self._due_at = due_at
+                target.drops += left_out is not MISSING
         if self.custody is not None:
-            self._discard([left_out])
+            self.custody.discard([left_out])
         del left_out
-        if offered:
-            self._offer_checked(element)
-        elif self._upstream.over:
-            self._upstream.unwanted()
-        elif self._newest is not MISSING:  # else nothing is due
+        if offered or not target.open:
+            target.offer_checked(element)
+        elif self._newest is not MISSING:
             self._deadline.look()
 
-    def _sift(self, element: Any, now: float) -> tuple[Any, bool]:
-        """Return what is left out (or ``MISSING``), and whether ``element`` is offered."""
-        raise NotImplementedError
+    def on_error(self, error: BaseException, /) -> None:
+        """Pass the error on after what waits for demand; what waits for its time is left out."""
+        check_error_signal(self, error)
+        self._after_the_offer(partial(self._fail, error))
+
+    def on_complete(self) -> None:
+        """Complete after what is held."""
+        self._after_the_offer(self._complete)
+
+    def _after_the_offer(self, end: Callable[[Any], None]) -> None:
+        """Call ``end(newest)``. It gets the element that waits for its time, or ``MISSING``."""
+        with self._lock:
+            if self._offering:  # the thread that offers an element calls it
+                self._end = end
+                return
+            newest, self._newest = self._newest, MISSING
+        end(newest)
+
+    def _fail(self, error: BaseException, newest: Any) -> None:
+        with self._lock:
+            self._target.drops += newest is not MISSING
+        self._target.on_error(error)
+
+    def _complete(self, newest: Any) -> None:
+        if newest is not MISSING:
+            self._target.offer(newest, entered=True)
+        self._target.on_complete()
+
+    # -- time ------------------------------------------------------------------------------------
 
     def _due(self) -> float | None:
         return None if self._newest is MISSING else self._due_at
@@ -92,93 +233,14 @@ class _TimedSubscription(OverflowSubscription):
                 return
             newest, self._newest = self._newest, MISSING
             self._offering = True
-        self.offer(newest, entered=True)
+        self._target.offer(newest, entered=True)
         with self._lock:
             self._offering = False
             end, self._end = self._end, None
         if end is not None:
             self._after_the_offer(end)
 
-    def _after_the_offer(self, end: Callable[[Any], None]) -> None:
-        """Call ``end`` with the newest element, which nobody offers any more, or ``MISSING``."""
-        with self._lock:
-            if self._offering:  # by another thread, which sees to it
-                self._end = end
-                return
-            newest, self._newest = self._newest, MISSING
-        end(newest)
-
-    def on_error(self, error: BaseException, /) -> None:
-        """Pass the error on after what waits for demand; what waits for its time is left out."""
-        check_error_signal(self, error)
-        self._after_the_offer(partial(self._error, error))
-
-    def _error(self, error: BaseException, newest: Any) -> None:
-        with self._lock:
-            self._dropped += newest is not MISSING
-        super().on_error(error)
-
-    def on_complete(self) -> None:
-        """Complete after what is held."""
-        self._after_the_offer(self._complete_after_newest)
-
-    def _complete_after_newest(self, newest: Any) -> None:
-        if newest is not MISSING:
-            self.offer(newest, entered=True)
-        super().on_complete()
-
-    def _drop_references(self) -> None:
-        super()._drop_references()
+    def _close(self) -> None:
         with self._lock:
             self._newest = MISSING
         self._deadline.close()
-
-
-class _ThrottleFirst(_TimedSubscription):
-    __slots__ = ()
-
-    def on_next(self, element: Any, /) -> None:
-        """Leave it out in its time without the lock, which costs more than all else."""
-        due = self._due_at
-        if (
-            due is not None
-            and self._open
-            and self.custody is None
-            and element is not None
-            and self._now() < due
-        ):
-            self._dropped += 1
-        else:
-            super().on_next(element)
-
-    def _sift(self, element: Any, now: float) -> tuple[Any, bool]:
-        if self._due_at is not None and now < self._due_at:
-            return element, False
-        self._due_at = now + self._seconds
-        return MISSING, True
-
-
-class _Debounce(_TimedSubscription):
-    __slots__ = ()
-
-    def _sift(self, element: Any, now: float) -> tuple[Any, bool]:
-        before, self._newest = self._newest, element
-        self._due_at = now + self._seconds
-        return before, False
-
-
-class _Sample(_TimedSubscription):
-    __slots__ = ("_began_at",)
-
-    def _begin(self) -> None:
-        self._began_at = self._now()
-        super()._begin()
-
-    def _sift(self, element: Any, now: float) -> tuple[Any, bool]:
-        before, self._newest = self._newest, element
-        if before is MISSING:  # at the next tick; where nothing has come, nobody looks at them
-            self._due_at = now + self._seconds - (now - self._began_at) % self._seconds
-        return before, False
-
-
-_OPERATORS = {"throttle_first": _ThrottleFirst, "debounce": _Debounce, "sample": _Sample}

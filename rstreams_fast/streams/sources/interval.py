@@ -1,4 +1,4 @@
-"""Ticks: numbers that the clock sends, asked for or not."""
+"""``interval``: the clock sends numbers, whether they are asked for or not."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from rstreams_fast.streams.operators.on_overflow import (
 __all__ = ["interval_source"]
 
 SHORTEST: Final = 1e-9
-"""The shortest period, in seconds: clocks tell no less."""
+"""The shortest period, in seconds: clocks measure no shorter time."""
 
 
-def interval_source(  # noqa: PLR0917 - those of the public function, in its order
+def interval_source(  # noqa: PLR0917 - the parameters of the public function, in its order
     seconds: float,
     delay: float | None,
     overflow: Overflow,
@@ -44,14 +44,14 @@ def interval_source(  # noqa: PLR0917 - those of the public function, in its ord
     executor: Any,
     timer: Timer | None,
 ) -> Foreign:
-    """The source of ``rstreams_fast.interval``, its arguments checked."""
+    """Check the arguments of ``rstreams_fast.interval`` and return its source."""
     period = check_seconds("seconds", seconds, positive=True)
-    if period < SHORTEST:  # the numbers of ticks would soon be beyond all that floats can hold
+    if period < SHORTEST:  # a float could soon not hold the number of the tick
         raise ValueError(f"seconds must be at least {SHORTEST}, got {period}")
     first = period if delay is None else check_seconds("delay", delay)
     check_executor(executor)
     if isinstance(executor, str):
-        raise ValueError(  # noqa: TRY004 - it is the value that will not do
+        raise ValueError(  # noqa: TRY004 - the type is right, the value is not
             f"executor must not be {CALLER!r}: ticks come from the timer, which all streams share"
         )
     check_timer(timer)
@@ -59,7 +59,10 @@ def interval_source(  # noqa: PLR0917 - those of the public function, in its ord
         where = describe_executor(executor)
     else:
         where = "the thread of its timer" if is_patient(timer) else "shared threads"
-    options = OverflowBoundary(overflow, capacity, name="interval", argument="overflow=")
+    # A tick before the first request could only be dropped.
+    options = OverflowBoundary(
+        overflow, capacity, name="interval", argument="overflow=", on_demand=True
+    )
     source = _Interval(period, first, options, executor, timer)
     return Foreign(
         source,
@@ -91,27 +94,8 @@ class _Interval:
             on = resource(self._executor)
         elif not is_patient(timer):
             on = shared_threads()
-        target = _TickedSubscription(subscriber, self._options, on)
-        target.ticks = _Ticks(target, timer, self._period, self._delay)
-        target.on_subscribe(target.ticks)
-
-
-class _TickedSubscription(OverflowSubscription):
-    """Starts the clock when the subscriber first asks: a tick before that could only be dropped."""
-
-    __slots__ = ("ticks",)
-
-    ticks: _Ticks | None
-
-    def request(self, n: int, /) -> None:
-        super().request(n)
-        ticks = self.ticks
-        if ticks is not None and self._demand.value > 0:
-            ticks.start()
-
-    def _drop_references(self) -> None:
-        super()._drop_references()
-        self.ticks = None
+        target = OverflowSubscription(subscriber, self._options, on)
+        target.on_subscribe(_Ticks(target, timer, self._period, self._delay))
 
 
 class _Ticks:
@@ -125,7 +109,6 @@ class _Ticks:
         "_lock",
         "_next",
         "_period",
-        "_started",
         "_target",
         "_timer",
     )
@@ -139,14 +122,15 @@ class _Ticks:
         self._timer = timer
         self._period = period
         self._delay = delay
-        self._started = threading.Lock()
         self._first = 0.0  # when tick 0 is due
         self._next = 0
-        self._lock = threading.RLock()  # reentrant, for the collector may run anything anywhere
+        self._lock = threading.RLock()  # reentrant: the garbage collector may run any code here
         self._alarm: Alarm | None = None
 
-    def request(self, n: int, /) -> None:
-        """Nothing: time does not wait."""
+    def request(self, _n: int, /) -> None:
+        """Start the clock. The subscription asks once: time does not wait for demand."""
+        self._first = self._timer.now() + self._delay
+        self._set(0)
 
     def cancel(self) -> None:
         with self._lock:
@@ -154,13 +138,6 @@ class _Ticks:
             alarm, self._alarm = self._alarm, None
         if alarm is not None:
             alarm.cancel()
-
-    def start(self) -> None:
-        """Set the first alarm, when the subscriber has asked; once."""
-        if not self._started.acquire(blocking=False):
-            return
-        self._first = self._timer.now() + self._delay
-        self._set(0)
 
     def _set(self, n: int) -> None:
         target = self._target
@@ -173,7 +150,7 @@ class _Ticks:
             target.finish(refused)
             return
         with self._lock:
-            # The first alarm may have been followed by the next before it gets here.
+            # Another thread may have set the next alarm before this one gets here.
             if self._target is not None and n >= self._next:
                 self._alarm = alarm
                 return
@@ -187,4 +164,4 @@ class _Ticks:
         n = max(self._next, int(late // self._period))
         self._next = n + 1
         target.offer(n)
-        self._set(n + 1)  # unless that ended it
+        self._set(n + 1)  # no effect if the stream has ended by that tick
