@@ -42,8 +42,12 @@ def call_at_exit(callback: Callable[[], object]) -> bool:
 
 
 def too_late() -> bool:
-    """Whether some callback was registered too late, so that its thread must be a daemon."""
-    return _too_late
+    """Whether callbacks cannot be registered any more, so that a thread must be a daemon."""
+    return _too_late or not call_at_exit(_nothing)
+
+
+def _nothing() -> None:
+    """The callback of a thread that needs no call, but must know whether it would get one."""
 
 
 def exiting() -> bool:

@@ -312,7 +312,7 @@ def test_the_last_element_is_not_lost_when_its_time_comes_with_the_end(operator:
     above, timer = ManualPublisher(), HandTimer()
     below = subscribed(getattr(rsf.from_publisher(above), operator)(10, timer=timer), UNBOUNDED)
     send(above, "last")
-    timed = below.subscription
+    timed = above.subscriber
     ender = HeldUp(timed._lock, "__exit__", "ender")
     clock = timed._lock = HeldUp(ender, "__exit__", CLOCK)
     ending = start_thread(above.subscriber.on_complete, "ender")
@@ -514,7 +514,7 @@ def test_on_overflow_keeps_no_error_that_comes_while_it_is_cancelled(
     errors = [Oops()]
     gone = weakref.ref(errors[0])
     subscription = below.subscription
-    lock = subscription._lock = HeldUp(subscription._lock, "__exit__", "ender")
+    lock = subscription.lock = HeldUp(subscription.lock, "__exit__", "ender")
     ending = start_thread(lambda: above.subscriber.on_error(errors.pop()), "ender")
     wait_for(lock.there)
     subscription.cancel()
