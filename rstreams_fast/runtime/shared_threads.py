@@ -19,7 +19,7 @@ from rstreams_fast.runtime.parking import new_event
 __all__ = ["SharedThreads", "shared_threads"]
 
 #: Seconds that an idle thread stays, so that periodic work finds it there.
-IDLE_SECONDS: Final = 0.1
+THREAD_LINGER: Final = 0.1
 
 _numbers = itertools.count(1)
 
@@ -30,7 +30,7 @@ class SharedThreads:
     # No SimpleQueue: before CPython 3.13 its get(timeout) can wait for ever, if the thread is woken
     # for an element that another thread took, just when the time-out is over.
 
-    def __init__(self, linger: float = IDLE_SECONDS) -> None:
+    def __init__(self, linger: float = THREAD_LINGER) -> None:
         self._linger = linger
         self._works: deque[Work] = deque()
         self._waiting: list[threading.Lock] = []  # an event for each sleeping thread

@@ -65,14 +65,14 @@ def bounded(
                 f"limit needs an async fn: {options.label} runs on a thread, which has no loop "
                 "to wait for a permit on"
             )
-        kind: Any = _Awaited if options.is_async else _Called
+        kind: Any = _AsyncFunction if options.is_async else _SyncFunction
         bounds: Callable[P, R] = kind(options)
         return bounds
 
     return decorate
 
 
-class _Bounded:
+class _BoundedFunction:
     """A user's function with its options. It travels to the workers as these."""
 
     def __init__(self, options: CallOptions) -> None:
@@ -100,7 +100,7 @@ def _tell_of_stock_worker() -> None:
 Guarded = Callable[..., Awaitable[Any]]
 
 
-class _Awaited(_Bounded):
+class _AsyncFunction(_BoundedFunction):
     #: The loop that calls it, and the function for that loop with what keeps its gate open.
     _made: tuple[asyncio.AbstractEventLoop, Guarded, Any] | None = None
 
@@ -128,7 +128,7 @@ class _Awaited(_Bounded):
                 gate.close()
 
 
-class _Called(_Bounded):
+class _SyncFunction(_BoundedFunction):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         attempts = Attempts(self._options.retry, self._options.label, Counters.of_udfs)
         tries = Tries(attempts)

@@ -135,7 +135,7 @@ def _parsed(ddl: str, what: str) -> DataType:
     return found
 
 
-_PLAIN: Final = {
+_PLAIN_TYPES: Final = {
     "BooleanType": "bool",
     "ByteType": "int8",
     "ShortType": "int16",
@@ -161,8 +161,8 @@ def _arrow_type(declared: DataType, what: str) -> pa.DataType:
     if isinstance(declared, t.UserDefinedType):
         return _arrow_type(declared.sqlType(), what)
     name = type(declared).__name__
-    if name in _PLAIN:
-        return pa.type_for_alias(_PLAIN[name])
+    if name in _PLAIN_TYPES:
+        return pa.type_for_alias(_PLAIN_TYPES[name])
     if isinstance(declared, t.TimestampType):
         return pa.timestamp("us", tz="UTC")
     if isinstance(declared, t.DecimalType):
@@ -225,7 +225,7 @@ def _spark_type(declared: pa.DataType, what: str) -> DataType:
         widest = pa.binary()
     elif is_.is_duration(declared):
         widest = pa.duration("us")
-    for name, alias in _PLAIN.items():
+    for name, alias in _PLAIN_TYPES.items():
         if hasattr(t, name) and pa.type_for_alias(alias) == widest:
             found: DataType = getattr(t, name)()
             return found

@@ -133,7 +133,7 @@ class KeyDigest:
         """Return the digest of the values of the key columns."""
         if len(key) == 1:
             value = key[0]
-            text = ascii(value) if type(value) in _PLAIN else _canonical(value)
+            text = ascii(value) if type(value) in _PLAIN_KEYS else _canonical(value)
         else:
             text = f"({', '.join(map(_canonical, key))})"
         digest = self._begin()
@@ -141,7 +141,7 @@ class KeyDigest:
         return digest.digest()
 
 
-_PLAIN: Final = frozenset({bool, bytes, float, int, str, type(None)})
+_PLAIN_KEYS: Final = frozenset({bool, bytes, float, int, str, type(None)})
 """Types of which ``ascii`` says all, and always did: what ``repr`` escapes changes with Unicode."""
 
 
@@ -168,7 +168,7 @@ _OTHERS: Final[tuple[tuple[type, Callable[[Any], str]], ...]] = (
 
 
 def _canonical(value: Any) -> str:
-    if type(value) in _PLAIN:
+    if type(value) in _PLAIN_KEYS:
         return ascii(value)
     for kind, text_of in _OTHERS:
         if isinstance(value, kind):

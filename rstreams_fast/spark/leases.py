@@ -91,7 +91,7 @@ BREAK_SECONDS: Final = 1.0
 """How long the permits of a connection that broke wait for its worker to connect again."""
 LOST_SECONDS: Final = 10.0
 """How long a worker may give no sign, while others wait for what it has."""
-WATCH_SECONDS: Final = 1.0
+LEASE_WATCH_SECONDS: Final = 1.0
 """How often the server looks for such workers."""
 UNHEARD: Final = 1 / 8
 """The share of a limit's permits that a worker may be granted without a sign of it."""
@@ -327,7 +327,7 @@ class _Permits:
                 self._note(lease, now)
             lease.grant()
         if self._free <= 0 and self._line and self._watching is None:
-            self._watching = loop.call_later(WATCH_SECONDS, self._watch)
+            self._watching = loop.call_later(LEASE_WATCH_SECONDS, self._watch)
 
     def _waits_for_sign(self, lease: _Lease, loop: asyncio.AbstractEventLoop) -> bool:
         """Ask the worker for a sign; ``False``: there was none in time, others come first."""
@@ -349,7 +349,7 @@ class _Permits:
         for lease in list(self._leases):
             if lease.probed_at is not None and now >= lease.probed_at + LOST_SECONDS:
                 lease.lose()
-            elif lease.has and now >= lease.heard_at + WATCH_SECONDS:
+            elif lease.has and now >= lease.heard_at + LEASE_WATCH_SECONDS:
                 lease.probe(now)
         self._grant()
 

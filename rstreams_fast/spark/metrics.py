@@ -25,7 +25,7 @@ __all__ = ["ENDED_SUFFIX", "FILE_SUFFIX", "HOST", "Metrics", "StageMetrics", "pr
 
 FILE_SUFFIX: Final = ".metrics.json"
 ENDED_SUFFIX: Final = ".metrics.jsonl"
-_ASIDE: Final = "*.metrics.*.tmp"
+_ASIDE_PATTERN: Final = "*.metrics.*.tmp"
 HOST: Final = socket.gethostname()
 
 
@@ -254,7 +254,7 @@ class Metrics:
 
     def cleanup(self) -> None:
         """Remove the files of metrics, and the directory if it was made here and is empty then."""
-        for pattern in (f"*{FILE_SUFFIX}", f"*{ENDED_SUFFIX}", _ASIDE):
+        for pattern in (f"*{FILE_SUFFIX}", f"*{ENDED_SUFFIX}", _ASIDE_PATTERN):
             for file in Path(self.path).glob(pattern):
                 with contextlib.suppress(OSError):
                     file.unlink()

@@ -77,7 +77,7 @@ OF_BATCHES: Final = ("SQL_SCALAR_PANDAS_UDF", "SQL_SCALAR_ARROW_UDF")
 STOCK: Final = ("pyspark.worker", "pyspark.util")
 """The modules whose functions assemble a UDF."""
 
-HERE: Final = str(Path(__file__).parent)
+DAEMON_FOLDER: Final = str(Path(__file__).parent)
 
 Function = Callable[..., Any]
 
@@ -520,7 +520,7 @@ def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
     """Return the traceback as the stock worker would have it, without the frames of this folder."""
     frames = []
     while traceback is not None:
-        if not traceback.tb_frame.f_code.co_filename.startswith(HERE):
+        if not traceback.tb_frame.f_code.co_filename.startswith(DAEMON_FOLDER):
             frames.append(traceback)
         traceback = traceback.tb_next
     for frame, following in zip(frames, [*frames[1:], None], strict=True):

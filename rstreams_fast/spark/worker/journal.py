@@ -44,7 +44,7 @@ COMPACTING: Final = 1 / 8
 FILTER_BYTES: Final = 8
 """Bytes of the filter for each answer: seven of eight keys without an answer are ruled out."""
 
-TRIES: Final = 20
+REFRESH_TRIES: Final = 20
 """How often ``refresh`` lists the segments again, if some were replaced meanwhile."""
 
 WAIT_SECONDS: Final = 0.01
@@ -204,7 +204,7 @@ class _Answers:
 
     def refresh(self) -> None:
         """Find the segments that were written since the last time."""
-        for _ in range(TRIES):
+        for _ in range(REFRESH_TRIES):
             found = self.folder.sizes()
             with self._lock:
                 whole = self._add(found.keys())

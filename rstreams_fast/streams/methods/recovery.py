@@ -12,7 +12,7 @@ from rstreams_fast.streams.methods.composing import extended, given, whole
 from rstreams_fast.streams.operators.on_error_continue import continuing
 from rstreams_fast.streams.operators.repeat import Repeat
 from rstreams_fast.streams.operators.resume import OnErrorResume
-from rstreams_fast.streams.operators.retry import Retry
+from rstreams_fast.streams.operators.retry import RetryBoundary
 
 if TYPE_CHECKING:
     from rstreams_fast.runtime.timers import Timer
@@ -145,7 +145,7 @@ class RecoveryMethods(Generic[T_co]):
         """
         if when is not None:
             check_sync("retry", "when", when)
-        return extended(self, Retry(times, when, delay, timer))
+        return extended(self, RetryBoundary(times, when, delay, timer))
 
     def repeat(self, times: int = UNBOUNDED, /) -> Self:
         """Subscribe to the stream above again when it has completed, up to ``times`` times.

@@ -15,10 +15,10 @@ from rstreams_fast.streams.engine.deadline import Deadline
 from rstreams_fast.streams.engine.fan_in import Combined
 from rstreams_fast.streams.engine.inner_subscriber import Inner
 
-__all__ = ["Retry"]
+__all__ = ["RetryBoundary"]
 
 
-class Retry(Boundary):
+class RetryBoundary(Boundary):
     """The boundary of ``Stream.retry``, its arguments checked."""
 
     one_to_one = True
@@ -74,9 +74,11 @@ class _RetrySubscription(SubscriptionArbiter):
 
     __slots__ = ("_deadline", "_failed", "_options", "_retries", "_source", "_wait_until")
 
-    def __init__(self, subscriber: Subscriber[Any], source: Publisher[Any], options: Retry) -> None:
+    def __init__(
+        self, subscriber: Subscriber[Any], source: Publisher[Any], options: RetryBoundary
+    ) -> None:
         super().__init__(subscriber, source)
-        self._options: Retry | None = options
+        self._options: RetryBoundary | None = options
         self._source: Publisher[Any] | None = source
         self._retries = 0
         self._failed: BaseException | None = None  # what the attempt is to make good
@@ -117,7 +119,7 @@ class _RetrySubscription(SubscriptionArbiter):
             deadline.look()
         return None
 
-    def _is_retried(self, options: Retry, error: BaseException) -> bool:
+    def _is_retried(self, options: RetryBoundary, error: BaseException) -> bool:
         # What is no Exception, such as KeyboardInterrupt, wants to end more than an attempt.
         if self._retries >= options.times or not isinstance(error, Exception):
             return False

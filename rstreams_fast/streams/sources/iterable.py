@@ -43,7 +43,7 @@ class IterableSource:
         return (type(self), (self._iterable, self._name))
 
 
-class _Call(CountedIterator):
+class _CallIterator(CountedIterator):
     """An iterator over the one result of a call that is made when it is asked for."""
 
     def __init__(self, fn: Callable[[], Any]) -> None:
@@ -79,7 +79,7 @@ class CallOnce:
         self._fn = fn
 
     def open(self) -> Iterator[Any]:
-        return _Call(self._fn)
+        return _CallIterator(self._fn)
 
     def describe(self) -> str:
         return f"from_callable({describe_callable(self._fn)})"

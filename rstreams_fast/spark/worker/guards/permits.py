@@ -28,7 +28,7 @@ PERMIT_TURN_SECONDS: Final = 0.1
 OFFER_SECONDS: Final = 0.01
 """How often, at most, a stage offers a permit to other stages."""
 
-IDLE_SECONDS: Final = 0.002
+PERMIT_IDLE_SECONDS: Final = 0.002
 """How long a permit may be idle in its stage if other stages want one."""
 
 POLL_SECONDS: Final = 0.002
@@ -180,7 +180,7 @@ class PermitGate:
         if not (self._waiting and self._pass(permit)):
             self._idle.append(permit)
             if self._returning is None:
-                self._returning = self._loop.call_later(IDLE_SECONDS, self._look_at_idle)
+                self._returning = self._loop.call_later(PERMIT_IDLE_SECONDS, self._look_at_idle)
             self._rest()
 
     def grant(self, permit: Any) -> None:
