@@ -7,6 +7,7 @@ import logging
 import threading
 import weakref
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -225,8 +226,8 @@ def test_who_closes_a_group_leaves_the_next_of_its_key_open() -> None:
     send(above, 0)
     first = subscribed(below.elements[0].take(1))
     divider = below.subscription
-    divider._open = _Open(divider._open, "get", "closer")
-    held = divider._open.held
+    divider.open = _Open(divider.open, "get", "closer")
+    held = divider.open.held
     closer = start_thread(lambda: first.subscription.request(1), "closer")  # take(1) ends it
     wait_for(held.there)  # it has seen that this group is open
     first.subscription.cancel()  # closes it, too
@@ -241,9 +242,9 @@ def test_a_part_keeps_no_error_that_comes_after_its_reader_has_left() -> None:
     above = ManualPublisher()
     below = subscribed(rsf.from_publisher(above).group_by(lambda _: "k"), UNBOUNDED)
     send(above, 0)
-    part = below.subscription._open["k"]
+    part = below.subscription.open["k"]
     subscribed(below.elements[0], UNBOUNDED).subscription.cancel()
-    part.end(Oops())  # by who had found it open
+    part.end(Mock(error=Oops()))  # by who had found it open
     assert part.error is None
 
 
@@ -251,14 +252,14 @@ def test_who_is_late_to_end_a_window_does_not_end_the_next() -> None:
     above, timer = ManualPublisher(), HandTimer()
     below = subscribed(rsf.from_publisher(above).window_time(10, timer=timer), UNBOUNDED)
     send(above, 0)
-    divider = below.subscription
-    lock = divider._lock = HeldUp(divider._lock, "__enter__", CLOCK, before=True)
+    division = below.subscription.division
+    lock = division._lock = HeldUp(division._lock, "__enter__", CLOCK, before=True)
     timer.advance(10)
     wait_for(lock.there)
     send(above, 1)  # this thread finds that the first is due, too, ends it and opens the second
     second = subscribed(below.elements[1], UNBOUNDED)
     lock.go_on.set()
-    wait_until(lambda: not divider._clock._working, "the clock's work")
+    wait_until(lambda: not division._clock._working, "the clock's work")
     timer.advance(5)
     send(above, 2)
     assert (second.elements, second.terminal, len(below.elements)) == ([1, 2], None, 2)
@@ -270,13 +271,13 @@ def test_a_window_does_not_end_by_the_time_of_one_that_was_cancelled() -> None:
     send(above, 0)
     subscribed(below.elements[0], UNBOUNDED).subscription.cancel()
     divider = below.subscription
-    divider._open = _Open(divider._open, "__setitem__", "sender")
-    held = divider._open.held
+    divider.open = _Open(divider.open, "__setitem__", "sender")
+    held = divider.open.held
     timer.advance(9)
     sender = start_thread(lambda: send(above, 1), "sender")
     wait_for(held.there)  # another is open
     timer.advance(1)  # the time of the one that was cancelled
-    wait_until(lambda: divider._ends_at != 10, "that to be over")
+    wait_until(lambda: divider.division._ends_at != 10, "that to be over")
     held.go_on.set()
     sender.result()
     second = subscribed(below.elements[1], UNBOUNDED)
@@ -289,7 +290,7 @@ def test_who_is_late_to_look_for_readers_does_not_count_the_time_of_others() -> 
     above, timer = ManualPublisher(), HandTimer()
     stream = rsf.from_publisher(above).group_by(lambda e: e, prefetch=1, unread=10, timer=timer)
     below = subscribed(stream, UNBOUNDED)
-    deadline = below.subscription._deadline
+    deadline = below.subscription.places._clock
     held = HeldUp(timer, "now", CLOCK)
     deadline.now = held.now
     send(above, "a")  # nobody reads it

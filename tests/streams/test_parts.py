@@ -200,6 +200,43 @@ def test_windows_that_are_open_go_on_after_a_cancel(end: str) -> None:
     assert above.cancels == (end in ("cancel", "drop"))
 
 
+@pytest.mark.parametrize("reader", ["cancels", "is not there", "has enough"])
+def test_an_error_that_waits_in_open_windows_is_reported_once_if_nobody_receives_it(
+    reader: str, dropped: list[BaseException]
+) -> None:
+    above, below = divided(lambda s: s.window(4, skip=1))
+    send(above, 0, 1)
+    enough = reader == "has enough"
+    read = [window.take(1) if enough else window for window in below.elements]
+    readers = [] if reader == "is not there" else [subscribed(window, ...) for window in read]
+    del read
+    below.subscription.cancel()
+    error = OSError()
+    above.subscriber.on_error(error)
+    assert dropped == []
+    below.signals.clear()
+    for each in readers:
+        if enough:
+            each.subscription.request(1)
+        else:
+            each.subscription.cancel()
+    wait_until(lambda: dropped, "the report")
+    assert dropped == [error]
+
+
+def test_an_error_that_one_reader_receives_is_not_reported(dropped: list[BaseException]) -> None:
+    above, below = divided(lambda s: s.window(4, skip=1))
+    send(above, 0, 1)
+    first, second = (subscribed(window, ...) for window in below.elements)
+    below.subscription.cancel()
+    error = OSError()
+    above.subscriber.on_error(error)
+    first.subscription.request(2)
+    second.subscription.cancel()
+    assert first.terminal == ("on_error", error)
+    assert dropped == []
+
+
 def test_what_windows_hold_is_in_the_metrics() -> None:
     above, below = divided(lambda s: s.window(3, skip=2))
     send(above, 0, 1, 2)

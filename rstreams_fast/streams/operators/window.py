@@ -1,17 +1,15 @@
-"""Windows of so many elements, as lists or as streams, a new one every so many elements."""
+"""Windows of ``n`` elements, as lists or as streams; a new one begins every ``skip`` elements."""
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 from rstreams_fast._checks import check_count
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
-from rstreams_fast.core import DemandCounter
-from rstreams_fast.errors import check_request
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.subscribing import Below
-from rstreams_fast.streams.operators.parts import Divider, ToStream
+from rstreams_fast.streams.operators.divider import Divider
+from rstreams_fast.streams.operators.substreams import ToStream
 
 __all__ = ["Window"]
 
@@ -26,7 +24,7 @@ class Window(Boundary):
         self.to_stream = to_stream
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Below(upstream, _Batches if self.to_stream is None else _Windows, self)
+        return Below(upstream, _subscription, self)
 
     def describe(self) -> str:
         at_once = -(-self.n // self.skip)
@@ -36,83 +34,64 @@ class Window(Boundary):
         )
 
 
-class _Batches(Divider):
-    """Asks for as many elements as fill all windows that were asked for."""
+def _subscription(subscriber: Subscriber[Any], options: Window) -> Divider:
+    divider = Divider(subscriber, options.describe())
+    divider.division = divider.places = _ByCount(options)
+    return divider
 
-    __slots__ = ("_n", "_options", "_requested", "_skip", "_windows")
 
-    def __init__(self, subscriber: Subscriber[Any], options: Window) -> None:
-        super().__init__(subscriber, options.describe())
-        self._options = options
+class _ByCount:
+    """Puts each element in all windows that are open, which are lists or substreams.
+
+    As many elements are asked for as fill the windows that were asked for. So substreams share no
+    places.
+    """
+
+    __slots__ = ("_n", "_skip", "_to_stream", "most")
+
+    shared = False
+
+    def __init__(self, options: Window) -> None:
         self._n, self._skip = options.n, options.skip
-        self._requested = DemandCounter()
-        self._windows: deque[Any] = deque()  # those that are open, the first to be full in front
+        self._to_stream = options.to_stream
+        self.most = options.n * -(-options.n // options.skip)
 
-    def request(self, n: int, /) -> None:
-        """Ask for ``n`` more windows (§3.8)."""
-        try:
-            self._requested.request(check_request(n))
-        except Exception as refused:
-            self._bad_request(refused)
-            return
-        super().request(n)
-
-    def _room(self) -> int:
-        requested = self._requested.value
-        if not requested or self._demand.value < 0:
+    def room(self, divider: Divider, /) -> int:
+        """Return how many elements are still to be asked for."""
+        requested = divider.requested.value
+        if not requested or divider.takes_no_more:
             return 0
-        return min((requested - 1) * self._skip + self._n, UNBOUNDED) - self._asked
+        return min((requested - 1) * self._skip + self._n, UNBOUNDED) - divider.asked
 
-    def _most(self) -> int:
-        return self._n * -(-self._n // self._skip)
+    def watch(self, divider: Divider, /) -> None:
+        """Do nothing: a window without a reader holds up nobody."""
 
-    def _take(self, burst: list[Any]) -> None:
-        """In pieces: from where a window begins or is full to where the next is."""
+    def take(self, burst: list[Any], divider: Divider, /) -> None:
+        """Cut the burst where a window begins or is full, and add each piece to the windows."""
         n, skip, at = self._n, self._skip, 0
+        add = self._add_to_lists if self._to_stream is None else self._add_to_streams
         while at < len(burst):
-            number = self._came
-            if number % skip == 0 and self._demand.value >= 0:
-                self._begin_window(number)
+            number = divider.came
+            if number % skip == 0 and not divider.takes_no_more:
+                if self._to_stream is None:
+                    divider.lists.append([])
+                else:
+                    divider.open_substream(number, self._to_stream)
             piece = burst[at : at + min(skip - number % skip, (n - number - 1) % skip + 1)]
             at += len(piece)
-            self._came += len(piece)
-            self._fill_windows(piece, self._came - n)
+            divider.came += len(piece)
+            add(piece, divider)
 
-    def _begin_window(self, _number: int) -> None:
-        self._windows.append([])
-
-    def _fill_windows(self, piece: list[Any], _full: int) -> None:
-        windows = self._windows
-        for window in windows:
+    def _add_to_lists(self, piece: list[Any], divider: Divider) -> None:
+        lists = divider.lists  # the first to be full in front
+        for window in lists:
             window += piece
-        if windows and len(windows[0]) == self._n:
-            self._made.append(windows.popleft())
+        if lists and len(lists[0]) == self._n:
+            divider.made.append(lists.popleft())
 
-    def _finish_parts(self) -> None:
-        while self._windows:
-            self._made.append(self._windows.popleft())
-
-    def _drop_references(self) -> None:
-        super()._drop_references()
-        self._windows = deque()
-
-
-class _Windows(_Batches):
-    __slots__ = ()
-
-    gives_whole_parts = True
-
-    def _begin_window(self, number: int) -> None:
-        to_stream = self._options.to_stream
-        if to_stream is not None:
-            self._made.append(self._new_part(number, to_stream)[1])
-
-    def _fill_windows(self, piece: list[Any], full: int) -> None:
-        for part in list(self._open.values()):
-            self._push(part, piece)
-        ended = self._open.pop(full, None)  # unless it was cancelled
-        if ended is not None:
-            ended.over = True
-
-    def _finish_parts(self) -> None:
-        """All windows have been delivered, or wait for demand."""
+    def _add_to_streams(self, piece: list[Any], divider: Divider) -> None:
+        for window in list(divider.open.values()):
+            divider.push(window, piece)
+        full = divider.open.pop(divider.came - self._n, None)  # unless it was cancelled
+        if full is not None:
+            full.over = True

@@ -1,18 +1,19 @@
-"""``window_time``: a stream of the elements that come within so many seconds of the first."""
+"""``window_time``: the elements that come within ``seconds`` of the first, as a stream."""
 
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 from rstreams_fast._checks import check_capacity, check_seconds
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.runtime.timers import Timer, check_timer
 from rstreams_fast.streams.engine.boundary import Boundary
-from rstreams_fast.streams.engine.deadline import Deadline
 from rstreams_fast.streams.engine.subscribing import Below
-from rstreams_fast.streams.operators.group_by import SharedPlaces
-from rstreams_fast.streams.operators.parts import Part, ToStream
+from rstreams_fast.streams.operators.divider import Divider
+from rstreams_fast.streams.operators.shared_places import SharedPlaces
+from rstreams_fast.streams.operators.substreams import ToStream
 
 __all__ = ["WindowTime"]
 
@@ -36,71 +37,68 @@ class WindowTime(Boundary):
         self.to_stream = to_stream
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Below(upstream, _WindowTimeSubscription, self)
+        return Below(upstream, _subscription, self)
 
     def describe(self) -> str:
         return f"window_time({self.seconds:g} s): one window open, {self.prefetch} elements in all"
 
 
-class _WindowTimeSubscription(SharedPlaces):
-    """The current part is ended by its time, on a shared thread, or by upstream's end."""
+def _subscription(subscriber: Subscriber[Any], options: WindowTime) -> Divider:
+    divider = Divider(subscriber, options.describe())
+    divider.division = _ByTime(divider, options)
+    divider.places = SharedPlaces(divider, options.prefetch, options.unread, options.timer)
+    return divider
 
-    __slots__ = ("_clock", "_closed", "_ends_at", "_lock", "_options")
 
-    def __init__(self, subscriber: Subscriber[Any], options: WindowTime) -> None:
-        super().__init__(subscriber, options)
+class _ByTime:
+    """Puts each element in the open window. Its time ends it, on a shared thread, or upstream."""
+
+    __slots__ = ("_clock", "_ends_at", "_lock", "_options")
+
+    def __init__(self, divider: Divider, options: WindowTime) -> None:
         self._options = options
-        self._closed: list[Part] = []  # those that may still hold elements
         self._ends_at: float | None = None
-        # Between an element and its window's end. Reentrant, for the collector may run anything
-        # anywhere. Nobody's code is called under it.
+        # Between an element and the end of its window. Reentrant, because the garbage collector may
+        # run any code on a thread that holds it. No user code runs under it.
         self._lock = threading.RLock()
-        self._clock = Deadline(options.timer, lambda: self._ends_at, self._time_is_up, self._fail)
+        self._clock = divider.add_clock(
+            options.timer, lambda: self._ends_at, partial(self._time_is_up, divider)
+        )
 
-    def _take(self, burst: list[Any]) -> None:
-        """They come now, all of them."""
+    def take(self, burst: list[Any], divider: Divider, /) -> None:
+        """Put all elements of the burst in one window: they come at the same time."""
         now = self._clock.now()
-        self._end_what_is_due(now)
-        if not burst:  # a nested signal has brought them
+        self._end_what_is_due(now, divider)
+        if not burst:  # a nested signal has brought the elements
             return
-        self._came += len(burst)
+        divider.came += len(burst)
         with self._lock:
-            part = next(iter(list(self._open.values())), None)
-            opens = part is None and self._demand.value >= 0
+            window = next(iter(list(divider.open.values())), None)
+            opens = window is None and not divider.takes_no_more
             if opens:
                 self._ends_at = now + self._options.seconds
-                part, stream = self._new_part(self._came, self._options.to_stream)
-            if part is not None:
-                self._push(part, burst)
+                window = divider.open_substream(divider.came, self._options.to_stream)
+            if window is not None:
+                divider.push(window, burst)
         if opens:
-            self._made.append(stream)
             self._clock.look()
-        elif part is None:
-            self.took(len(burst))  # nobody wants another window
+        elif window is None:
+            divider.took(len(burst))  # nobody wants another window
 
-    def _end_what_is_due(self, now: float) -> None:
+    def _end_what_is_due(self, now: float, divider: Divider) -> None:
         with self._lock:
             due = self._ends_at
             if due is None or now < due:
                 return
             self._ends_at = None
-            ended = list(self._open.values())
-            self._closed = [part for part in self._closed if part.elements] + ended
-            for part in ended:
-                self._remove(part)
-                part.over = True
-        for part in ended:
-            part.wake()
+            ended = list(divider.open.values())
+            divider.closed = [window for window in divider.closed if window.elements] + ended
+            for window in ended:
+                divider.remove(window)
+                window.over = True
+        for window in ended:
+            window.wake()
 
-    def _time_is_up(self) -> None:
-        self._end_what_is_due(self._clock.now())
-        self.look_for_readers()
-
-    def _holding(self) -> list[Part]:
-        return [*self._closed, *super()._holding()]
-
-    def look_for_readers(self) -> None:
-        """The clock runs as long as a window may be open."""
-        super().look_for_readers()
-        if self._upstream.over:
-            self._clock.close()
+    def _time_is_up(self, divider: Divider) -> None:
+        self._end_what_is_due(self._clock.now(), divider)
+        divider.look_for_readers()

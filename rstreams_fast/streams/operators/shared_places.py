@@ -1,0 +1,103 @@
+"""Places for elements that all substreams of a stream share."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from rstreams_fast._checks import safe_repr
+from rstreams_fast.errors import BufferOverflowError
+from rstreams_fast.runtime.timers import Timer
+from rstreams_fast.streams.engine.defaults import replenish_at
+from rstreams_fast.streams.operators.divider import Divider
+from rstreams_fast.streams.operators.substreams import Substream
+
+__all__ = ["SharedPlaces"]
+
+NAMED: Final = 3
+"""The most keys that an error names."""
+
+
+class SharedPlaces:
+    """Has ``prefetch`` elements asked for ahead, and as many again as the substreams have given.
+
+    When substreams without a reader hold all the places, nothing moves until somebody subscribes
+    to them. When that lasts ``unread`` seconds, the stream ends with an error. It ends so, too,
+    when the readers that hold all the places do not ask, while another reader waits.
+    """
+
+    __slots__ = ("_checked", "_clock", "_replenish_at", "_stuck_since", "_unread", "most")
+
+    shared = True
+
+    def __init__(self, divider: Divider, prefetch: int, unread: float, timer: Timer | None) -> None:
+        self.most = prefetch
+        self._replenish_at = replenish_at(prefetch)
+        self._unread = unread
+        # The time at which all places were taken, and the number of elements that had left by then.
+        # While nothing moves, that number stays the same.
+        self._stuck_since: tuple[float, int] | None = None
+        self._checked: tuple[float, int] | None = None
+        self._clock = divider.add_clock(timer, self._due, partial(self._check, divider))
+
+    def room(self, divider: Divider, /) -> int:
+        """Return how many more elements to ask for: many at a time, unless none is on its way."""
+        asked = divider.asked
+        if not asked and not divider.requested.value:
+            return 0  # upstream is not asked before the subscriber has asked
+        room = self.most - (asked - divider.taken.value)
+        dry = asked == divider.came and not divider.signalling
+        return room if dry or room >= self._replenish_at else 0
+
+    def watch(self, divider: Divider, /) -> None:
+        """Start the clock if all places are taken."""
+        if self._full(divider):
+            self._stuck_since = self._clock.now(), divider.taken.value
+            self._clock.look()
+
+    def _full(self, divider: Divider) -> bool:
+        return divider.latch.value >= 0 and divider.came - divider.taken.value >= self.most
+
+    def _stuck(self, divider: Divider) -> list[Substream]:
+        """Return the substreams that hold all places, if no reader will take an element."""
+        if not self._full(divider):
+            return []
+        substreams = divider.holding
+        holding = [each for each in substreams if each.elements]
+        waiting = {id(each.reader.waiting) for each in substreams if each.reader is not None}
+        waiting.discard(id(None))
+        readers = [each.reader for each in holding if each.reader is not None]
+        if not all(reader.sleeps(waiting) for reader in readers):
+            return []
+        # Readers that ask for nothing are only slow, unless another reader waits for them.
+        return holding if waiting or len(readers) < len(holding) else []
+
+    def _due(self) -> float | None:
+        since = self._stuck_since
+        return None if since is None or since is self._checked else since[0] + self._unread
+
+    def _check(self, divider: Divider) -> None:
+        since = self._stuck_since
+        if since is None or since[0] + self._unread > self._clock.now():
+            return
+        self._checked = since
+        holding = self._stuck(divider)
+        if holding and divider.taken.value == since[1]:
+            stuck = f"{divider.name}: they are {self._why_stuck(holding)}"
+            divider._fail(BufferOverflowError(stuck))
+
+    def _why_stuck(self, holding: list[Substream]) -> str:
+        asleep = [each for each in holding if each.reader is not None]
+        if not asleep:
+            return (
+                f"all held for streams that nobody has subscribed to for {self._unread:g} s; "
+                "subscribe to each, at once, if only to cancel it: below flat_map(concurrency=), "
+                "to as many at once as may be open"
+            )
+        keys = ", ".join(safe_repr(each.key) for each in asleep[:NAMED])
+        more = "" if len(asleep) <= NAMED else f" and {len(asleep) - NAMED} more"
+        return (
+            f"held for subscribers that have asked for nothing for {self._unread:g} s, while "
+            f"others wait: those of the key {keys}{more}; ask for more, cancel, or give a greater "
+            "prefetch=, or a greater unread= if the subscribers are slow"
+        )

@@ -1,0 +1,313 @@
+"""Substreams: the streams that ``group_by`` and ``window`` divide a stream into.
+
+A substream holds the elements that wait for its one reader.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import suppress
+from typing import Any, Protocol
+
+from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
+from rstreams_fast.core import FusedRun, Latch, RunStatus
+from rstreams_fast.runtime.finalizers import call_from_finalizer
+from rstreams_fast.runtime.parking import signallers_here
+from rstreams_fast.streams.engine.assembly import Foreign
+from rstreams_fast.streams.engine.boundary import StagesSource
+from rstreams_fast.streams.engine.custody import Custody
+from rstreams_fast.streams.engine.defaults import BURST
+from rstreams_fast.streams.engine.drain import Drain
+from rstreams_fast.streams.engine.inner_subscriber import InnerSubscriber
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics
+from rstreams_fast.streams.engine.not_picklable import is_internal
+from rstreams_fast.streams.engine.signals import refuse, report_late
+from rstreams_fast.streams.engine.stages import Stages
+
+__all__ = ["CommonError", "Substream", "ToStream"]
+
+ToStream = Callable[[Foreign], Publisher[Any]]
+_NO_STAGES = Stages()
+
+
+class SubstreamOwner(Protocol):
+    """The subscription that feeds substreams, as they see it."""
+
+    custody: Custody | None
+
+    @property
+    def shares_places(self) -> bool:
+        """Whether an element that leaves a substream makes room for another one."""
+
+    @property
+    def takes_no_more(self) -> bool:
+        """Whether no further substream is opened."""
+
+    def signals_here(self) -> bool:
+        """Whether upstream signals on this thread, which brings nothing until it has left."""
+
+    def took(self, n: int) -> None:
+        """Count elements that have left a substream."""
+
+    def ask_again(self) -> None:
+        """Ask upstream for as many as there is room for."""
+
+    def close_substream(self, substream: Substream) -> None:
+        """Note that ``substream`` takes no more elements."""
+
+    def forget_abandoned(self) -> None:
+        """Drop what substreams hold that nobody can read."""
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        """The metrics of the owner, then those of the boundaries above."""
+
+
+class CommonError:
+    """An error that ends several substreams. It is reported once if no subscriber receives it."""
+
+    __slots__ = ("_settled", "_waiting", "error")
+
+    def __init__(self, error: BaseException, substreams: list[Substream], delivered: bool) -> None:
+        self.error = error
+        self._waiting = set(substreams)
+        self._settled = Latch()  # won when the error is delivered or reported
+        if delivered:
+            self._settled.win()
+
+    def settle(self, substream: Substream, delivered: bool) -> None:
+        """Note that the reader of ``substream`` has received the error, or will not receive it."""
+        if delivered:
+            self._settled.win()
+        self._waiting.discard(substream)
+        if not self._waiting and self._settled.win():
+            report_late(self.error)
+
+
+class Substream:
+    """The elements that wait for one reader, and the end that comes after them.
+
+    The thread that takes an element out counts it, once.
+    """
+
+    __slots__ = ("abandoned", "elements", "error", "key", "over", "owner", "reader", "removed")
+
+    def __init__(self, owner: SubstreamOwner, key: Hashable) -> None:
+        self.elements: deque[Any] = deque()
+        self.owner = owner
+        self.key = key
+        self.reader: _SubstreamSubscription | None = None
+        self.abandoned = False  # nobody has subscribed, and nobody can
+        self.over = False
+        self.removed = Latch()  # won by the thread that takes it from the open ones
+        self.error: CommonError | None = None
+
+    def published_as(self, name: str, to_stream: ToStream) -> Publisher[Any]:
+        """Return the stream of its elements, which nothing but the caller keeps alive."""
+        return to_stream(Foreign(_SubstreamPublisher(self), name, trusted=True))
+
+    def wake(self) -> None:
+        """Have the reader deliver what was put in ``elements``, as far as it was asked for."""
+        if self.reader is not None:
+            self.reader._enter()
+        elif self.abandoned and self.owner.takes_no_more:
+            self.discard()
+
+    def end(self, error: CommonError | None) -> None:
+        """End after the elements that are held."""
+        self.error = error
+        self.over = True
+        self.wake()
+
+    def discard(self) -> None:
+        """Take out all elements that are left, and the error."""
+        count = 0
+        with suppress(IndexError):  # another thread may take them out, too
+            while self.elements:
+                self.elements.popleft()
+                count += 1
+        if count:
+            self.owner.took(count)
+        self._drop_error()
+
+    def abandon(self) -> None:
+        """Note that nobody has subscribed, and nobody can."""
+        self.abandoned = True
+        self.owner.forget_abandoned()
+        self._drop_error()
+
+    def _drop_error(self) -> None:
+        error, self.error = self.error, None
+        if error is not None:
+            error.settle(self, delivered=False)
+
+
+class _SubstreamPublisher(StagesSource):
+    """Publishes a substream to one subscriber.
+
+    Only user code refers to it. So its finalizer tells that nobody can subscribe any more.
+    """
+
+    __slots__ = ("__weakref__", "_latch", "_substream")
+
+    where = "the threads that upstream signals on, and the caller of request"
+    is_sequence = True  # as the source that ``whole`` returns
+
+    def __init__(self, substream: Substream) -> None:
+        self._substream = substream
+        self._latch = Latch()  # won by the one subscriber, or by the finalizer
+
+    @property
+    def key(self) -> Any:
+        """The key of the substream."""
+        return self._substream.key
+
+    def with_stages(self, stages: Stages) -> _SubstreamStages:
+        return _SubstreamStages(self, stages)
+
+    def whole(self) -> _SubstreamPublisher | None:
+        """Return itself as a source, if all its elements are there and nobody has taken them."""
+        substream = self._substream
+        owner = substream.owner
+        whole = not owner.shares_places and substream.over and substream.error is None
+        return self if whole and owner.custody is None and not self._latch.won else None
+
+    def open(self) -> Iterator[Any]:
+        """Return an iterator of its elements, which are all there."""
+        if not self._latch.win():
+            raise _had_its_subscriber()
+        elements, self._substream.elements = self._substream.elements, deque()
+        return iter(elements)
+
+    def describe(self) -> str:
+        """Name it in one line."""
+        return "a part of a stream"
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        self.subscribe_below(_NO_STAGES, subscriber)
+
+    def subscribe_below(self, stages: Stages, subscriber: Subscriber[Any]) -> None:
+        """Deliver to ``subscriber`` what ``stages`` make of the elements."""
+        if not self._latch.win():
+            refuse(subscriber, _had_its_subscriber())
+            return
+        substream = self._substream
+        signals_here = substream.owner.signals_here
+        if signals_here():
+            signallers_here().append(signals_here)
+        substream.reader = reader = _SubstreamSubscription(subscriber, substream, stages)
+        reader._begin()
+
+    def __del__(self) -> None:
+        # When the interpreter exits, the names of a module are None.
+        if self._latch.win() and call_from_finalizer is not None:
+            call_from_finalizer(self._substream.abandon)
+
+
+def _had_its_subscriber() -> RuntimeError:
+    return RuntimeError("this part of a stream has had its one subscriber")
+
+
+class _SubstreamStages:
+    """Publishes what stages make of a substream."""
+
+    __slots__ = ("_publisher", "_stages")
+
+    where = _SubstreamPublisher.where
+
+    def __init__(self, publisher: _SubstreamPublisher, stages: Stages) -> None:
+        self._publisher = publisher
+        self._stages = stages
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        self._publisher.subscribe_below(self._stages, subscriber)
+
+
+class _SubstreamSubscription(Drain):
+    """The subscription of the one reader."""
+
+    __slots__ = ("_ended", "_pulled", "_substream")
+
+    _asked_from_below = False
+
+    def __init__(self, subscriber: Subscriber[Any], substream: Substream, program: Stages) -> None:
+        super().__init__(subscriber, None)
+        self._substream = substream
+        self._pulled = 0
+        self._ended = program.takes_nothing  # no more is taken from the substream
+        slot = self._slot_by_bursts(subscriber)
+        stages = self._stages(program.stages)
+        self._run = run = FusedRun(substream.elements, stages, slot, self._demand)
+        if not program.stages or run.ratio == UNBOUNDED:
+            self._grows = False  # nothing is slow, or nothing comes out before the end
+            self._burst = BURST
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        return self._substream.owner.metrics()
+
+    @property
+    def waiting(self) -> Subscriber[Any] | None:
+        """The subscriber, if it has asked for elements and there is none."""
+        return self._subscriber if self._demand.value > 0 and not self._substream.elements else None
+
+    def sleeps(self, waiting: set[int]) -> bool:
+        """Return whether the subscriber asks for nothing now, and will not ask by itself.
+
+        A foreign subscriber sleeps if it has no demand. An internal subscriber may be slow, or
+        may wait for a slow one. It sleeps if it needs an element from another subscriber whose
+        ``id`` is in ``waiting``.
+        """
+        subscriber = self._subscriber
+        if self._demand.value != 0 or self._wip.value != 0 or subscriber is None:
+            return False
+        if isinstance(subscriber, InnerSubscriber):
+            return any(id(other) in waiting for other in subscriber.lacking)
+        return not is_internal(subscriber)
+
+    def _drain(self) -> None:
+        super()._drain()
+        # Not from within the drain: upstream may be slow to answer.
+        self._substream.owner.ask_again()
+
+    def _work(self) -> bool:
+        substream, run = self._substream, self._run
+        if self._demand.value < 0:
+            self._drop_references()  # again, for what came after the end
+            return self._act_on_end()
+        if run is None:
+            return False
+        if self._ended:
+            return self._end(run)
+        over = substream.over  # read before the elements that came before it
+        if not self._demand.value and (substream.elements or not over):
+            return False
+        status = self._burst_on(run)
+        substream.owner.took(run.pulled - self._pulled)
+        self._pulled = run.pulled
+        if status is RunStatus.MORE:
+            return True
+        if status is RunStatus.ENDED:
+            return self._end(run)
+        if status is not RunStatus.IDLE and status is not RunStatus.EXHAUSTED:
+            return self._answer(status, run)
+        if over and not substream.elements:
+            error = substream.error
+            if error is None:
+                return self._end(run)
+            error.settle(substream, delivered=self.end_with(error.error))
+            return self._act_on_end()
+        return False
+
+    def _end(self, run: FusedRun) -> bool:
+        """Deliver what stages hold: no more elements come, or none is wanted."""
+        self._ended = True
+        self._stop()
+        self._substream.discard()
+        status = self._flush(run)
+        return False if status is RunStatus.IDLE else self._answer(status, run)
+
+    def _stop(self) -> None:
+        self._substream.owner.close_substream(self._substream)
+
+    def _drop_references(self) -> None:
+        self._substream.discard()
