@@ -23,7 +23,7 @@ from types import CodeType, CoroutineType, FunctionType
 from typing import Any, Final
 
 from rstreams_fast.core._common import MISSING
-from rstreams_fast.core.stages import STAGES, State, note_comparison
+from rstreams_fast.core.stage_table import STAGES, State, note_comparison
 from rstreams_fast.errors import report_unraisable
 
 __all__ = ["drain_function", "drain_source"]

@@ -47,7 +47,7 @@ from rstreams_fast.core._common import (
     refuse_pickle,
 )
 from rstreams_fast.core._cython.drain_source import drain_function
-from rstreams_fast.core.stages import (
+from rstreams_fast.core.stage_table import (
     STAGES,
     DemandRule,
     State,

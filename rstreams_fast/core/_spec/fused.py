@@ -14,7 +14,7 @@ from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.core._common import MISSING, FunctionSlot, RunStatus, refuse_pickle
 from rstreams_fast.core._spec.demand import DemandCounter
 from rstreams_fast.core._spec.ring import SpscRing
-from rstreams_fast.core.stages import (
+from rstreams_fast.core.stage_table import (
     STAGES,
     DemandRule,
     State,

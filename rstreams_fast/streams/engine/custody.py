@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from rstreams_fast.api import Subscriber
 from rstreams_fast.core import MISSING
-from rstreams_fast.core.stages import note_comparison
+from rstreams_fast.core.stage_table import note_comparison
 from rstreams_fast.errors import report_unraisable
 
 __all__ = ["Custody"]

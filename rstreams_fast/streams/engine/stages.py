@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from rstreams_fast._checks import describe_callable, safe_repr
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.core import MISSING
-from rstreams_fast.core.stages import STAGES, DemandRule
+from rstreams_fast.core.stage_table import STAGES, DemandRule
 
 __all__ = ["EVERYTHING", "Need", "Stages", "describe_stage"]
 
