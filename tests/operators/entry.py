@@ -158,7 +158,7 @@ class Use:
 
 #: Parts of the engine, by the class that carries a subscription.
 RUN, PEEK, PUSH = "FusedRun", "Peek", "PushSubscription"
-OPERATOR, QUEUED, ASYNC = "OperatorSubscriber", "QueuedSubscriber", "AsyncBoundarySubscription"
+OPERATOR, QUEUED, ASYNC = "OperatorSubscriber", "InputRing", "AsyncBoundarySubscription"
 FAN_IN, QUEUEING, ARBITER = "FanIn", "QueueingFanIn", "SubscriptionArbiter"
 DIVIDER, OVERFLOW, SHARING = "Divider", "OverflowSubscription", "MulticastPublisher"
 

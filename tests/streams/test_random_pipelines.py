@@ -403,16 +403,12 @@ MUTANTS: dict[str, tuple[Any, str, Callable[[Any], Any], str, tuple[type[Op], ..
     ),
     # A ring that is full is noticed by who puts an element in: the boundary, or a run above it.
     "publish_on asks for its prefetch twice": (
-        publish_on.AsyncBoundarySubscription, "_first_ask", asking_twice,
+        publish_on.ElementQueue, "first_ask", asking_twice,
         r"on_error with DemandExceededError|reported, and nobody's(?s:.*)BufferOverflowError: the",
         (PublishOn, Unbatch, Skip),
     ),
     "publish_on never asks again": (
-        publish_on.AsyncBoundarySubscription,
-        "_replenish",
-        nothing,
-        STUCK,
-        (PublishOn, Unbatch, Skip),
+        publish_on.ElementQueue, "replenish", nothing, STUCK, (PublishOn, Unbatch, Skip),
     ),
     "unbatch keeps its iterable": (
         unbatch._Items, "close", lambda _: lambda self: self.current, "kept: elements",

@@ -6,11 +6,14 @@ effect; a subscriber never sees it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from rstreams_fast.api import Subscriber, Subscription
-from rstreams_fast.errors import DemandExceededError, NoneSignalError
+from rstreams_fast.errors import DemandExceededError, NoneSignalError, OverlappingCallsError
 from rstreams_fast.runtime.executors import Resource
+from rstreams_fast.runtime.parking import running_loop
+from rstreams_fast.runtime.turns import Turns
 from rstreams_fast.streams.engine.drain import Drain
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.engine.signals import check_error_signal, report_late
@@ -47,6 +50,14 @@ class OperatorSubscriber(Drain):
         check_error_signal(self, error)
         self._upstream.ended()
         self._fail(error)
+
+    def _keep_error(self, error: BaseException) -> None:
+        """Leave an error of upstream to the drain, which signals it after elements that wait."""
+        check_error_signal(self, error)
+        if self._completed:
+            self._fail(error)  # a second end
+        else:
+            self._fail_after_elements(error)
 
     def _fail_after_elements(self, error: BaseException) -> None:
         """Leave the first end to the drain: it comes after the elements that came before it."""
@@ -108,9 +119,37 @@ class OperatorSubscriber(Drain):
             return False
         return takes
 
+    def _accepts(self, element: Any, accept: Callable[[Any], bool]) -> bool:
+        """Whether ``accept`` has put the element where the drain looks. Else the element came after
+        the end, or the publisher broke a rule and the stream ends.
+        """
+        if not self._takes(element):
+            return False
+        try:
+            if accept(element):
+                return True
+        except OverlappingCallsError as overlap:
+            self._fail(overlap)  # §1.3
+            return False
+        self._fail(DemandExceededError("§1.1: more elements came than had been asked for"))
+        return False
+
     def _too_early(self) -> None:
         """An element has come before the subscription: else all would wait for that for ever."""
         self._fail(DemandExceededError("§1.9: the publisher called on_next before on_subscribe"))
+
+    def _begin_turns(self) -> None:
+        """Have synchronous publishers above work in turns of the resource. For subscriptions that
+        ask upstream on their resource.
+        """
+        if self._resource is not None:
+            self.turns = Turns(self._enter)
+            self.turns.begin(running_loop())  # of the subscribing thread
+
+    def _work_for_a_turn(self) -> bool:
+        if self.turns is not None:
+            self.turns.begin(running_loop())
+        return super()._work_for_a_turn()
 
     def _request(self, n: int) -> None:
         """Ask upstream for more; one thread at a time (§2.7)."""
@@ -137,3 +176,7 @@ class OperatorSubscriber(Drain):
 
     def _stop(self) -> None:
         self._upstream.cancel()
+
+    def _drop_references(self) -> None:
+        if self._resource is not None and self.turns is not None:
+            self.turns.end()

@@ -1,13 +1,17 @@
 """Where calls stop nesting.
 
-A signal passes from publisher to subscriber as a call within a call, and so does a request on its
-way up. The interpreter's stack is short, so every so many subscribers one makes no call while
-another is being made: it leaves the call to the lowest of them on the same thread, and returns. All
-that stand on one another share a trampoline, and nobody else does: a thread that waits, within a
-call of one stream, for what another stream does on the same thread must not wait for ever.
+A publisher signals a subscriber by a call, and that subscriber signals the next one within this
+call. Requests nest in the same way upwards. The interpreter's stack is short, so a long chain of
+operators contains trampolines, one after every so many subscribers. A trampoline makes no call
+while the same thread is in another of its calls. It leaves the new call to the outermost one, and
+returns.
 
-It passes on everything in its order, and asks for nothing that was not asked of it; only in smaller
-portions, as an element that is early is held.
+All trampolines of one chain are one object, and no other chain has it. A thread may wait, within a
+call of one stream, for work of another stream on the same thread: that work must not be left to the
+call that waits.
+
+A trampoline passes on all signals in their order. It requests only what was requested of it, but in
+smaller portions, because it holds the elements that come too early for a call.
 """
 
 from __future__ import annotations
@@ -17,9 +21,11 @@ from typing import Any, Final
 from rstreams_fast.api import Publisher
 from rstreams_fast.core import FusedRun, RunStatus, SpscRing
 from rstreams_fast.runtime.executors import Trampoline
+from rstreams_fast.streams.engine.boundary import RingSubscriber
 from rstreams_fast.streams.engine.defaults import TRAMPOLINE_PREFETCH, replenish_at
+from rstreams_fast.streams.engine.input_ring import InputRing
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
-from rstreams_fast.streams.engine.queued_subscriber import QueuedSubscriber
+from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.sink_subscriber import subscribe
 
 __all__ = ["NAME", "TrampolineSubscription"]
@@ -27,22 +33,41 @@ __all__ = ["NAME", "TrampolineSubscription"]
 NAME: Final = f"trampoline: at most {TRAMPOLINE_PREFETCH} elements"
 
 
-class TrampolineSubscription(QueuedSubscriber):
-    """Passes on its signals from a trampoline; ``start`` subscribes it."""
+class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
+    """Makes the calls to its subscriber and its upstream from a trampoline.
 
-    __slots__ = ("_asked", "_bounce", "_waits")
+    ``start`` subscribes it to upstream.
+    """
+
+    __slots__ = ("_asked", "_bounce", "_input", "_waits", "ring")
 
     def __init__(self, subscriber: Any) -> None:
-        super().__init__(subscriber, None, delay_error=True)
+        super().__init__(subscriber, None)
         if self.trampoline is None:
             self.trampoline = Trampoline()
         self._bounce = self.trampoline.run
-        self.depth = 0  # what stands on this begins to count anew
+        self.depth = 0  # the subscribers above count from here
         self._asked = 0
         self._waits = Waits()
-        self._queue = self.ring = SpscRing(TRAMPOLINE_PREFETCH)
+        self._input = InputRing(TRAMPOLINE_PREFETCH)
+        self.ring: SpscRing | None = self._input.elements
         slot = self._slot_by_bursts(subscriber)
-        self._run = FusedRun(self._queue, (), slot, self._demand)
+        self._run = FusedRun(self.ring, (), slot, self._demand)
+
+    # -- signals from upstream -------------------------------------------------------------------
+
+    def on_next(self, element: Any, /) -> None:
+        """Put the element in the ring."""
+        if self._accepts(element, self._input.accept):
+            self._enter()
+
+    def on_burst(self) -> None:
+        """Pass on the elements that were put in the ring."""
+        self._enter()
+
+    def on_error(self, error: BaseException, /) -> None:
+        """Signal the error after the elements in the ring."""
+        self._keep_error(error)
 
     # -- the calls that do not nest --------------------------------------------------------------
 
@@ -74,7 +99,7 @@ class TrampolineSubscription(QueuedSubscriber):
             return True
         if status is not RunStatus.IDLE and status is not RunStatus.EXHAUSTED:
             return self._answer(status, run)
-        if completed and len(self._queue) == 0:
+        if completed and len(self._input.elements) == 0:
             if self._late_error is not None:
                 return self._end_late()
             return self._answer(RunStatus.DONE, run)
@@ -83,22 +108,29 @@ class TrampolineSubscription(QueuedSubscriber):
         return False
 
     def _replenish(self, coming: int) -> None:
-        """Ask for what is asked of us, as far as there is room, before the last of it has come."""
+        """Request what downstream has requested, as far as the ring has room for it.
+
+        ``coming``: how many elements were requested and have not come yet.
+        """
         missing = min(self._demand.pending, TRAMPOLINE_PREFETCH) - coming
         if missing > 0 and coming <= _FEW:
             self._asked += missing
             self._request(missing)
+
+    def _drop_references(self) -> None:
+        self.ring = None
+        self._input.drop()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         """What is held here, then the metrics of the boundaries above."""
         mine = self._waits.metrics(
             self._demand,
             name=NAME,
-            held=len(self._queue),
+            held=len(self._input.elements),
             max_held=TRAMPOLINE_PREFETCH,
         )
         return (mine, *self._upstream.metrics_further_up())
 
 
 _FEW = TRAMPOLINE_PREFETCH - replenish_at(TRAMPOLINE_PREFETCH)
-"""As many may be on their way when more are asked for."""
+"""More elements are requested when no more than this number are still to come."""

@@ -35,8 +35,9 @@ from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.streams.engine.boundary import Boundary, RingSubscriber
 from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.defaults import BURST, replenish_at
+from rstreams_fast.streams.engine.input_ring import InputRing
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
-from rstreams_fast.streams.engine.queued_subscriber import QueuedSubscriber
+from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.signals import refuse, report_late
 from rstreams_fast.streams.engine.sink_subscriber import (
     is_async_cancellation,
@@ -201,7 +202,7 @@ class _MapAsyncSegment:
         subscribe_to(self._upstream, subscription)
 
 
-class _MapAsyncSubscription(QueuedSubscriber):
+class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
     """Everything but signals from upstream and the subscription's face happens on the loop."""
 
     __slots__ = (
@@ -210,24 +211,30 @@ class _MapAsyncSubscription(QueuedSubscriber):
         "_closing",
         "_delivered",
         "_ending",
+        "_input",
         "_loop",
         "_options",
         "_owed",
         "_replenish",
         "_stopped",
         "_told",
+        "_total",
         "_waits",
         "_window",
+        "ring",
     )
 
     def __init__(
         self, subscriber: Subscriber[Any], options: MapAsync, on_loop: Resource, total: int
     ) -> None:
         self._loop = HeldLoop(on_loop)
-        super().__init__(subscriber, self._loop, delay_error=False, total=total)
+        super().__init__(subscriber, self._loop)
+        self._begin_turns()
+        self._total = total
         self._delivered = 0
         self._options: MapAsync | None = options
-        self._queue = self.ring = SpscRing(options.prefetch)
+        self._input = InputRing(options.prefetch)
+        self.ring: SpscRing | None = self._input.elements
         self._window: Any = None  # a CallWindow, or what does the same
         self._ending: Any = None  # cancelled; its calls end in their own time
         self._owed = options.prefetch  # places given back, or never used, and not yet asked for
@@ -250,7 +257,7 @@ class _MapAsyncSubscription(QueuedSubscriber):
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         """What is in flight here and waited for, then the metrics of the boundaries above."""
-        options, queue, window = self._options, self._queue, self._window
+        options, elements, window = self._options, self._input.elements, self._window
         above = super().metrics()
         if options is None:
             return above
@@ -258,10 +265,25 @@ class _MapAsyncSubscription(QueuedSubscriber):
         mine = self._waits.metrics(
             self._demand,
             name=options.describe(),
-            held=min(len(queue) + waiting, options.prefetch),
+            held=min(len(elements) + waiting, options.prefetch),
             max_held=options.prefetch,
         )
         return (mine, *above)
+
+    def on_next(self, element: Any, /) -> None:
+        """Put the element in the ring."""
+        if self._accepts(element, self._input.accept):
+            self.on_burst()
+
+    def on_error(self, error: BaseException, /) -> None:
+        """Signal the error at once, unless the elements that have come may be all that is needed.
+
+        The drain decides that: it counts when no more elements can come.
+        """
+        if self._total == UNBOUNDED:
+            super().on_error(error)
+        else:
+            self._keep_error(error)
 
     def on_burst(self) -> None:
         """See what was put in the ring; what upstream sends while it is asked, the drain sees."""
@@ -277,14 +299,14 @@ class _MapAsyncSubscription(QueuedSubscriber):
             super()._go()
 
     def _empty(self) -> bool:
-        return self._completed and not self._queue
+        return self._completed and not self._input.elements
 
     def _work(self) -> bool:
         demand = self._demand.value
         if demand < 0:
             return self._act_on_end()
         window = self._window
-        if self._late_error is not None and self._overtakes(self._came(window)):
+        if self._late_error is not None and self._came(window) < self._total:
             return self._end_late()
         if window is None:
             if self._empty():
@@ -310,21 +332,22 @@ class _MapAsyncSubscription(QueuedSubscriber):
         self._asking = get_ident()
         asked = self._request_for_a_turn(owed)
         self._asking = 0
-        called = window.submit_from(self._queue, BURST)
+        elements = self._input.elements
+        called = window.submit_from(elements, BURST)
         if self._stopped:
             return self._act_on_end()
-        if completed and not window.pending and not self._queue:
+        if completed and not window.pending and not elements:
             return self._end()
         if delivered or called or asked:
             return True
         # A source that waits in mid-burst keeps nothing back: its next element wakes us.
         self._waits.begin(for_demand=demand == 0)
-        return len(self._queue) == 0 and not self._queue.arm(self.on_burst)
+        return len(elements) == 0 and not elements.arm(self.on_burst)
 
     def _came(self, window: Any) -> int:
         """How many elements have come."""
         pending = 0 if window is None else window.pending
-        return int(self._delivered + pending + len(self._queue))
+        return int(self._delivered + pending + len(self._input.elements))
 
     def _end(self) -> bool:
         """Signal how upstream ended, as nothing that it sent is left."""
@@ -405,6 +428,8 @@ class _MapAsyncSubscription(QueuedSubscriber):
 
     def _drop_references(self) -> None:
         super()._drop_references()
+        self.ring = None
+        self._input.drop()
         self._options = None
         window = self._window
         if window is None:

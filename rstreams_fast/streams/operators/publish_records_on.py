@@ -1,51 +1,71 @@
 """The asynchronous boundary of numpy streams: a ring of records, in memory that is allocated once.
 
-``upstream -> | ring of records | -> stages -> subscriber``. As in ``publish_on`` all of the right
-side runs on the resource. Arrays are copied into the ring by the thread that they come on, and out
-of it, in pieces of another size, by the drain; so upstream may use its memory again.
+``upstream -> | ring of records | -> stages -> subscriber``. As in ``publish_on``, all of the right
+side runs on the resource. The thread that an array comes on copies it into the ring, so upstream
+may use its memory again. The drain copies records out of the ring, in arrays of another size.
 
-What the capacity counts is records. How many an array has is not known before it has come, so one
-array is asked for at a time, when all of the one before is in the ring: what is held is the ring,
-and one array that does not fit yet. Putting in and asking is done by one thread at a time, who
-holds ``_filling``: the one that an array comes on, or the drain, when it has made room.
+The capacity counts records. The number of records in an array is unknown before the array has
+come. So one array is requested at a time, when all records of the array before it are in the ring.
+The boundary holds the ring, and the rest of one array that did not fit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
-from rstreams_fast._checks import check_capacity, check_count
-from rstreams_fast.api import Subscriber
-from rstreams_fast.core import DemandCounter, FusedRun, RecordRing
+from rstreams_fast._checks import check_bool, check_capacity, check_count
+from rstreams_fast.api import Publisher
+from rstreams_fast.core import DemandCounter, RecordRing
 from rstreams_fast.errors import DemandExceededError
-from rstreams_fast.runtime.executors import describe_executor
-from rstreams_fast.streams.engine.stages import Need, Stages
-from rstreams_fast.streams.operators.publish_on import AsyncBoundary, AsyncBoundarySubscription
+from rstreams_fast.runtime.executors import check_executor, describe_executor
+from rstreams_fast.streams.engine.boundary import StagesBoundary
+from rstreams_fast.streams.engine.custody import Custody
+from rstreams_fast.streams.engine.input_ring import DROPPED
+from rstreams_fast.streams.engine.stages import EVERYTHING, Need, Stages
+from rstreams_fast.streams.engine.upstream import Upstream
+from rstreams_fast.streams.operators.boundary_queues import Ask, ignore
+from rstreams_fast.streams.operators.publish_on import (
+    AsyncBoundarySegment,
+    AsyncBoundarySubscription,
+)
 
 __all__ = ["PublishRecordsOn"]
 
 
-class PublishRecordsOn(AsyncBoundary):
+class PublishRecordsOn(StagesBoundary):
     """The arguments of ``Stream.publish_records_on``, checked."""
-
-    one_to_one = False
 
     def __init__(
         self, dtype: Any, executor: Any, capacity: int, chunk: int | None, delay_error: bool
     ) -> None:
         self.capacity = check_capacity("capacity", capacity)
-        super().__init__(executor, self.capacity, None, None, delay_error)
+        check_executor(executor)
+        self.executor = executor
+        self.delay_error = check_bool("delay_error", delay_error)
         self.dtype = RecordRing(dtype, 1).dtype
         self.chunk = self.capacity if chunk is None else check_count("chunk", chunk, 1)
 
-    @property
-    def subscription_type(self) -> type[AsyncBoundarySubscription]:
-        """What carries it out."""
-        return _RecordSubscription
+    def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:  # noqa: ARG002
+        """Return a publisher that subscribes to ``upstream``, and works on the executor.
 
-    def describe_within(self, need: Need) -> str:  # noqa: ARG002 - what is below changes nothing
-        """Say how much is held, whatever is below can make use of."""
+        What is below asks for arrays, not for records, so its ``need`` bounds nothing here.
+        """
+        return AsyncBoundarySegment(upstream, self, stages, EVERYTHING)
+
+    def new_queue(self, subscription: AsyncBoundarySubscription, _need: Need, /) -> _RecordQueue:
+        """Return the queue of a subscription."""
+        return _RecordQueue(
+            RecordRing(self.dtype, self.capacity),
+            self.chunk,
+            ask=subscription._request_for_a_turn,
+            fail=subscription._fail,
+            demand=subscription._demand,
+            upstream=subscription._upstream,
+            custody=subscription.custody,
+        )
+
+    def describe(self) -> str:
         late = ", errors after elements" if self.delay_error else ""
         return (
             f"publish_records_on({self.dtype}, {describe_executor(self.executor)}): "
@@ -55,7 +75,7 @@ class PublishRecordsOn(AsyncBoundary):
 
 
 class _Chunks(Iterator[Any]):
-    """What is in the ring, in arrays of at most ``size`` records; stops where that is nothing."""
+    """Takes records out of the ring, in arrays of at most ``size``; stops when it is empty."""
 
     __slots__ = ("_made_room", "_ring", "_size")
 
@@ -72,38 +92,74 @@ class _Chunks(Iterator[Any]):
         return records
 
 
-class _RecordSubscription(AsyncBoundarySubscription):
-    __slots__ = ("_chunk", "_filling", "_outstanding", "_records", "_rest")
+class _RecordQueue:
+    """The ring, and the rest of the last array, for which the ring had no room.
+
+    One thread at a time copies records in and requests arrays: the holder of ``_filling``. That is
+    the thread that an array comes on, or the drain when it has made room.
+    """
+
+    __slots__ = (
+        "_ask",
+        "_chunk",
+        "_custody",
+        "_demand",
+        "_fail",
+        "_filling",
+        "_outstanding",
+        "_records",
+        "_rest",
+        "_upstream",
+        "capacity",
+        "elements",
+    )
+
+    one_by_one: ClassVar[bool] = False
+    ring: ClassVar[None] = None
 
     def __init__(
         self,
-        subscriber: Subscriber[Any],
-        options: PublishRecordsOn,
-        program: Stages,
-        need: Need,
+        records: RecordRing,
+        chunk: int,
+        *,
+        ask: Ask,
+        fail: Callable[[BaseException], None],
+        demand: DemandCounter,
+        upstream: Upstream,
+        custody: Custody | None,
     ) -> None:
-        self._records = RecordRing(options.dtype, options.capacity)
-        self._chunk = options.chunk
-        self._rest: Any = None  # of the array that has come: what is not in the ring yet
-        self._outstanding = DemandCounter()  # arrays asked for that have not come: at most 1
-        self._filling = DemandCounter()  # WIP of putting in and asking
-        need = Need()  # what is below asks for arrays, and not for records
-        super().__init__(subscriber, options, program, need)
-        self.turns = None  # the thread that makes room asks
-        self.ring = None  # elements come one by one, as they must be copied
+        self.elements: Any = records
+        self.capacity = records.capacity
+        self._records = records
+        self._chunk = chunk
+        self._rest: Any = None  # the part of the last array that is not in the ring yet
+        self._outstanding = DemandCounter()  # arrays requested that have not come: 1 at most
+        self._filling = DemandCounter()  # WIP of copying in and requesting
+        self._ask = ask
+        self._fail = fail
+        self._demand = demand  # of downstream: negative at the end
+        self._upstream = upstream
+        self._custody = custody
 
-    def _new_queue(self) -> Any:
-        return self._records
-
-    def _source(self) -> Any:
+    @property
+    def source(self) -> Iterator[Any]:
         return _Chunks(self._records, self._chunk, self._fill)
 
-    def _accept(self, element: Any) -> bool:
+    @property
+    def is_empty(self) -> bool:
+        return self._rest is None and len(self._records) == 0
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self._records) * self._records.dtype.itemsize
+
+    def accept(self, element: Any, /) -> bool:
         if self._outstanding.value == 0:
             return False
-        if self.custody is not None:
-            self.custody.claim(element)  # it is copied
-        self._rest = element  # first: once it has come, one that sees no rest asks for the next
+        if self._custody is not None:
+            self._custody.claim(element)  # it is copied
+        # Before the array counts as come: then a thread that sees no rest requests the next array.
+        self._rest = element
         try:
             self._outstanding.fulfil(1)
         except DemandExceededError:
@@ -112,10 +168,10 @@ class _RecordSubscription(AsyncBoundarySubscription):
         return True
 
     def _fill(self) -> None:
-        """Put in what fits of the array that has come; when all of it is in, ask for the next."""
+        """Copy in as many records as fit; when none of the array is left, request the next."""
         filling = self._filling
         if filling.request(1) != 0:
-            return  # nested in the request below, or beside it: done there
+            return  # the thread that is in the loop below fills again
         while True:
             missed = filling.value
             try:
@@ -139,20 +195,16 @@ class _RecordSubscription(AsyncBoundarySubscription):
             self._rest = None
         elif rest is None and idle and not self._upstream.over:
             self._outstanding.request(1)
-            self._request(1)
+            self._ask(1)
 
-    def _empty(self) -> bool:
-        return self._rest is None and len(self._records) == 0
-
-    def _first_ask(self) -> None:
+    def first_ask(self) -> None:
         self._fill()
 
-    def _replenish(self, run: FusedRun) -> None:
-        """What was taken has made room already."""
+    def replenish(self, _pulled: int, /) -> None:
+        """Do nothing: ``_Chunks`` has filled the room that it made."""
 
-    def _held_bytes(self) -> int | None:
-        return len(self._records) * self._records.dtype.itemsize
-
-    def _drop_references(self) -> None:
-        super()._drop_references()
+    def drop(self) -> None:
+        self.elements.disarm()
+        self.elements = DROPPED
         self._rest = None
+        self._ask = self._fail = ignore

@@ -1,0 +1,262 @@
+"""The queues of ``publish_on``: where elements wait for the drain, and when more are requested."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
+
+from rstreams_fast._checks import Weigher, weigh
+from rstreams_fast.core import DemandCounter, SpscRing
+from rstreams_fast.errors import DemandExceededError
+from rstreams_fast.streams.engine.defaults import replenish_at
+from rstreams_fast.streams.engine.input_ring import InputRing
+
+__all__ = ["Ask", "BoundaryQueue", "ElementQueue", "WeighedQueue", "ignore"]
+
+Ask = Callable[[int], object]
+"""Requests so many elements of upstream. An error of upstream's ``request`` ends the stream."""
+
+
+def ignore(_argument: object, /) -> None:
+    """Do nothing. Replaces what a queue calls when the stream has ended."""
+
+
+class BoundaryQueue(Protocol):
+    """A queue as the subscription of a boundary uses it.
+
+    The thread that upstream signals on calls ``accept``. The drain calls all other methods.
+    """
+
+    #: Whether bursts are of one element: its place is to be free before the next one is taken.
+    one_by_one: ClassVar[bool]
+    #: The most elements that it holds.
+    capacity: int
+
+    @property
+    def accept(self) -> Callable[[Any], bool]:
+        """Adds an element; returns false if upstream has sent more than was requested."""
+        ...
+
+    @property
+    def elements(self) -> Any:
+        """The ring that holds what has come."""
+        ...
+
+    @property
+    def ring(self) -> SpscRing | None:
+        """The ring, if a run above may offer to it directly. ``None``: ``accept`` must see each
+        element, and requests more on the thread that calls it.
+        """
+        ...
+
+    @property
+    def source(self) -> Any:
+        """What a ``FusedRun`` takes the elements from."""
+        ...
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all that has come has been taken out."""
+        ...
+
+    @property
+    def held_bytes(self) -> int | None:
+        """The bytes that are held, or ``None`` if they are not counted."""
+        ...
+
+    def first_ask(self) -> None:
+        """Make the first request."""
+        ...
+
+    def replenish(self, pulled: int, /) -> None:
+        """Request more, now that the drain has taken out ``pulled`` elements in all."""
+        ...
+
+    def drop(self) -> None:
+        """Drop what is held. What comes later is forgotten."""
+        ...
+
+
+class ElementQueue:
+    """A ring of elements. More are requested when three quarters of them have been consumed."""
+
+    __slots__ = ("_acknowledged", "_ask", "_input", "_left", "_replenish_at", "accept", "capacity")
+
+    one_by_one: ClassVar[bool] = False
+    held_bytes: ClassVar[None] = None
+
+    def __init__(self, capacity: int, total: int, ask: Ask) -> None:
+        self._input = InputRing(capacity)
+        self.accept = self._input.accept
+        self.capacity = capacity
+        self._replenish_at = replenish_at(capacity)
+        self._left = total  # how many elements may still be requested
+        self._acknowledged = 0  # elements consumed, in whose place others have been requested
+        self._ask = ask
+
+    @property
+    def elements(self) -> Any:
+        return self._input.elements
+
+    @property
+    def ring(self) -> SpscRing | None:
+        ring: SpscRing = self._input.elements
+        return ring
+
+    @property
+    def source(self) -> Any:
+        return self._input.elements
+
+    @property
+    def is_empty(self) -> bool:
+        return len(self._input.elements) == 0
+
+    def first_ask(self) -> None:
+        self._ask_within_total(self.capacity)
+
+    def replenish(self, pulled: int, /) -> None:
+        consumed = pulled - self._acknowledged
+        if consumed >= self._replenish_at:
+            self._acknowledged = pulled
+            self._ask_within_total(consumed)
+
+    def _ask_within_total(self, n: int) -> None:
+        n = min(n, self._left)
+        if n > 0:
+            self._left -= n
+            self._ask(n)
+
+    def drop(self) -> None:
+        self._input.drop()
+        self.accept = self._input.accept
+        self._ask = ignore
+
+
+class WeighedQueue:
+    """A ring of elements that also has a bound in bytes.
+
+    Only elements that have come can be weighed. So one element is requested at a time, while fewer
+    than ``max_bytes`` are held. The queue holds ``max_bytes`` and one element more, at most. A
+    single element that is larger than ``max_bytes`` passes.
+
+    The right to ask is a lock, taken as long as an element is outstanding. It passes from the drain
+    to the thread that upstream signals on, and back to the drain when there is no room. So upstream
+    goes on while a slow element is being worked on, and no two requests overlap (§2.7).
+    """
+
+    __slots__ = (
+        "_acknowledged",
+        "_arrived",
+        "_ask",
+        "_deciding",
+        "_expected",
+        "_fail",
+        "_gone",
+        "_input",
+        "_left",
+        "_max_bytes",
+        "_outstanding",
+        "_weigher",
+        "_weights",
+        "capacity",
+    )
+
+    one_by_one: ClassVar[bool] = True
+    ring: ClassVar[None] = None
+
+    def __init__(
+        self,
+        capacity: int,
+        total: int,
+        max_bytes: int,
+        weigher: Weigher,
+        *,
+        ask: Ask,
+        fail: Callable[[BaseException], object],
+    ) -> None:
+        self._input = InputRing(capacity)
+        self.capacity = capacity
+        self._left = total  # how many elements may still be requested
+        self._max_bytes = max_bytes
+        self._weigher: Weigher | None = weigher
+        self._weights: deque[int] = deque()  # of the elements held, oldest first
+        self._arrived = 0  # bytes, counted by upstream's thread
+        self._gone = 0  # bytes, counted by the drain
+        self._acknowledged = 0  # elements consumed, whose bytes are in _gone
+        self._outstanding = threading.Lock()
+        self._expected = DemandCounter()  # elements requested that have not come: 1 at most
+        self._deciding = DemandCounter()  # WIP of asking: an element may come within the request
+        self._ask = ask
+        self._fail = fail
+
+    @property
+    def elements(self) -> Any:
+        return self._input.elements
+
+    @property
+    def source(self) -> Any:
+        return self._input.elements
+
+    @property
+    def is_empty(self) -> bool:
+        return len(self._input.elements) == 0
+
+    @property
+    def held_bytes(self) -> int:
+        return self._arrived - self._gone
+
+    def accept(self, element: Any, /) -> bool:
+        weigher = self._weigher
+        if weigher is None:
+            return True  # all has been dropped
+        try:
+            self._expected.fulfil(1)
+        except DemandExceededError:
+            return False
+        try:
+            weight = weigh(weigher, element)
+        except Exception as raised:
+            self._fail(raised)
+            return True
+        self._weights.append(weight)
+        self._arrived += weight
+        if not self._input.accept(element):
+            return False
+        self._decide()
+        return True
+
+    def _decide(self) -> None:
+        """Ask for the next element or leave the right to ask; for the holder of that right."""
+        if self._deciding.request(1) != 0:
+            return  # the thread that is in the loop below decides again
+        while True:
+            consumed = self._acknowledged
+            if len(self._weights) < self.capacity and self.held_bytes < self._max_bytes:
+                if self._left > 0:
+                    self._left -= 1
+                    self._expected.request(1)
+                    self._ask(1)
+            else:
+                self._outstanding.release()
+                # The drain may have made room meanwhile, and found the right to ask taken.
+                if consumed != self._acknowledged and self._outstanding.acquire(blocking=False):
+                    continue
+            if self._deciding.fulfil(1) == 0:
+                return
+
+    def first_ask(self) -> None:
+        if self._outstanding.acquire(blocking=False):
+            self._decide()
+
+    def replenish(self, pulled: int, /) -> None:
+        while self._acknowledged < pulled:
+            self._gone += self._weights.popleft()
+            self._acknowledged += 1  # says that there is room, so it comes last
+        self.first_ask()
+
+    def drop(self) -> None:
+        self._input.drop()
+        self._weigher = None
+        self._ask = self._fail = ignore
