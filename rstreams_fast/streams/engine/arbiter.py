@@ -20,6 +20,7 @@ from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, RunStatus
 from rstreams_fast.errors import check_request
 from rstreams_fast.streams.engine.defaults import FEW
+from rstreams_fast.streams.engine.drain import Drain
 from rstreams_fast.streams.engine.fan_in import COMPLETED, Ended, FanIn
 from rstreams_fast.streams.engine.inner_subscriber import Inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
@@ -27,7 +28,44 @@ from rstreams_fast.streams.engine.pipeline import sequence_of
 from rstreams_fast.streams.engine.pull_source import take_burst
 from rstreams_fast.streams.engine.signals import report_late
 
-__all__ = ["Chain", "SubscriptionArbiter"]
+__all__ = ["Chain", "PendingDemand", "SubscriptionArbiter"]
+
+
+class PendingDemand:
+    """The demand of the subscriber that no publisher was asked for yet."""
+
+    __slots__ = ("counter",)
+
+    def __init__(self) -> None:
+        self.counter = DemandCounter()
+
+    def add(self, subscription: Drain, n: int) -> bool:
+        """Add ``request(n)`` of ``subscription``; false if it is refused or the stream is over."""
+        if type(n) is not int:  # convert it once: __index__ may answer differently the next time
+            try:
+                n = check_request(n)
+            except Exception as refused:
+                subscription._bad_request(refused)
+                return False
+        if subscription._add_demand(n) < 0:
+            return False
+        self.counter.request(n)
+        return True
+
+    def ask(self, inner: Inner, most: int = UNBOUNDED) -> bool:
+        """Ask ``inner`` for the demand, for at most ``most``; false if it cannot be asked."""
+        n = min(self.counter.value, most)
+        if n <= 0 or not inner.attached or inner.asked >= UNBOUNDED:
+            return False
+        self.counter.fulfil(n)  # an unbounded demand stays
+        inner.ask(n)
+        return True
+
+    def take_back(self, inner: Inner) -> None:
+        """Add what ``inner`` was asked for and has not given before its end."""
+        left = inner.asked - inner.came
+        if left > 0:
+            self.counter.request(left)
 
 
 class Chain:
@@ -65,20 +103,14 @@ class SubscriptionArbiter(FanIn):
         self._current: Inner | None = None
         self._over = False  # it has ended, which is to be acted on,
         self._error: BaseException | None = None  # with this
-        self._pending = DemandCounter()  # to be asked for, or to come of the sequence
+        self._pending = PendingDemand()  # to be asked for, or to come of the sequence
         # In place of a current one.
         self._sequence: tuple[Iterator[Any], tuple[tuple[Any, ...], ...]] | None = None
         self._ending: Ended | None = None  # how all ends, after what has come
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
-        try:
-            n = check_request(n)  # one look at it: __index__ may answer differently next time
-        except Exception as refused:
-            self._bad_request(refused)
-            return
-        if self._add_demand(n) >= 0:
-            self._pending.request(n)
+        if self._pending.add(self, n):
             if self._sequence is not None:
                 self._enter()
             else:
@@ -145,17 +177,7 @@ class SubscriptionArbiter(FanIn):
             self._begin_with(publisher)
             changed = True
         current = self._current
-        if current is None or not current.attached:
-            return changed
-        n = self._pending.value
-        if n <= 0:
-            return changed
-        if n < UNBOUNDED:
-            self._pending.fulfil(n)
-        elif current.asked >= UNBOUNDED:
-            return changed
-        current.ask(n)
-        return True
+        return changed if current is None else self._pending.ask(current) or changed
 
     def _begin_with(self, publisher: Publisher[Any]) -> None:
         while isinstance(publisher, Chain):
@@ -184,9 +206,7 @@ class SubscriptionArbiter(FanIn):
         if current is not None:
             self._inners.discard(current)
             current.forget()
-            left = current.asked - current.came  # all that came of it has come
-            if left > 0:
-                self._pending.request(left)
+            self._pending.take_back(current)
         rest = self._rest
         if rest and error is None:
             self._publisher = rest.popleft()
@@ -222,7 +242,11 @@ class SubscriptionArbiter(FanIn):
             iterator, stages = sequence
             # To make a run costs more than a few elements do.
             few = not stages and self._run is None and length_hint(iterator, FEW + 1) <= FEW
-            end = self._pass_on(iterator) if few else self._run_on(iterator, stages, self._pending)
+            end = (
+                self._pass_on(iterator)
+                if few
+                else self._run_on(iterator, stages, self._pending.counter)
+            )
             if isinstance(end, Ended):
                 self._sequence = None
                 self._error = end.error
@@ -238,13 +262,13 @@ class SubscriptionArbiter(FanIn):
 
     def _pass_on(self, iterator: Iterator[Any]) -> Ended | None:
         """Deliver the few elements of a sequence that are asked for: its end, if that is there."""
-        asked_for = max(0, self._pending.value)  # even of nothing the end may be there
+        asked_for = max(0, self._pending.counter.value)  # even of nothing the end may be there
         burst, over, error = take_burst(iterator, min(asked_for, FEW))
         n = len(burst)
         try:
             if n:
                 self._deliver(burst)
-                self._pending.fulfil(n)
+                self._pending.counter.fulfil(n)
             if error is not None:
                 return Ended(error)
             return COMPLETED if over else None
@@ -255,7 +279,7 @@ class SubscriptionArbiter(FanIn):
         self._deliver(what)
 
     def _stop(self) -> None:
-        self._pending.cancel()
+        self._pending.counter.cancel()
         super()._stop()
 
     def _drop_references(self) -> None:

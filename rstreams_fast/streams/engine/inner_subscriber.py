@@ -338,9 +338,9 @@ class _InnerSequence(Inner):
 
     def ask(self, n: int) -> None:
         """Take ``n`` more elements, or as many as there are."""
+        self.asked += n
         if self.owner is None or self._iterator is None:  # the owner may ask for more than there is
             return
-        self.asked += n
         demand = self._demand
         if demand is None:
             self._take(n)

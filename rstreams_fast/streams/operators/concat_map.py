@@ -86,7 +86,7 @@ class _ConcatMapSubscription(SubscriptionArbiter):
             max_held=self._prefetch,
         )
         # The drain of a sequence counts what is to come of it, and not all that there is.
-        demand = min(self._pending.pending + coming, mine.demand)
+        demand = min(self._pending.counter.pending + coming, mine.demand)
         return (replace(mine, demand=demand), *super().metrics(), *self._outer.metrics())
 
     # -- from the outer publisher ----------------------------------------------------------------
@@ -130,7 +130,7 @@ class _ConcatMapSubscription(SubscriptionArbiter):
             if self._begun:
                 unasked, self._unasked = self._unasked, 0
                 return self._outer.ask_for_a_turn(unasked)
-        if self._idle and self._pending.value > 0 and self._outer.ask_for_a_turn():
+        if self._idle and self._pending.counter.value > 0 and self._outer.ask_for_a_turn():
             return True
         return super()._upward()
 
@@ -147,7 +147,7 @@ class _ConcatMapSubscription(SubscriptionArbiter):
             self._finish()
         else:
             self._idle = True
-            self._waits.begin(for_demand=self._pending.value == 0)
+            self._waits.begin(for_demand=self._pending.counter.value == 0)
         return None
 
     def _forget_upward(self) -> None:

@@ -6,11 +6,12 @@ from collections import deque
 from typing import Any
 
 from rstreams_fast._checks import check_bool, describe_callable
-from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
-from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
+from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.streams.engine.arbiter import PendingDemand
 from rstreams_fast.streams.engine.boundary import Boundary
-from rstreams_fast.streams.engine.fan_in import Combined
-from rstreams_fast.streams.engine.inner_subscriber import Inner
+from rstreams_fast.streams.engine.fan_in import Combined, Ended, FanIn
+from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.operators.flat_map import ToPublisher, publisher_from
 
 __all__ = ["Expand"]
@@ -24,105 +25,134 @@ class Expand(Boundary):
         self.depth_first = check_bool("depth_first", depth_first)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        kind = _DepthFirst if self.depth_first else _BreadthFirst
-        return Combined(upstream, kind, self.fn)
+        return Combined(upstream, _ExpandSubscription, self)
 
     def describe(self) -> str:
         held = "the publishers on the way down" if self.depth_first else "elements to be expanded"
         return f"expand({describe_callable(self.fn)}): holds {held}, without a bound"
 
 
-class _BreadthFirst(SubscriptionArbiter):
-    """One publisher after the other, in the order of the elements that they are made of."""
+class _ExpandSubscription(FanIn):
+    """One publisher is asked at a time.
 
-    __slots__ = ("_fn", "_waiting")
+    Breadth first, it gives all its elements; then the first element that was not expanded is. Depth
+    first, it is asked for one element at a time, which is expanded at once. Meanwhile the publisher
+    waits on a stack, unless it is over.
+    """
+
+    __slots__ = ("_current", "_deep", "_fn", "_pending", "_stack", "_waiting")
 
     def __init__(
-        self, subscriber: Subscriber[Any], upstream: Publisher[Any], fn: ToPublisher
+        self, subscriber: Subscriber[Any], upstream: Publisher[Any], options: Expand
     ) -> None:
-        super().__init__(subscriber, upstream)
-        self._fn: ToPublisher | None = fn
-        self._waiting: deque[Any] = deque()  # to be expanded
+        super().__init__(subscriber)
+        self._fn: ToPublisher | None = options.fn
+        self._deep = options.depth_first
+        self._pending = PendingDemand()
+        self._current: Inner | None = new_inner(self, upstream)
+        self._unsubscribed.append(self._current)
+        self._stack: list[Inner] = []
+        self._waiting: deque[Any] = deque()  # elements that are to be expanded
+
+    def request(self, n: int, /) -> None:
+        """Ask for ``n`` more elements (§3.8)."""
+        if self._pending.add(self, n):
+            self._call_up()
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        """The metrics of the boundaries above the current publisher."""
+        current = self._current
+        return () if current is None else current.metrics()
+
+    # -- from inners, any thread -----------------------------------------------------------------
+
+    def _inner_attached(self, inner: Inner, /) -> None:
+        inner.attached = True
+        self._call_up()
 
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
         self._waiting += burst
-        if self._demand.value < 0:  # all references were dropped, perhaps before it came
+        if self._demand.value < 0:  # all references were dropped, perhaps before the burst came
             self._waiting.clear()
-        super()._inner_burst(inner, burst, over)
-
-    def _next(self, error: BaseException | None, /) -> Publisher[Any] | None:
-        waiting, fn = self._waiting, self._fn
-        if error is None and waiting and fn is not None:
-            return publisher_from("expand", fn, waiting.popleft())
-        return super()._next(error)
-
-    def _drop_references(self) -> None:
-        super()._drop_references()
-        self._fn = None
-        self._waiting = deque()
-
-
-class _DepthFirst(_BreadthFirst):
-    """Each publisher is asked for one element at a time, and goes on when all that follows from it
-    has come. Until then it waits on a stack, unless it is over.
-    """
-
-    __slots__ = ("_answered", "_stack")
-
-    def __init__(
-        self, subscriber: Subscriber[Any], upstream: Publisher[Any], fn: ToPublisher
-    ) -> None:
-        super().__init__(subscriber, upstream, fn)
-        self._stack: list[Inner] = []
-        self._answered = True  # the one that was asked for has come
-
-    def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
-        super()._inner_burst(inner, burst)
+        inner.consumed += len(burst)  # after they were noted
+        self._mail.append((inner, burst))
+        del burst  # a traceback keeps this frame (§3.13)
+        self._enter()
         if over:
             inner.done = True  # after its last element was noted
-        self._answered = True
-        self._call_up()
+        if over or self._deep:
+            self._call_up()
 
     def _inner_ended(self, inner: Inner, error: BaseException | None, /) -> None:
-        if error is not None:
-            self._finish(error)
-        inner.done = True
-        self._call_up()
+        if error is None:
+            inner.done = True
+            self._call_up()
+        else:
+            self._end_after(inner, error)
+
+    def _end_after(self, inner: Inner, error: BaseException | None) -> None:
+        """End the stream when the elements that have come are delivered."""
+        self._mail.append((inner, Ended(error)))
+        self._enter()
+
+    # -- upward ----------------------------------------------------------------------------------
 
     def _upward(self) -> bool:
         current = self._current
-        if not self._answered and not (current is not None and current.done):
+        if current is None:
             return False
-        if current is not None and (self._waiting or current.done):
-            if not current.done:
-                self._stack.append(current)
-                self._current = None
-            self._change_over()
-            return True
-        publisher = self._publisher
-        if publisher is not None:
-            self._publisher = None
-            self._current = self._subscribe_to(publisher)
-            return True
-        n = self._pending.value
-        if n <= 0 or current is None or not current.attached:
+        if current.done:
+            self._inners.discard(current)
+            current.forget()
+            self._pending.take_back(current)
+        elif not self._deep:
+            return self._pending.ask(current)
+        elif current.consumed < current.asked:  # its element has not come yet
             return False
-        if n < UNBOUNDED:
-            self._pending.fulfil(1)
-        self._answered = False
-        current.ask(1)
+        elif not self._waiting:
+            return self._pending.ask(current, 1)
+        else:
+            self._stack.append(current)
+        self._current = self._following(current)
         return True
 
-    def _next(self, error: BaseException | None, /) -> Publisher[Any] | None:
-        self._answered = True
-        stack = self._stack
+    def _following(self, current: Inner) -> Inner | None:
+        """Return the publisher to go on with after ``current``; ``None`` at the end."""
+        stack, waiting, fn = self._stack, self._waiting, self._fn
         while stack and stack[-1].done:
             self._inners.discard(stack.pop())
-        if self._waiting or not stack:
-            return super()._next(error)
-        self._current = stack.pop()
+        if waiting and fn is not None:
+            try:
+                publisher = publisher_from("expand", fn, waiting.popleft())
+            except RecursionError:  # to where the stack has room again
+                raise
+            except Exception as raised:
+                self._end_after(current, raised)
+                return None
+            return self._subscribe_to(publisher)
+        if stack:
+            return stack.pop()
+        self._end_after(current, None)
         return None
 
-    def _drop_references(self) -> None:
-        super()._drop_references()
+    def _to_ask(self) -> bool:
+        return False
+
+    # -- the drain -------------------------------------------------------------------------------
+
+    def _work(self) -> bool:
+        mail = self._mail
+        while mail and self._demand.value >= 0:
+            _, what = mail.popleft()
+            if isinstance(what, list):
+                self._deliver(what)
+            elif what.error is None:
+                self._complete()
+            else:
+                self._fail(what.error)
+        return self._demand.value < 0 and self._act_on_end()
+
+    def _forget_upward(self) -> None:
+        self._fn = self._current = None
         self._stack = []
+        self._waiting = deque()

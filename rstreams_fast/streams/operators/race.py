@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
+from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import DemandCounter
 from rstreams_fast.errors import report_dropped
-from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
+from rstreams_fast.streams.engine.arbiter import PendingDemand
 from rstreams_fast.streams.engine.boundary import Boundary
-from rstreams_fast.streams.engine.fan_in import Combined
+from rstreams_fast.streams.engine.fan_in import Combined, Ended, FanIn
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.operators.merge import check_publishers
 
 __all__ = ["Race"]
@@ -33,8 +34,12 @@ class Race(Boundary):
         return f"race of {1 + len(self.others)} publishers: asks each for 1 element, holds none"
 
 
-class _RaceSubscription(SubscriptionArbiter):
-    __slots__ = ("_attached_runners", "_decided", "_runners", "_taken", "_winner")
+class _RaceSubscription(FanIn):
+    """Each runner is asked for one element. The first that signals is the winner: it is asked for
+    the rest of the demand, and the others are cancelled.
+    """
+
+    __slots__ = ("_attached", "_decided", "_pending", "_runners", "_taken", "_winner")
 
     def __init__(
         self,
@@ -42,16 +47,27 @@ class _RaceSubscription(SubscriptionArbiter):
         upstream: Publisher[Any],
         others: tuple[Publisher[Any], ...],
     ) -> None:
-        super().__init__(subscriber, None)
+        super().__init__(subscriber)
         self._runners = tuple(new_inner(self, each) for each in (upstream, *others))
         self._unsubscribed.extend(self._runners)
-        self._attached_runners: deque[Inner] = deque()  # to be asked
-        self._decided = DemandCounter()  # terminated by the first who signals
+        self._attached: deque[Inner] = deque()  # runners that are to be asked
+        self._pending = PendingDemand()
+        self._decided = DemandCounter()  # terminated by the first runner that signals
         self._winner: Inner | None = None
-        self._taken = False  # whether it is the current one
+        self._taken = False  # whether the upward work knows the winner
+
+    def request(self, n: int, /) -> None:
+        """Ask for ``n`` more elements (§3.8)."""
+        if self._pending.add(self, n):
+            self._call_up()
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        """The metrics of the boundaries above the winner."""
+        winner = self._winner
+        return () if winner is None else winner.metrics()
 
     def _wins(self, inner: Inner) -> bool:
-        """Whether the signals of ``inner`` count; the first to ask cancels the others."""
+        """Whether ``inner`` is the winner: the first runner to ask. It cancels the others."""
         if self._winner is inner:
             return True
         if not self._decided.terminate():
@@ -66,7 +82,7 @@ class _RaceSubscription(SubscriptionArbiter):
     # -- from inners, any thread -----------------------------------------------------------------
 
     def _inner_attached(self, inner: Inner, /) -> None:
-        self._attached_runners.append(inner)
+        self._attached.append(inner)
         self._call_up()
 
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
@@ -77,30 +93,44 @@ class _RaceSubscription(SubscriptionArbiter):
 
     def _inner_ended(self, inner: Inner, error: BaseException | None, /) -> None:
         if self._wins(inner):
-            super()._inner_ended(inner, error)
+            self._mail.append((inner, Ended(error)))
+            self._enter()
         elif error is not None:
             report_dropped(error, "an error of a publisher that was not the first to signal")
 
     # -- upward ----------------------------------------------------------------------------------
 
     def _upward(self) -> bool:
-        winner = self._winner
+        winner, attached = self._winner, self._attached
         if winner is None:
-            attached = self._attached_runners
-            if attached and self._pending.value > 0:
-                attached.popleft().ask(1)
-                return True
-            return False
+            if not attached or self._pending.counter.value <= 0:
+                return False
+            attached.popleft().ask(1)
+            return True
         if not self._taken:
             self._taken = winner.attached = True
-            self._current = winner
-            if winner.asked and self._pending.value < UNBOUNDED:
-                self._pending.fulfil(1)  # what it was asked for as all were
-            return True
-        return super()._upward()
+            if winner.asked:
+                self._pending.counter.fulfil(1)  # each runner was asked for this element
+        return self._pending.ask(winner)
 
-    def _drop_references(self) -> None:
-        super()._drop_references()
+    def _to_ask(self) -> bool:
+        return False
+
+    # -- the drain -------------------------------------------------------------------------------
+
+    def _work(self) -> bool:
+        mail = self._mail
+        while mail and self._demand.value >= 0:
+            _, what = mail.popleft()
+            if isinstance(what, list):
+                self._deliver(what)
+            elif what.error is None:
+                self._complete()
+            else:
+                self._fail(what.error)
+        return self._demand.value < 0 and self._act_on_end()
+
+    def _forget_upward(self) -> None:
         self._runners = ()
-        self._attached_runners = deque()
+        self._attached = deque()
         self._winner = None

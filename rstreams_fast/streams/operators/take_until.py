@@ -75,7 +75,7 @@ class _TakeUntilSubscription(SubscriptionArbiter):
 
     def _end_now(self) -> None:
         self._until = True
-        self._pending.cancel()  # at once: the drain may be busy with a sequence,
+        self._pending.counter.cancel()  # at once: the drain may be busy with a sequence,
         self._cut_short()  # or with a part of it
         self._enter()
 
