@@ -57,7 +57,7 @@ from rstreams_fast.streams.operators.multicast import MulticastProcessor
 from rstreams_fast.streams.operators.on_overflow import Overflow
 from rstreams_fast.streams.operators.replay import ReplayProcessor
 from rstreams_fast.streams.processors import SerializedProcessor, processor
-from rstreams_fast.streams.sinks.ends import Run
+from rstreams_fast.streams.sinks.run import Run
 from rstreams_fast.streams.sinks.subscribers import AsyncSubscriber, SyncSubscriber
 from rstreams_fast.streams.sources.create import Emitter
 from rstreams_fast.streams.stream import Group, Stream

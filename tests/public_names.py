@@ -22,7 +22,7 @@ PUBLIC = (
 #: underscore says so.
 INTERNAL = {
     "FrameMap": {"output_of", "work"},
-    "ForEach": {"drop_references", "finish", "leave", "slot"},
+    "ForEach": {"drop_references", "finish", "is_called_by", "leave", "slot"},
     "FunctionSubscriber": {"slot"},
     "Limit": {"served_at"},
     "ListSubscriber": {"on_burst", "prompt"},
@@ -35,12 +35,11 @@ INTERNAL = {
     "Queue": {"all_tasks_done", "mutex", "not_empty", "not_full", "queue"},
     "PriorityQueue": {"queue"},
     "Run": {"claim", "settle"},
-    "SinkSubscriber": {"ask", "fail", "upstream"},
+    "RunSubscriber": {"ask", "drop_references", "fail", "finish", "is_called_by", "upstream"},
     "StreamStage": {"work"},
     "SyncSubscriber": {"fail"},
     "Verification": {"test_is_collected_by_the_plugin"},
     "WhiteboxProbe": {"came", "expect_next", "expect_none", "expect_terminal"},
-    "_RunEnd": {"drop_references", "fail", "finish"},
 }
 
 

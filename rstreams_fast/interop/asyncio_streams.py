@@ -8,7 +8,7 @@ from rstreams_fast._checks import check_capacity
 from rstreams_fast.api import Processor, Subscriber, Subscription
 from rstreams_fast.streams.factories import from_publisher
 from rstreams_fast.streams.processors import processor
-from rstreams_fast.streams.sinks.ends import Run
+from rstreams_fast.streams.sinks.run import Run
 
 __all__ = ["WriterSubscriber"]
 

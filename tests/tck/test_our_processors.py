@@ -11,7 +11,7 @@ from typing import Any
 import rstreams_fast as rf
 from rstreams_fast.streams.engine.defaults import TRAMPOLINE_EVERY
 from rstreams_fast.streams.processors import SerializedProcessor, processor
-from rstreams_fast.streams.sinks import ends
+from rstreams_fast.streams.sinks.for_each import for_each
 from rstreams_fast.streams.sinks.subscribers import AsyncSubscriber, SyncSubscriber
 from rstreams_fast.tck import (
     IdentityProcessorVerification,
@@ -248,14 +248,14 @@ class ForEach(EndVerification):
     __test__ = True
 
     def attach(self, publisher: Any, work: Any) -> Any:
-        return ends.for_each(publisher, work)
+        return for_each(publisher, work)
 
 
 class ForEachWithPrefetch(EndVerification):
     __test__ = True
 
     def attach(self, publisher: Any, work: Any) -> Any:
-        return ends.for_each(publisher, work, prefetch=3)
+        return for_each(publisher, work, prefetch=3)
 
 
 class ForEachBehindFromPublisher(ForEach):

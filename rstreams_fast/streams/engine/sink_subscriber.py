@@ -1,4 +1,4 @@
-"""What the subscribers at a stream's ends have in common: demand, checks, errors handed on."""
+"""What the subscribers at a stream's ends share: demand of any thread, checks, and errors."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ import sys
 from types import TracebackType
 from typing import Any
 
-from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber, Subscription
+from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter
 from rstreams_fast.runtime.at_exit import exiting
 from rstreams_fast.runtime.executors import WorkDroppedError, process_id
-from rstreams_fast.streams.engine.not_picklable import not_picklable
 from rstreams_fast.streams.engine.upstream import Upstream
 
 __all__ = [
     "Failure",
     "SerialUpstream",
-    "SinkSubscriber",
     "check_process",
     "check_publisher",
     "failure_of",
@@ -54,38 +52,6 @@ class SerialUpstream(Upstream):
             # After an unbounded request nothing can be missing any more.
             if n >= UNBOUNDED or self._owed.fulfil(n) == 0:
                 return
-
-
-class SinkSubscriber:
-    """The upper side of a subscriber that passes nothing on: it asks for ``demand`` at first."""
-
-    __slots__ = ("__weakref__", "_demand", "upstream")
-
-    __reduce__ = not_picklable
-
-    def __init__(self, demand: int) -> None:
-        self.upstream = SerialUpstream()
-        self._demand = demand
-
-    def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription and cancel any other (§2.5), and ask it for elements (§2.1).
-
-        Args:
-            subscription: The subscription.
-        """
-        if self.upstream.attach(subscription):
-            self.ask(self._demand)
-
-    def ask(self, n: int) -> None:
-        """Ask for ``n`` more elements. Any thread."""
-        try:
-            self.upstream.ask(n)
-        except Exception as raised:  # §3.16 says that it must not
-            self.fail(raised)
-
-    def fail(self, error: BaseException) -> None:
-        """End from this side: upstream is cancelled (§2.6)."""
-        raise NotImplementedError
 
 
 def check_publisher(publisher: object, what: str = "publisher") -> None:

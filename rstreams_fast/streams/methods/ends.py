@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from rstreams_fast._checks import check_sync
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.core import MISSING
-from rstreams_fast.runtime.parking import refuse_in_loop
 from rstreams_fast.streams.engine.assembly import Stage
 from rstreams_fast.streams.engine.defaults import PREFETCH
 from rstreams_fast.streams.engine.pipeline import Pipeline
 from rstreams_fast.streams.methods.composing import whole
-from rstreams_fast.streams.sinks import arrow, ends, numpy
+from rstreams_fast.streams.sinks import arrow, numpy, results
+from rstreams_fast.streams.sinks.for_each import for_each
 from rstreams_fast.streams.sinks.iterate import Iteration, iterate
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from rstreams_fast.streams.sinks.ends import Run
+    from rstreams_fast.streams.sinks.run import Run
 
 __all__ = ["EndMethods"]
 
@@ -68,7 +68,7 @@ class EndMethods(Generic[T_co]):
             TypeError: A function cannot be called, or is ``async``.
             ValueError: ``prefetch`` is less than 1.
         """
-        return ends.for_each(whole(self), on_next, on_error, on_complete, prefetch=prefetch)
+        return for_each(whole(self), on_next, on_error, on_complete, prefetch=prefetch)
 
     def iterate(self, *, prefetch: int = PREFETCH) -> Iteration[T_co]:
         """Iterate within ``with`` or ``async with``, at most ``prefetch`` elements ahead.
@@ -101,7 +101,7 @@ class EndMethods(Generic[T_co]):
             RuntimeError: An event loop runs in this thread: use ``to_list_async``.
             Exception: The stream's error, as itself.
         """
-        return ends.to_list(whole(self))
+        return results.to_list(whole(self))
 
     async def to_list_async(self) -> list[T_co]:
         """Await all elements and return them in a list of unbounded size.
@@ -111,7 +111,7 @@ class EndMethods(Generic[T_co]):
         Raises:
             Exception: The stream's error, as itself.
         """
-        return await ends.to_list_async(whole(self))
+        return await results.to_list_async(whole(self))
 
     @overload
     def first(self) -> T_co: ...
@@ -132,7 +132,7 @@ class EndMethods(Generic[T_co]):
             RuntimeError: An event loop runs in this thread: use ``first_async``.
             Exception: The stream's error, as itself.
         """
-        return ends.first(whole(self)._first_only(), default)
+        return results.first(whole(self)._first_only(), default)
 
     @overload
     async def first_async(self) -> T_co: ...
@@ -151,7 +151,7 @@ class EndMethods(Generic[T_co]):
         Raises:
             LookupError: The stream is empty, and there is no ``default``.
         """
-        return await ends.first_async(whole(self)._first_only(), default)
+        return await results.first_async(whole(self)._first_only(), default)
 
     @overload
     def last(self) -> T_co: ...
@@ -169,7 +169,7 @@ class EndMethods(Generic[T_co]):
             LookupError: The stream is empty, and there is no ``default``.
             RuntimeError: An event loop runs in this thread: use ``last_async``.
         """
-        return ends.last(whole(self), default)
+        return results.last(whole(self), default)
 
     @overload
     async def last_async(self) -> T_co: ...
@@ -186,7 +186,9 @@ class EndMethods(Generic[T_co]):
         Raises:
             LookupError: The stream is empty, and there is no ``default``.
         """
-        return await ends.first_async(whole(self).with_stage("reduce", _latter, MISSING), default)
+        return await results.first_async(
+            whole(self).with_stage("reduce", _latter, MISSING), default
+        )
 
     def count(self) -> int:
         """Wait for the end and return the number of elements.
@@ -194,11 +196,11 @@ class EndMethods(Generic[T_co]):
         Raises:
             RuntimeError: An event loop runs in this thread: use ``count_async``.
         """
-        return int(_first("count", self._count()))
+        return int(results.first(self._count(), name="count"))
 
     async def count_async(self) -> int:
         """Await the end and return the number of elements."""
-        return await ends.first_async(whole(self)._count())
+        return int(await results.first_async(whole(self)._count()))
 
     def any(self, predicate: Callable[[T_co], object], /) -> bool:
         """Return whether ``predicate(element)`` is true for an element; an empty stream gives
@@ -213,7 +215,7 @@ class EndMethods(Generic[T_co]):
             TypeError: ``predicate`` cannot be called, or is ``async``.
             RuntimeError: An event loop runs in this thread: use ``any_async``.
         """
-        return bool(_first("any", self._any(predicate)))
+        return bool(results.first(self._any(predicate), name="any"))
 
     async def any_async(self, predicate: Callable[[T_co], object], /) -> bool:
         """The same as ``any``, awaited.
@@ -224,7 +226,7 @@ class EndMethods(Generic[T_co]):
         Raises:
             TypeError: ``predicate`` cannot be called, or is ``async``.
         """
-        return bool(await ends.first_async(whole(self)._any(predicate)))
+        return bool(await results.first_async(whole(self)._any(predicate)))
 
     def all(self, predicate: Callable[[T_co], object], /) -> bool:
         """Return whether ``predicate(element)`` is true for every element; an empty stream gives
@@ -239,7 +241,7 @@ class EndMethods(Generic[T_co]):
             TypeError: ``predicate`` cannot be called, or is ``async``.
             RuntimeError: An event loop runs in this thread: use ``all_async``.
         """
-        return not _first("all", self._all(predicate))
+        return not results.first(self._all(predicate), name="all")
 
     async def all_async(self, predicate: Callable[[T_co], object], /) -> bool:
         """The same as ``all``, awaited.
@@ -250,7 +252,7 @@ class EndMethods(Generic[T_co]):
         Raises:
             TypeError: ``predicate`` cannot be called, or is ``async``.
         """
-        return not await ends.first_async(whole(self)._all(predicate))
+        return not await results.first_async(whole(self)._all(predicate))
 
     def to_numpy(self, *, dtype: Any = None) -> np.ndarray[Any, Any]:
         """Wait for all elements and return them in one numpy array.
@@ -323,7 +325,7 @@ class EndMethods(Generic[T_co]):
             RuntimeError: An event loop runs in this thread: use ``run_async``.
             Exception: The stream's error, as itself.
         """
-        ends.run(whole(self))
+        results.run(whole(self))
 
     async def run_async(self) -> None:
         """Consume the stream to its end without blocking the loop, and drop the elements.
@@ -333,7 +335,7 @@ class EndMethods(Generic[T_co]):
         Raises:
             Exception: The stream's error, as itself.
         """
-        await ends.run_async(whole(self))
+        await results.run_async(whole(self))
 
     def __iter__(self) -> Iterator[T_co]:
         return iter(self.iterate())
@@ -360,11 +362,6 @@ class EndMethods(Generic[T_co]):
     def _all(self, predicate: Callable[[T_co], object]) -> Pipeline[Any]:
         check_sync("all", "predicate", predicate)
         return whole(self).with_stage("skip_while", predicate).with_stage("take", 1)._count()
-
-
-def _first(name: str, publisher: Pipeline[A]) -> Any:
-    refuse_in_loop(f"{name}()", f"use 'await {name}_async()' there")
-    return ends.first(publisher)
 
 
 def _latter(_before: A, element: A) -> A:

@@ -1,5 +1,7 @@
-"""Arrow at the ends of a stream, through its PyCapsule interface: what has the two methods
-``__arrow_c_stream__`` or ``__arrow_c_array__`` is welcome, and no buffer is copied.
+"""One Arrow table of all elements of a stream, without a copy of any buffer.
+
+An element is a record batch, a table, or an object with ``__arrow_c_stream__`` or
+``__arrow_c_array__``, the methods of Arrow's PyCapsule interface.
 """
 
 from __future__ import annotations
@@ -17,25 +19,12 @@ __all__ = ["to_arrow", "to_arrow_async"]
 
 
 def to_arrow(publisher: Publisher[Any], *, schema: Any = None) -> pa.Table:
-    """Return the rows of all elements as one ``pyarrow.Table``, without a copy.
-
-    The elements are tabular Arrow data: record batches, tables, whatever has
-    ``__arrow_c_stream__`` or ``__arrow_c_array__``. They must have one schema: ``schema``, or that
-    of the first. Else it is a ``ValueError``, and anything else a ``TypeError``; both cancel
-    upstream. A stream without elements, as that of a table without rows may be, gives a table
-    without rows: of ``schema``, or else without columns.
-
-    Blocks; inside a running event loop that is a ``RuntimeError``: use ``to_arrow_async``
-    there.
-    """
+    """Return the rows of all elements as one table: see ``Stream.to_arrow``."""
     return collect("to_arrow", publisher, _Collected(pyarrow_for("to_arrow"), schema))
 
 
 async def to_arrow_async(publisher: Publisher[Any], *, schema: Any = None) -> pa.Table:
-    """Return all rows as one table, without blocking the loop; else as ``to_arrow``.
-
-    At most 8 elements are asked for ahead. Cancelling the task cancels upstream, once.
-    """
+    """Do as ``to_arrow``, and await the end."""
     return await collect_async(publisher, _Collected(pyarrow_for("to_arrow_async"), schema))
 
 
@@ -46,11 +35,12 @@ class _Collected:
         self._tables: list[Any] = []
 
     def add_all(self, elements: list[Any]) -> None:
-        # To make a table of record batches is to look at all of them: at their schemas, too.
+        # Table.from_batches looks at all record batches, and at their schemas, too.
         try:
             table = self._pa.Table.from_batches(elements, self._schema)
         except Exception:
-            for element in elements:  # one by one: what is none is welcome, or what is wrong named
+            # One by one: an element that is no record batch is added, or an error names it.
+            for element in elements:
                 self.add(element)
         else:
             self._schema = table.schema

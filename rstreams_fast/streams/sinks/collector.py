@@ -14,8 +14,9 @@ from rstreams_fast.runtime.parking import refuse_in_loop
 from rstreams_fast.streams.engine.boundary import ListSubscriber
 from rstreams_fast.streams.engine.defaults import ARRAYS_PREFETCH
 from rstreams_fast.streams.engine.sink_subscriber import check_publisher
-from rstreams_fast.streams.sinks.ends import ForEach, drive
+from rstreams_fast.streams.sinks.for_each import ForEach
 from rstreams_fast.streams.sinks.iterate import Iteration
+from rstreams_fast.streams.sinks.results import drive
 
 __all__ = ["Collector", "collect", "collect_async"]
 

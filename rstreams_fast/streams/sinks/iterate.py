@@ -46,10 +46,10 @@ from rstreams_fast.runtime.parking import (
 from rstreams_fast.runtime.turns import Turns
 from rstreams_fast.streams.engine.boundary import RingSubscriber
 from rstreams_fast.streams.engine.defaults import PREFETCH, replenish_at
-from rstreams_fast.streams.engine.not_picklable import is_internal
+from rstreams_fast.streams.engine.not_picklable import is_internal, not_picklable
 from rstreams_fast.streams.engine.sink_subscriber import (
     Failure,
-    SinkSubscriber,
+    SerialUpstream,
     check_process,
     check_publisher,
     failure_of,
@@ -88,22 +88,28 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_bursts_behind)
 
 
-class _Inlet(RingSubscriber, SinkSubscriber):
+class _Inlet(RingSubscriber):
     """Upstream's side: puts elements into the ring and rings the bell."""
 
     __slots__ = (
+        "__weakref__",
         "_by_turns",
         "_offer",
+        "_prefetch",
         "bell",
         "ended",
         "failure",
         "ring",
         "subscriber_thread",
         "turns",
+        "upstream",
     )
 
+    __reduce__ = not_picklable
+
     def __init__(self, prefetch: int, loop: asyncio.AbstractEventLoop | None) -> None:
-        super().__init__(prefetch)
+        self.upstream = SerialUpstream()
+        self._prefetch = prefetch
         self.subscriber_thread = get_ident()  # where subscribe runs, until it returns
         self._by_turns = False  # whether the consumer alone asks
         self.bell = Doorbell()
@@ -118,12 +124,13 @@ class _Inlet(RingSubscriber, SinkSubscriber):
         self._offer: Callable[[Any], bool] | None = self.ring.offer
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        # A foreign publisher is asked at once, as ever.
-        if get_ident() != self.subscriber_thread or not is_internal(subscription):
-            super().on_subscribe(subscription)
-        elif self.upstream.attach(subscription):
+        if not self.upstream.attach(subscription):
+            return
+        if get_ident() == self.subscriber_thread and is_internal(subscription):
             self._by_turns = True
-            self.upstream.due = self._demand  # nothing is sent before subscribe returns
+            self.upstream.due = self._prefetch  # nothing is sent before subscribe returns
+        else:
+            self._ask(self._prefetch)
 
     def ask_for_a_turn(self, loop: asyncio.AbstractEventLoop | None, n: int = 0) -> bool:
         """Ask for ``n`` more, and take elements before all is asked for; whether for any. For the
@@ -135,7 +142,7 @@ class _Inlet(RingSubscriber, SinkSubscriber):
         went_on = turns is not None and turns.go_on()
         if not self._by_turns:
             if n:
-                self.ask(n)
+                self._ask(n)
             return went_on or n > 0
         if went_on:
             self.upstream.due += n
@@ -145,6 +152,12 @@ class _Inlet(RingSubscriber, SinkSubscriber):
         except Exception as raised:  # §3.16 says that it must not
             self.fail(raised)
             return False
+
+    def _ask(self, n: int) -> None:
+        try:
+            self.upstream.ask(n)
+        except Exception as raised:  # §3.16 says that it must not
+            self.fail(raised)
 
     def on_next(self, element: Any, /) -> None:
         if element is None:
@@ -160,7 +173,7 @@ class _Inlet(RingSubscriber, SinkSubscriber):
             return
         if not accepted:
             self.fail(
-                DemandExceededError(f"§1.1: more than the {self._demand} requested elements came")
+                DemandExceededError(f"§1.1: more than the {self._prefetch} requested elements came")
             )
 
     def on_burst(self) -> None:

@@ -1,4 +1,4 @@
-"""numpy at the ends of a stream: an array as its source, and one array of all its elements."""
+"""One numpy array of all elements of a stream."""
 
 from __future__ import annotations
 
@@ -16,44 +16,21 @@ if TYPE_CHECKING:
 __all__ = ["to_numpy", "to_numpy_async"]
 
 FIRST_ROWS = 1024
-"""Rows that there is room for at first, where elements are single numbers."""
+"""Scalars that wait in a list before they are copied; also the rows allocated at first."""
 
 
 def to_numpy(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any, Any]:
-    """Return all elements in one array: arrays after one another, numbers side by side.
-
-    The elements are arrays of at least one dimension, whose rows then make up the result, and
-    which must agree in their other dimensions; or they are scalars, of which each is a row. Masked
-    arrays are refused.
-
-    ``dtype``: elements are cast to it, where that loses no more than precision: numpy's
-    ``same_kind``, and integers to every integer type that they fit in. What would wrap around or
-    become infinite is an ``OverflowError``, text that would be cut a ``ValueError``; only what is
-    in tuples is cast as ``numpy.array`` does. ``None``: the result's is the smallest that all
-    elements can be cast to, as ``numpy.concatenate`` has it. A stream without elements gives no
-    rows, of ``dtype`` or floats.
-
-    Elements are copied as they come, into room that doubles when it is full, and what is too much
-    is given back at the end. So the stream may use its memory again; about three times the memory
-    of the result is needed at most.
-
-    Blocks; inside a running event loop that is a ``RuntimeError``: use ``to_numpy_async``
-    there. An element that fits not is an error (any other than those is a ``TypeError`` or
-    ``ValueError``), and cancels upstream.
-    """
+    """Return all elements in one array: see ``Stream.to_numpy``."""
     return collect("to_numpy", publisher, _Collected(numpy_for("to_numpy"), dtype))
 
 
 async def to_numpy_async(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any, Any]:
-    """Return all elements in one array, without blocking the loop; else as ``to_numpy``.
-
-    At most 8 elements are asked for ahead. Cancelling the task cancels upstream, once.
-    """
+    """Do as ``to_numpy``, and await the end."""
     return await collect_async(publisher, _Collected(numpy_for("to_numpy_async"), dtype))
 
 
 class _Collected:
-    """An array that grows. Scalars wait in a list until there are enough for a look at them."""
+    """An array that grows. Scalars wait in a list, since numpy looks at many together faster."""
 
     def __init__(self, np: Any, dtype: Any) -> None:
         self._np = np

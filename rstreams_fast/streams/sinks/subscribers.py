@@ -13,7 +13,8 @@ from rstreams_fast.streams.engine.not_picklable import not_picklable
 from rstreams_fast.streams.engine.sink_subscriber import failure_of
 from rstreams_fast.streams.engine.stages import Need, Stages
 from rstreams_fast.streams.operators.publish_on import AsyncBoundary, AsyncBoundarySubscription
-from rstreams_fast.streams.sinks.ends import ForEach, Run, check_functions
+from rstreams_fast.streams.sinks.for_each import ForEach, check_functions
+from rstreams_fast.streams.sinks.run import Run
 
 if TYPE_CHECKING:
     import asyncio

@@ -1,0 +1,196 @@
+"""``for_each``: the functions of a user as a subscriber."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from types import CoroutineType
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
+
+from rstreams_fast._checks import check_count, check_plain, describe_callable, refuse_coroutine
+from rstreams_fast.api import UNBOUNDED, Publisher
+from rstreams_fast.core import FunctionSlot
+from rstreams_fast.errors import NoneSignalError, report_dropped
+from rstreams_fast.runtime.awaiting import awaited_nowhere
+from rstreams_fast.streams.engine.boundary import FunctionSubscriber
+from rstreams_fast.streams.engine.defaults import replenish_at
+from rstreams_fast.streams.engine.sink_subscriber import (
+    check_publisher,
+    failure_of,
+    is_async_cancellation,
+    not_a_cancellation,
+    subscribe,
+)
+from rstreams_fast.streams.sinks.run import Run, RunSubscriber
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+__all__ = ["ForEach", "check_functions", "for_each"]
+
+T = TypeVar("T")
+
+_HINT: Final = "; make the calls with map_async, and end with run() or run_async()"
+
+
+class ForEach(FunctionSubscriber, RunSubscriber[T]):
+    """A subscriber that calls functions, and asks for ``prefetch`` elements ahead."""
+
+    __slots__ = ("_consumed", "_on_complete", "_on_error", "_on_next", "_over", "_replenish")
+
+    #: Whether ``on_next`` may return ``False`` to say that it wants no further element.
+    _false_is_enough: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        on_next: Callable[[T], object],
+        on_error: Callable[[BaseException], object] | None,
+        on_complete: Callable[[], object] | None,
+        prefetch: int,
+    ) -> None:
+        super().__init__(prefetch)
+        self._on_next: Callable[[T], object] | None = on_next
+        self._on_error = on_error
+        self._on_complete = on_complete
+        self._consumed = 0
+        self._over: list[None] = []  # not empty: no further element is wanted
+        # 0: the demand is unbounded, and nothing is counted.
+        self._replenish = replenish_at(prefetch) if prefetch < UNBOUNDED else 0
+
+    def on_next(self, element: T, /) -> None:
+        """Call the function with ``element``.
+
+        Args:
+            element: The element; not ``None`` (§2.13).
+        """
+        if element is None:
+            raise NoneSignalError("§2.13: None is not an element")
+        on_next = self._on_next
+        if on_next is None:
+            self._unwanted(element)
+            return
+        try:
+            more = on_next(element)
+            if more is False or type(more) is CoroutineType:
+                self._answered(on_next, more)
+        except BaseException as raised:
+            name = describe_callable(on_next)
+            del element, on_next  # the traceback keeps this frame (§3.13)
+            self._failed(name, raised)
+        else:
+            if self._replenish:
+                self._consumed += 1
+                if self._consumed == self._replenish:
+                    self._consumed = 0
+                    self.ask(self._replenish)
+
+    @property
+    def slot(self) -> FunctionSlot | None:
+        """The function, for a run of stages that calls it directly; ``None`` if ``on_next`` must
+        count the elements.
+        """
+        on_next = self._on_next
+        if on_next is None or self._replenish:
+            return None
+        answered = partial(self._answered, on_next)
+        failed = partial(self._failed, describe_callable(on_next))
+        return FunctionSlot(on_next, self._over, answered, self._unwanted, failed)
+
+    def _answered(self, on_next: Callable[[T], object], answer: object) -> None:
+        """Act on what the function returned: ``False`` or a coroutine."""
+        if answer is not False:
+            refuse_coroutine("on_next", on_next, answer, _HINT)
+        elif self._false_is_enough:
+            self._enough()
+
+    def _unwanted(self, _element: T) -> None:
+        self.upstream.unwanted()  # §2.8
+
+    def _failed(self, name: str, raised: BaseException) -> None:
+        """Act on the exception that the function ``name`` raised."""
+        if isinstance(raised, Exception):
+            self.fail(raised)
+        elif is_async_cancellation(raised):
+            self.fail(not_a_cancellation(raised, name))
+        else:
+            self.leave(raised)
+            raise raised
+
+    def _enough(self) -> None:
+        """Cancel upstream, and end as after a completion, but call no function."""
+        self.upstream.cancel()
+        if self.run.claim():
+            super().finish(None)
+
+    def leave(self, leaving: BaseException) -> None:
+        """End with ``leaving``, a ``KeyboardInterrupt`` or the like, and call no function."""
+        self.upstream.cancel()
+        self.drop_references()
+        if self.run.claim():
+            self.run.settle(failure_of(leaving))
+
+    def finish(self, error: BaseException | None) -> None:
+        on_error, on_complete = self._on_error, self._on_complete
+        self.drop_references()
+        seen = False
+        try:
+            if error is None:
+                if on_complete is not None:
+                    on_complete()
+            elif on_error is not None:
+                seen = True
+                on_error(error)
+        except Exception as raised:
+            if error is None:
+                error = raised
+            else:
+                report_dropped(raised, "§2.13: on_error raised")
+        except BaseException as leaving:
+            self.run.settle(failure_of(leaving))
+            raise
+        self.run.settle(None if error is None else failure_of(error), seen)
+
+    def drop_references(self) -> None:
+        self._over.append(None)
+        self._on_next = self._on_error = self._on_complete = None
+
+    def is_called_by(self, frame: FrameType) -> bool:
+        if frame.f_code in _CALLING:
+            return frame.f_locals.get("self") is self
+        return super().is_called_by(frame)
+
+
+#: The methods that call a function of the user.
+_CALLING: Final = (ForEach.on_next.__code__, ForEach.finish.__code__)
+
+
+def check_functions(**functions: object) -> None:
+    """Refuse functions that cannot be called. All but the first may be ``None``."""
+    needed = True
+    for name, function in functions.items():
+        if function is not None or needed:
+            check_plain(name, function, _HINT)
+        needed = False
+
+
+def for_each(
+    publisher: Publisher[T],
+    on_next: Callable[[T], object],
+    on_error: Callable[[BaseException], object] | None = None,
+    on_complete: Callable[[], object] | None = None,
+    *,
+    prefetch: int = UNBOUNDED,
+) -> Run:
+    """Subscribe the functions to ``publisher``, which may be any publisher: ``Stream.for_each``."""
+    check_publisher(publisher)
+    check_functions(on_next=on_next, on_error=on_error, on_complete=on_complete)
+    prefetch = min(check_count("prefetch", prefetch, 1), UNBOUNDED)
+    subscriber = ForEach(on_next, on_error, on_complete, prefetch)
+    run = subscriber.run
+    try:
+        with awaited_nowhere():
+            subscribe(publisher, subscriber)
+    except BaseException as leaving:
+        subscriber.leave(leaving)
+        raise
+    return run

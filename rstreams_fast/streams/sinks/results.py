@@ -1,0 +1,168 @@
+"""The ends that wait for a result: ``to_list``, ``first``, ``last`` and ``run``.
+
+A blocking end parks its thread until the stream has ended. A ``KeyboardInterrupt`` wakes the
+thread, cancels upstream and leaves. Inside a running event loop a blocking end refuses to wait, and
+its ``..._async`` twin awaits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+from rstreams_fast.api import UNBOUNDED, Publisher
+from rstreams_fast.core import MISSING, Missing
+from rstreams_fast.errors import NoneSignalError
+from rstreams_fast.runtime.awaiting import awaited_nowhere
+from rstreams_fast.runtime.parking import (
+    refuse_in_loop,
+    refuse_to_wait_for_oneself,
+    signallers_here,
+)
+from rstreams_fast.streams.engine.defaults import PREFETCH
+from rstreams_fast.streams.engine.pipeline import Pipeline
+from rstreams_fast.streams.engine.sink_subscriber import subscribe
+from rstreams_fast.streams.sinks.iterate import Iteration
+from rstreams_fast.streams.sinks.run import RunSubscriber
+
+__all__ = [
+    "drive",
+    "first",
+    "first_async",
+    "last",
+    "run",
+    "run_async",
+    "to_list",
+    "to_list_async",
+]
+
+T = TypeVar("T")
+
+
+class _Append(RunSubscriber[T]):
+    """Calls ``append`` of a container with each element of a pipeline, which sends no ``None``."""
+
+    __slots__ = ("on_next",)
+
+    def __init__(self, append: Callable[[T], None]) -> None:
+        super().__init__(UNBOUNDED)
+        self.on_next = append  # type: ignore[method-assign]
+
+
+class _First(RunSubscriber[T]):
+    """Asks for one element, keeps it in ``element`` and cancels."""
+
+    __slots__ = ("element",)
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.element: T | Literal[Missing.MISSING] = MISSING
+
+    def on_next(self, element: T, /) -> None:
+        if element is None:
+            raise NoneSignalError("§2.13: None is not an element")
+        if self.run.claim():
+            self.element = element
+            self.upstream.cancel()
+            self.run.settle(None)
+        else:
+            self.upstream.unwanted()
+
+
+def drive(publisher: Publisher[T], subscriber: RunSubscriber[T]) -> None:
+    """Subscribe, and wait for the end on this thread. Nobody else may know ``subscriber``."""
+    outcome = subscriber.run
+    signallers = signallers_here()
+    before = len(signallers)
+    try:
+        with awaited_nowhere():
+            subscribe(publisher, subscriber)
+            if not outcome.done:
+                refuse_to_wait_for_oneself(signallers[before:])
+            outcome.result()
+    except BaseException:
+        outcome.cancel()  # does nothing if this is the stream's own error
+        raise
+    finally:
+        # A traceback keeps this frame, which must not keep the subscriber (§3.13).
+        del subscriber, outcome
+
+
+def run(publisher: Pipeline[Any]) -> None:
+    """Consume all elements, and drop them."""
+    refuse_in_loop("run()", "use 'await run_async()' there")
+    drive(publisher, _Append(deque[Any](maxlen=0).append))
+
+
+def to_list(publisher: Pipeline[T]) -> list[T]:
+    """Return all elements."""
+    refuse_in_loop("to_list()", "use 'await to_list_async()' there")
+    elements: list[T] = []
+    try:
+        drive(publisher, _Append(elements.append))
+        return elements
+    finally:
+        del elements  # a traceback keeps this frame
+
+
+def last(publisher: Pipeline[T], default: Any) -> Any:
+    """Return the last element; ``default`` as in ``first``."""
+    refuse_in_loop("last()", "use 'await last_async()' there")
+    newest: deque[T] = deque(maxlen=1)
+    drive(publisher, _Append(newest.append))
+    return _or_default(newest[0] if newest else MISSING, default)
+
+
+def first(publisher: Pipeline[T], default: Any = MISSING, *, name: str = "first") -> Any:
+    """Return the first element, or ``default``; an empty stream without a default is an error.
+
+    ``name`` names the end in errors.
+    """
+    refuse_in_loop(f"{name}()", f"use 'await {name}_async()' there")
+    subscriber: _First[T] = _First()
+    try:
+        drive(publisher, subscriber)
+        return _or_default(subscriber.element, default)
+    finally:
+        del subscriber
+
+
+def _or_default(element: Any, default: Any) -> Any:
+    if element is not MISSING:
+        return element
+    if default is MISSING:
+        raise LookupError("the stream is empty, and no default was given")
+    return default
+
+
+async def run_async(publisher: Pipeline[Any]) -> None:
+    """Do as ``run``, and await the end."""
+    iteration = Iteration(publisher, PREFETCH)
+    try:
+        while await iteration.next_burst():
+            pass
+    finally:
+        await iteration.aclose()
+
+
+async def to_list_async(publisher: Pipeline[T]) -> list[T]:
+    """Do as ``to_list``, and await the end."""
+    elements: list[T] = []
+    iteration = Iteration(publisher, PREFETCH)
+    try:
+        while burst := await iteration.next_burst():
+            elements += burst
+    finally:
+        await iteration.aclose()
+    return elements
+
+
+async def first_async(publisher: Pipeline[T], default: Any = MISSING) -> Any:
+    """Do as ``first``, and await the element."""
+    iteration = Iteration(publisher, 1)
+    try:
+        burst = await iteration.next_burst()
+    finally:
+        await iteration.aclose()
+    return _or_default(burst[0] if burst else MISSING, default)

@@ -1,0 +1,296 @@
+"""``Run``: the outcome of a stream that is being consumed, and the subscribers that have one."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from rstreams_fast._checks import check_timeout
+from rstreams_fast.api import Subscription
+from rstreams_fast.core import DemandCounter
+from rstreams_fast.core._awaiting import Bell
+from rstreams_fast.errors import check_error, report_dropped
+from rstreams_fast.runtime.executors import process_id
+from rstreams_fast.runtime.finalizers import call_from_finalizer
+from rstreams_fast.runtime.parking import acquire, new_event, refuse_in_loop
+from rstreams_fast.streams.engine.drain import Drain
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics
+from rstreams_fast.streams.engine.not_picklable import not_picklable
+from rstreams_fast.streams.engine.sink_subscriber import (
+    Failure,
+    SerialUpstream,
+    check_process,
+    failure_of,
+    is_async_cancellation,
+    not_a_cancellation,
+    raise_failure,
+)
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+__all__ = ["Run", "RunSubscriber"]
+
+T = TypeVar("T")
+
+
+class Run:
+    """A stream that is being consumed: cancel it, wait for its end, or await it.
+
+    Any thread may call any method, and any number of event loops may await it. ``await run`` raises
+    as ``result`` does; cancelling the task that awaits cancels the stream.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_claimed",
+        "_done",
+        "_failure",
+        "_lock",
+        "_pid",
+        "_seen",
+        "_subscriber",
+        "_waiting",
+    )
+
+    __reduce__ = not_picklable
+
+    def __init__(self, subscriber: RunSubscriber[Any]) -> None:
+        # Reentrant: a garbage collection may run a finalizer that calls a method of this run.
+        self._lock = threading.RLock()
+        self._subscriber: RunSubscriber[Any] | None = subscriber
+        self._claimed = DemandCounter()  # terminated by the thread that decides how the run ends
+        self._done = False
+        self._seen = False  # whether somebody has seen the failure
+        self._failure: Failure | None = None
+        self._waiting: list[Callable[[], object]] = []
+        self._pid = process_id()
+
+    @property
+    def done(self) -> bool:
+        """Whether the stream has ended: complete, failed or cancelled."""
+        return self._done
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        """The metrics of the stream's boundaries while it goes on, as ``metrics_of`` gives them."""
+        subscriber = self._subscriber
+        return () if subscriber is None else subscriber.upstream.metrics()
+
+    def cancel(self) -> None:
+        """Cancel upstream, once. It does nothing when the stream has ended, and never blocks.
+
+        An ``on_next`` that is running returns in its own time; no other call follows.
+        """
+        subscriber = self._subscriber
+        if subscriber is not None and self.claim():
+            subscriber.drop_references()
+            try:
+                subscriber.upstream.cancel()
+            finally:  # Ctrl-C may interrupt the cancel, and other threads wait for the end
+                self._seen = True  # by the caller
+                self.settle(failure_of(CancelledError("the stream was cancelled")))
+
+    def result(self, timeout: float | None = None) -> None:
+        """Wait for the end of the stream, at most ``timeout`` seconds.
+
+        After a time-out or Ctrl-C the stream goes on: cancel it. The stream's own functions must
+        not wait for its end, since it cannot end before they return: ``on_next``, ``on_error`` and
+        ``on_complete`` get a ``RuntimeError`` if they wait without a ``timeout``; functions of
+        stages above would wait for ever.
+
+        Args:
+            timeout: Seconds. Default: no limit.
+
+        Raises:
+            Exception: The stream's error, or the exception of ``on_next`` or ``on_complete``, as
+                itself.
+            concurrent.futures.CancelledError: ``cancel`` was called.
+            TimeoutError: The stream goes on.
+            RuntimeError: Waiting would block a running event loop: await the run there.
+        """
+        timeout = check_timeout(timeout)
+        if not self._done:
+            refuse_in_loop("result()", "await the Run instead")
+            check_process(self._pid)
+            if timeout is None:
+                self._refuse_within()
+            self._park(timeout)
+        self._seen = True
+        raise_failure(self._failure)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """Wait for the end without blocking the loop; raises as ``result`` does.
+
+        Cancelling the task that awaits cancels the stream.
+        """
+        return self._wait().__await__()
+
+    def _refuse_within(self) -> None:
+        """Refuse to wait within a function that must return before the stream can end."""
+        subscriber = self._subscriber
+        frame: FrameType | None = sys._getframe()
+        try:
+            while frame is not None and subscriber is not None:
+                if subscriber.is_called_by(frame):
+                    raise RuntimeError(
+                        "result() would wait for ever: it was called from within a function of the "
+                        "very stream, which cannot end before that function returns"
+                    )
+                frame = frame.f_back
+        finally:
+            del subscriber, frame  # the traceback keeps this frame
+
+    def _park(self, timeout: float | None) -> None:
+        event = new_event()
+        if self._when_done(event.release):
+            try:
+                if not acquire(event, timeout):
+                    raise TimeoutError(f"the stream has not ended within {timeout} seconds")
+            finally:
+                self._forget(event.release)
+
+    async def _wait(self) -> None:
+        import asyncio
+
+        if not self._done:
+            check_process(self._pid)
+            bell = Bell()
+            if self._when_done(bell):
+                try:
+                    await bell.future
+                except asyncio.CancelledError:
+                    self.cancel()
+                    raise
+                finally:
+                    self._forget(bell)
+        self._seen = True
+        failure = self._failure
+        if failure is not None and is_async_cancellation(failure[0]):
+            failure = failure_of(not_a_cancellation(failure[0], "the stream"))
+        try:
+            raise_failure(failure)
+        finally:
+            del failure
+
+    def _when_done(self, callback: Callable[[], object]) -> bool:
+        """Have ``callback`` called at the end; return false if the run is done already."""
+        with self._lock:
+            if not self._done:
+                self._waiting.append(callback)
+                return True
+        return False
+
+    def _forget(self, callback: Callable[[], object]) -> None:
+        with self._lock:
+            if callback in self._waiting:
+                self._waiting.remove(callback)
+
+    # -- for the subscriber ----------------------------------------------------------------------
+
+    def claim(self) -> bool:
+        """Decide how the run ends. True for the first caller, which then calls ``settle``."""
+        return self._claimed.terminate()
+
+    def settle(self, failure: Failure | None, seen: bool = False) -> None:
+        """Record the end, and wake the threads and tasks that wait for it.
+
+        ``seen`` says that a function of the user has seen the failure.
+        """
+        with self._lock:
+            self._failure = failure
+            self._seen = self._seen or seen
+            self._done = True
+            self._subscriber = None
+            waiting, self._waiting = self._waiting, []
+        for callback in waiting:
+            callback()
+
+    def __del__(self) -> None:
+        failure = self._failure
+        if failure is None or self._seen or not isinstance(failure[0], Exception):
+            return
+        if call_from_finalizer is None:  # the interpreter exits, and modules are empty
+            return
+        what = "a stream failed, and nobody looked at the result of its Run"
+        call_from_finalizer(report_dropped, failure[0], what)
+
+    def __repr__(self) -> str:
+        if not self._done:
+            return "<Run going on>"
+        return "<Run complete>" if self._failure is None else f"<Run failed: {self._failure[0]!r}>"
+
+
+#: A drain with one of these frames calls its subscriber, perhaps without a frame between them.
+_DRAINING: Final = (Drain._burst_on.__code__, Drain._flush.__code__)
+
+
+class RunSubscriber(Generic[T]):
+    """An abstract subscriber that records its end in ``run``. It asks for ``demand`` at first."""
+
+    __slots__ = ("__weakref__", "_demand", "run", "upstream")
+
+    __reduce__ = not_picklable
+
+    def __init__(self, demand: int) -> None:
+        self.upstream = SerialUpstream()
+        self._demand = demand
+        self.run = Run(self)
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        """Take the first subscription and cancel any other (§2.5), and ask it for elements (§2.1).
+
+        Args:
+            subscription: The subscription.
+        """
+        if self.upstream.attach(subscription):
+            self.ask(self._demand)
+
+    def on_next(self, element: T, /) -> None:
+        raise NotImplementedError
+
+    def on_error(self, error: BaseException, /) -> None:
+        """End with the error of upstream.
+
+        Args:
+            error: An exception instance.
+        """
+        check_error(error)
+        if self.upstream.ended() and self.run.claim():
+            self.finish(error)
+        else:
+            report_dropped(error, "an error after the end of the stream")
+
+    def on_complete(self) -> None:
+        """End: upstream has completed."""
+        if self.upstream.ended() and self.run.claim():
+            self.finish(None)
+
+    def ask(self, n: int) -> None:
+        """Ask upstream for ``n`` more elements. Any thread may call it."""
+        try:
+            self.upstream.ask(n)
+        except Exception as raised:  # §3.16 says that it must not
+            self.fail(raised)
+
+    def fail(self, error: BaseException) -> None:
+        """Cancel upstream, and end with ``error`` (§2.6)."""
+        self.upstream.cancel()
+        if self.run.claim():
+            self.finish(error)
+        elif isinstance(error, Exception):
+            report_dropped(error, "an error after the end of the stream")
+
+    def finish(self, error: BaseException | None) -> None:
+        """End the run. Only the caller whose ``run.claim()`` was true calls it."""
+        self.drop_references()
+        self.run.settle(None if error is None else failure_of(error))
+
+    def drop_references(self) -> None:
+        """Accept no further element, and drop the references to what belongs to the user."""
+
+    def is_called_by(self, frame: FrameType) -> bool:
+        """Return whether ``frame`` runs a function of this subscriber: the stream waits for it."""
+        return frame.f_code in _DRAINING and frame.f_locals["self"]._subscriber is self
