@@ -159,7 +159,7 @@ class Use:
 #: Parts of the engine, by the class that carries a subscription.
 RUN, PEEK, PUSH = "FusedRun", "Peek", "PushSubscription"
 OPERATOR, QUEUED, ASYNC = "OperatorSubscriber", "InputRing", "AsyncBoundarySubscription"
-FAN_IN, QUEUEING, ARBITER = "FanIn", "QueueingFanIn", "SubscriptionArbiter"
+FAN_IN, QUEUEING, ARBITER = "FanIn", "Prefetch", "SubscriptionArbiter"
 DIVIDER, OVERFLOW, SHARING = "Divider", "OverflowSubscription", "MulticastPublisher"
 
 #: All entries, in the order in which they stand in the files.

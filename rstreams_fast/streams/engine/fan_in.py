@@ -1,24 +1,25 @@
-"""Several publishers above, one subscriber below: what all operators that combine streams share.
+"""The fan-in: several publishers above, one subscriber below.
 
 There are two kinds of work, each done by one thread at a time:
 
 * *downward*, the drain: signalling the subscriber;
 * *upward*: calling the user's function, subscribing to publishers, asking them for elements.
 
-A publisher that is called may answer before the call returns. So the drain makes no such call,
-and whatever an answer calls for upward waits until the call before has returned: nothing nests,
-however many synchronous publishers there are (§3.3), and the elements of a slow one come out as
-they come in. What is to be asked for is noted in the drain; the thread that leaves it, or comes
-while it is held, does the asking.
+A publisher may answer a call before the call returns. So the drain makes no such call: it notes
+what is to be asked for. The thread that leaves the drain, or finds it held, does the upward work.
+If an answer calls for more upward work, that waits until the call before has returned. So nothing
+nests, however many synchronous publishers there are (§3.3), and the elements of a slow publisher
+come out as they come in.
 
-Elements come in bursts, which are mailed to the drain and delivered under one entry.
+Elements come in bursts. The inner puts a burst in the drain's mail; the drain delivers it under one
+entry.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
@@ -31,13 +32,13 @@ from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.pull_source import at_end
 from rstreams_fast.streams.engine.signals import report_late
 
-__all__ = ["Combined", "Ended", "FanIn", "QueueingFanIn"]
+__all__ = ["COMPLETED", "Combined", "Ended", "FanIn", "Prefetch"]
 
 A = TypeVar("A")
 
 
 class Ended:
-    """The last letter of an inner."""
+    """How an inner has ended: the last that it puts in the mail. ``None``: it has completed."""
 
     __slots__ = ("error",)
 
@@ -49,12 +50,110 @@ COMPLETED = Ended(None)
 _AT_END = (RunStatus.IDLE, RunStatus.EXHAUSTED, RunStatus.ENDED)
 
 
-class FanIn(Drain):
-    """A subscription below several publishers. Subclasses fill in ``_work``, for the drain,
-    ``_upward``, and what inners report to.
+class Prefetch:
+    """Asks inners ahead: each for ``size`` elements, and for more when most of these are consumed.
+
+    The drain notes in ``asks`` which inner is to be asked for how many elements. The upward work
+    asks. It asks nobody before the subscriber has asked. On an event loop an inner may leave a part
+    of a request to another turn.
+
+    Args:
+        size: How many elements of one inner may be held.
+        name: The boundary with its bounds, for its metrics.
+        max_held: How many elements of all inners may be held.
     """
 
     __slots__ = (
+        "_begun",
+        "_max_held",
+        "_name",
+        "_unfinished",
+        "asks",
+        "replenish_at",
+        "size",
+        "waits",
+    )
+
+    def __init__(self, size: int, name: str, max_held: int) -> None:
+        self.size = size
+        self.replenish_at = replenish_at(size)
+        self._name = name
+        self._max_held = max_held
+        self.asks: deque[tuple[Inner, int]] = deque()
+        self._unfinished: deque[Inner] = deque()  # left a part of a request to another turn
+        self._begun = False
+        self.waits = Waits(on_look=True)
+
+    # -- for the upward work ---------------------------------------------------------------------
+
+    def begun(self, demand: DemandCounter) -> bool:
+        """Whether the subscriber has asked for anything yet."""
+        if not self._begun:  # nothing was delivered yet, so the demand is still there
+            self._begun = demand.value > 0
+        return self._begun
+
+    def step(self, demand: DemandCounter) -> bool:
+        """Ask an inner; false if none is to be asked."""
+        asks, unfinished = self.asks, self._unfinished  # clear() replaces them
+        asked = bool(asks) and self.begun(demand)
+        if asked:
+            self.ask(*asks.popleft())
+        if unfinished and demand.value > 0:
+            self.ask(unfinished.popleft(), 0)
+            asked = True
+        return asked
+
+    def ask(self, inner: Inner, n: int) -> None:
+        """Ask ``inner`` for ``n`` more elements, and for what it has left to this turn."""
+        inner.ask_for_a_turn(n)
+        if inner.due and inner not in self._unfinished:
+            self._unfinished.append(inner)
+
+    # -- for the drain ---------------------------------------------------------------------------
+
+    def consumed(self, inner: Inner, n: int) -> None:
+        """Count ``n`` elements of ``inner`` as delivered; have more asked for when it is time."""
+        inner.consumed += n
+        if inner.consumed >= self.replenish_at:
+            n, inner.consumed = inner.consumed, 0
+            if not inner.done:
+                self.asks.append((inner, n))
+
+    def idle(self, demand: int) -> bool:
+        """Time the wait for ``demand``, or for elements; false, as there is nothing to do."""
+        self.waits.begin(for_demand=demand == 0)
+        return False
+
+    # -- any thread ------------------------------------------------------------------------------
+
+    def is_due(self, demand: DemandCounter) -> bool:
+        """Whether an inner is to be asked."""
+        return bool(self.asks or (self._unfinished and demand.value > 0))
+
+    def metrics(self, demand: DemandCounter, held: int) -> BoundaryMetrics:
+        """What is held here and waited for."""
+        return self.waits.metrics(demand, name=self._name, held=held, max_held=self._max_held)
+
+    def clear(self) -> None:
+        """Drop the references to inners. Another thread may still be at work with them."""
+        self.asks = deque()
+        self._unfinished = deque()
+
+
+NO_PREFETCH: Final = Prefetch(0, "", 0)
+"""For a fan-in that asks its inners in its own way. It is shared, and not used."""
+
+
+class FanIn(Drain):
+    """A subscription below several publishers.
+
+    Subclasses fill in ``_work``, for the drain. By default the inners are asked ahead, as
+    ``prefetch`` says. A subclass that asks in another way fills in ``_upward``, ``_to_ask``,
+    ``_inner_attached`` and ``metrics``.
+    """
+
+    __slots__ = (
+        "_ahead",
         "_delivering",
         "_inners",
         "_mail",
@@ -67,20 +166,29 @@ class FanIn(Drain):
 
     _asked_from_below = False
 
-    def __init__(self, subscriber: Subscriber[Any]) -> None:
+    def __init__(self, subscriber: Subscriber[Any], prefetch: Prefetch = NO_PREFETCH) -> None:
         super().__init__(subscriber, None)
-        #: To be subscribed to before anything else is done upward.
+        self._ahead = prefetch
+        #: The upward work subscribes to these before anything else.
         self._unsubscribed: deque[Inner] = deque()
         self._on_next: Callable[[Any], object] | None = subscriber.on_next
         self._take_burst: Callable[[list[Any]], None] | None = None
-        self._inners: set[Inner] = set()  # those that must be cancelled when the stream ends
+        self._inners: set[Inner] = set()  # to be cancelled when the stream ends
         self._mail: deque[tuple[Inner, list[Any] | Ended]] = deque()
         self._open = True  # whether elements are delivered
-        self._delivering: list[Any] | None = None  # at this moment
+        self._delivering: list[Any] | None = None  # the burst that is being delivered
         self._up = DemandCounter(1)  # WIP of upward work: held until on_subscribe has returned
 
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        """What is held here and waited for, then the boundaries above, inner by inner."""
+        inners = self._inners.copy()
+        held = sum(len(what) for _, what in self._mail.copy() if isinstance(what, list))
+        held += sum(len(inner.queue or ()) for inner in inners)
+        mine = self._ahead.metrics(self._demand, held)
+        return (mine, *(metrics for inner in inners for metrics in inner.metrics()))
+
     def start(self) -> None:
-        """Introduce ourselves, and begin with the upward work."""
+        """Call ``on_subscribe``, and begin with the upward work."""
         if self._introduce():
             subscriber = self._subscriber
             if subscriber is not None:
@@ -92,17 +200,21 @@ class FanIn(Drain):
 
     def _upward(self) -> bool:
         """Make one call upward; false if there is none to be made."""
-        raise NotImplementedError
+        return self._ahead.step(self._demand)
 
     def _give_up(self) -> None:
         """Act on the end. For the thread that does the upward work."""
         self._forget_upward()
 
     def _forget_upward(self) -> None:
-        """Drop what the upward work keeps: some may have come after all was dropped."""
+        """Drop what the upward work keeps.
+
+        It is called again when that work ends, which may have kept something in the meantime.
+        """
+        self._ahead.clear()
 
     def _call_up(self) -> None:
-        """Have the upward work done. Not within the drain."""
+        """Have the upward work done, by this thread or the one that is at it. Not in the drain."""
         if self._up.request(1) == 0:
             self._go_up()
 
@@ -112,9 +224,9 @@ class FanIn(Drain):
             while True:
                 missed = up.value
                 while self._demand.value >= 0:
-                    first = self._unsubscribed  # replaced, not emptied, by who drops all references
-                    if first:
-                        self._subscribe(first.popleft())
+                    unsubscribed = self._unsubscribed  # _drop_references() replaces it
+                    if unsubscribed:
+                        self._subscribe(unsubscribed.popleft())
                     elif not self._upward():
                         break
                     if turns is not None and turns.is_over():
@@ -125,8 +237,8 @@ class FanIn(Drain):
                 if up.fulfil(missed) == 0:
                     return
         except BaseException as leaving:
-            # KeyboardInterrupt and its like pass through, perhaps to a publisher above, so the
-            # subscriber gets the error as well.
+            # KeyboardInterrupt and its like leave through the call, which a publisher above may
+            # have made. So the subscriber gets the error as well.
             if self._demand.value >= 0:
                 self._fail(leaving)
             raise
@@ -137,7 +249,7 @@ class FanIn(Drain):
         self._call_up()
 
     def _subscribe_to(self, publisher: Publisher[Any]) -> Inner:
-        """Subscribe to ``publisher``, unless the stream has ended."""
+        """Subscribe to ``publisher``, unless the stream has ended; return its inner."""
         inner = new_inner(self, publisher)
         self._subscribe(inner)
         return inner
@@ -151,14 +263,15 @@ class FanIn(Drain):
         self._inners.add(inner)
         if self._demand.value >= 0:
             return True
-        self._inners.discard(inner)  # who ended it may have looked before
+        self._inners.discard(inner)  # the thread that ended it may have looked before
         inner.cancel()
         return False
 
     # -- from inners, any thread -----------------------------------------------------------------
 
     def _inner_attached(self, inner: Inner, /) -> None:
-        raise NotImplementedError
+        self._ahead.asks.append((inner, self._ahead.size))
+        self._call_up()
 
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
         self._mail.append((inner, burst))
@@ -168,10 +281,17 @@ class FanIn(Drain):
         self._enter()
 
     def _inner_ended(self, inner: Inner, error: BaseException | None, /) -> None:
+        if error is not None and not self._delays(inner, error):
+            self._fail(error)
+            return
         self._mail.append((inner, COMPLETED if error is None else Ended(error)))
         self._enter()
 
-    def _lacking_for(self, inner: Inner, /) -> list[Inner]:  # noqa: ARG002 - by default, for none
+    def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
+        """Whether ``error`` waits behind elements. By default it overtakes them."""
+        return False
+
+    def _lacking_for(self, inner: Inner, /) -> list[Inner]:  # noqa: ARG002 - by default, none
         return []
 
     # -- the drain -------------------------------------------------------------------------------
@@ -179,15 +299,15 @@ class FanIn(Drain):
     def _enter(self) -> None:
         if self._wip.request(1) == 0:
             self._drain()
-        if self._to_ask():  # it was left by the drain, whose holder may be busy for long
+        if self._to_ask():  # here, too, as the holder of the drain may be busy for long
             self._call_up()
 
     def _to_ask(self) -> bool:
         """Whether the drain has left something for the upward work."""
-        raise NotImplementedError
+        return self._ahead.is_due(self._demand)
 
     def _deliver(self, burst: list[Any]) -> None:
-        """Hand elements on, which all are asked for, and empty their list."""
+        """Deliver the elements of ``burst``, which were all asked for, and empty it."""
         count = len(burst)
         take_burst = self._take_burst
         on_next = self._on_next
@@ -198,7 +318,7 @@ class FanIn(Drain):
                 take_burst(burst)
             else:
                 self._delivering = burst
-                if self._open:  # else it was too early to empty the burst
+                if self._open:  # else _cut_short() came too early to see the burst
                     for element in burst:
                         on_next(element)
         except RecursionError:
@@ -224,7 +344,7 @@ class FanIn(Drain):
         stages: tuple[tuple[Any, ...], ...],
         demand: DemandCounter,
     ) -> RunStatus | Ended:
-        """Deliver a burst of a sequence, from a run to the subscriber: how it has ended, or not."""
+        """Deliver a burst of a sequence by a run. Return how the sequence ended, if it has."""
         run = self._run
         if run is None:
             if self._subscriber is None:
@@ -257,8 +377,8 @@ class FanIn(Drain):
 
     def _report_undelivered(self) -> None:
         super()._report_undelivered()
-        mail = self._mail  # what was on its way when the stream ended is kept nowhere
-        while mail:
+        mail = self._mail
+        while mail:  # elements that were on their way when the stream ended are dropped
             _, what = mail.popleft()
             if isinstance(what, Ended) and what.error is not None:
                 report_late(what.error)
@@ -274,114 +394,16 @@ class FanIn(Drain):
         self._on_next = self._take_burst = None
         unsubscribed, self._unsubscribed = self._unsubscribed, deque()
         for inner in (*self._inners.copy(), *unsubscribed.copy()):
-            inner.cancel()  # the thread that ends this may not have arrived at it yet
+            inner.cancel()  # the thread that ends the stream may not have arrived at it yet
             inner.forget()
         self._inners.clear()
         self._forget_upward()
 
 
-class QueueingFanIn(FanIn):
-    """Publishers that are all asked ahead, for ``prefetch`` elements each, which wait here for
-    demand.
-    """
-
-    __slots__ = (
-        "_asks",
-        "_begun",
-        "_max_held",
-        "_name",
-        "_prefetch",
-        "_replenish_at",
-        "_unfinished",
-        "_waits",
-    )
-
-    def __init__(
-        self, subscriber: Subscriber[Any], prefetch: int, name: str, max_held: int
-    ) -> None:
-        super().__init__(subscriber)
-        self._prefetch = prefetch
-        self._replenish_at = replenish_at(prefetch)
-        self._name = name
-        self._max_held = max_held
-        self._asks: deque[tuple[Inner, int]] = deque()
-        self._unfinished: deque[Inner] = deque()  # that are to be asked for more in another turn
-        self._waits = Waits(on_look=True)
-        self._begun = False  # nobody is asked before the subscriber has asked
-
-    def request(self, n: int, /) -> None:
-        """Ask for ``n`` more elements (§3.8)."""
-        super().request(n)
-        if not self._begun and self._demand.value > 0:
-            self._begun = True
-            self._call_up()
-
-    def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """What is held here and waited for, then the boundaries above, inner by inner."""
-        inners = self._inners.copy()
-        mine = self._waits.metrics(
-            self._demand,
-            name=self._name,
-            held=sum(len(what) for _, what in self._mail.copy() if isinstance(what, list))
-            + sum(len(inner.queue or ()) for inner in inners),
-            max_held=self._max_held,
-        )
-        return (mine, *(metrics for inner in inners for metrics in inner.metrics()))
-
-    def _upward(self) -> bool:
-        # Replaced, not emptied, by who drops all references.
-        asks, unfinished = self._asks, self._unfinished
-        asked = bool(asks) and self._begun
-        if asked:
-            self._ask_inner(*asks.popleft())
-        if unfinished and self._demand.value > 0:
-            self._ask_inner(unfinished.popleft(), 0)
-            asked = True
-        return asked
-
-    def _ask_inner(self, inner: Inner, n: int) -> None:
-        inner.ask_for_a_turn(n)
-        if inner.due and inner not in self._unfinished:
-            self._unfinished.append(inner)
-
-    def _to_ask(self) -> bool:
-        return bool(self._asks or (self._unfinished and self._demand.value > 0))
-
-    def _inner_attached(self, inner: Inner, /) -> None:
-        self._asks.append((inner, self._prefetch))
-        self._call_up()
-
-    def _inner_ended(self, inner: Inner, error: BaseException | None, /) -> None:
-        if error is not None and not self._delays(error):
-            self._fail(error)  # at once: it overtakes what waits for demand
-        else:
-            super()._inner_ended(inner, error)
-
-    def _work(self) -> bool:
-        self._waits.end()
-        more = self._step()
-        if not more:
-            self._waits.begin(for_demand=self._demand.value == 0)
-        return more
-
-    def _step(self) -> bool:
-        """Do some work; true if there is more to do at once."""
-        raise NotImplementedError
-
-    def _delays(self, error: BaseException) -> bool:  # noqa: ARG002
-        """Whether the error of an inner comes after all elements."""
-        return False
-
-    def _drop_references(self) -> None:
-        super()._drop_references()
-        self._asks = deque()
-        self._unfinished = deque()
-
-
 class Combined(Generic[A]):
-    """A publisher: a fan-in below ``upstream``, and others, made anew for each subscriber.
+    """A publisher: each subscriber gets a fan-in of its own below ``upstream``.
 
-    ``make(subscriber, upstream, argument)`` returns it.
+    ``make(subscriber, upstream, argument)`` returns the fan-in.
     """
 
     def __init__(

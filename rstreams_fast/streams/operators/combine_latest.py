@@ -9,7 +9,7 @@ from rstreams_fast._checks import check_capacity
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import BURST
-from rstreams_fast.streams.engine.fan_in import Combined, QueueingFanIn
+from rstreams_fast.streams.engine.fan_in import Combined, FanIn, Prefetch
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.operators.merge import check_publishers
 
@@ -35,8 +35,12 @@ class CombineLatest(Boundary):
         )
 
 
-class _CombineSubscription(QueueingFanIn):
-    """Elements wait in the mail, in the order in which they came."""
+class _CombineSubscription(FanIn):
+    """Elements wait in the mail, in the order in which they came.
+
+    An inner is asked for one element at first. It is asked ahead when each of the others has given
+    one: else it could give elements that are combined with nothing.
+    """
 
     __slots__ = ("_alive", "_lacking", "_latest", "_places")
 
@@ -44,40 +48,41 @@ class _CombineSubscription(QueueingFanIn):
         self, subscriber: Subscriber[Any], upstream: Publisher[Any], options: CombineLatest
     ) -> None:
         count = 1 + len(options.others)
-        prefetch = options.prefetch
-        super().__init__(subscriber, prefetch, options.describe(), count * prefetch)
+        held = count * options.prefetch
+        super().__init__(subscriber, Prefetch(options.prefetch, options.describe(), held))
         order = [new_inner(self, each) for each in (upstream, *options.others)]
         self._unsubscribed.extend(order)
         self._places = {inner: place for place, inner in enumerate(order)}
-        self._latest: list[Any] = [None] * count  # None: there was none
-        self._alive = self._lacking = count  # inners that go on; that have given none yet
+        self._latest: list[Any] = [None] * count  # None: the inner has given none yet
+        self._lacking = count  # inners that have given none yet
+        self._alive = count  # inners that are not over
 
     def _inner_attached(self, inner: Inner, /) -> None:
-        # For one only until each has given one: so there is none that leaves nowhere.
-        self._asks.append((inner, 1))
+        self._ahead.asks.append((inner, 1))
         self._call_up()
 
     # -- the drain -------------------------------------------------------------------------------
 
-    def _step(self) -> bool:
+    def _work(self) -> bool:
         demand = self._demand.value
         if demand < 0:
             return self._act_on_end()
-        mail, latest = self._mail, self._latest
+        ahead, mail, latest = self._ahead, self._mail, self._latest
+        ahead.waits.end()
         if not mail:
-            return False
+            return ahead.idle(demand)
         inner, what = mail[0]
         place = self._places[inner]
         if not isinstance(what, list):
             mail.popleft()
             self._alive -= 1
-            if not self._alive or latest[place] is None:  # then no element of others can leave
+            if not self._alive or latest[place] is None:  # then no more can be combined
                 return self._complete()
             return True
         if not demand:
-            return False
+            return ahead.idle(demand)
         begins = latest[place] is None
-        count = min(demand, BURST, self._replenish_at - inner.consumed, len(what))
+        count = min(demand, BURST, ahead.replenish_at - inner.consumed, len(what))
         burst = what[:count]
         del what[:count]
         if not what:
@@ -85,15 +90,12 @@ class _CombineSubscription(QueueingFanIn):
         before, after = latest[:place], latest[place + 1 :]
         latest[place] = burst[-1]
         if not begins:
-            inner.consumed += count
-            if inner.consumed >= self._replenish_at:
-                self._asks.append((inner, inner.consumed))
-                inner.consumed = 0
+            ahead.consumed(inner, count)
         else:
             self._lacking -= 1
             if self._lacking:
                 return True
-            self._asks.extend((each, self._prefetch) for each in self._places)
+            ahead.asks.extend((each, ahead.size) for each in self._places)
         columns = (*map(repeat, before), burst, *map(repeat, after))
         self._deliver(self._gathered(list(zip(*columns, strict=False))))
         return True

@@ -10,8 +10,8 @@ from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.runtime.timers import Timer, check_timer, default_timer
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.deadline import Deadline
-from rstreams_fast.streams.engine.fan_in import Combined, QueueingFanIn
-from rstreams_fast.streams.engine.inner_subscriber import new_inner
+from rstreams_fast.streams.engine.fan_in import Combined, FanIn, Prefetch
+from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.engine.stages import Need
 
 __all__ = ["DelayElements"]
@@ -40,8 +40,8 @@ class DelayElements(Boundary):
         return f"delay_elements({self.seconds:g} s): at most 1 element, and the one that is delayed"
 
 
-class _DelaySubscription(QueueingFanIn):
-    """Of one publisher, so that a slow one is asked while the element before is delivered."""
+class _DelaySubscription(FanIn):
+    """A fan-in of one publisher: it is asked for an element while the one before is delivered."""
 
     __slots__ = (
         "_deadline",
@@ -62,24 +62,26 @@ class _DelaySubscription(QueueingFanIn):
         options_and_total: tuple[DelayElements, int],
     ) -> None:
         options, self._total = options_and_total
-        super().__init__(subscriber, 1, options.describe(), 2)
+        super().__init__(subscriber, Prefetch(1, options.describe(), 2))
         self._seconds = options.seconds
         self._timer = default_timer() if options.timer is None else options.timer
         self._inner = new_inner(self, upstream)
         self._unsubscribed.append(self._inner)
         self._waiting: deque[Any] = deque()
-        self._done = False
-        self._deadline: Deadline | None = None  # of the first that waits
-        self._moment: list[float] = []  # of the first that waits; empty when it has come
-        self._rang = False
+        self._done = False  # whether upstream has ended
+        # Of the first element that waits:
+        self._deadline: Deadline | None = None
+        self._moment: list[float] = []  # when it is to be delivered; empty when that has come
+        self._rang = False  # whether it is to be delivered now
 
-    def _delays(self, error: BaseException) -> bool:
+    def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
         return isinstance(error, Exception) and self._inner.came >= self._total
 
     # -- time ------------------------------------------------------------------------------------
 
     def _begin_to_wait(self) -> None:
-        # Another one for each element: the thread of the one before may be in upstream's request.
+        # Each element has a deadline of its own: the thread of the one before may still be busy
+        # with upstream's request.
         self._close_deadline()
         timer = self._timer
         self._moment = moment = [timer.now() + self._seconds]
@@ -89,7 +91,7 @@ class _DelaySubscription(QueueingFanIn):
         self._deadline.look()
 
     def _time_is_up(self, moment: list[float]) -> None:
-        """Each deadline has a moment of its own: one that is late takes no other."""
+        """Wake the drain, unless this deadline is late: then the moment is taken already."""
         if moment and moment[0] <= self._timer.now():
             self._rang = True
             moment.clear()
@@ -102,10 +104,12 @@ class _DelaySubscription(QueueingFanIn):
 
     # -- the drain -------------------------------------------------------------------------------
 
-    def _step(self) -> bool:
-        if self._demand.value < 0:
+    def _work(self) -> bool:
+        demand = self._demand.value
+        if demand < 0:
             return self._act_on_end()
-        waiting, mail = self._waiting, self._mail
+        ahead, waiting, mail = self._ahead, self._waiting, self._mail
+        ahead.waits.end()
         while mail:
             _, what = mail.popleft()
             if isinstance(what, list):
@@ -117,15 +121,15 @@ class _DelaySubscription(QueueingFanIn):
             self._deliver([waiting.popleft()])
             return True
         if waiting:
-            # In this order: who says that its time is up takes away the moment after that.
-            if self._demand.value > 0 and not self._moment and not self._rang:
+            # The moment is looked at first: _time_is_up() clears it after it has set _rang.
+            if demand > 0 and not self._moment and not self._rang:
                 if self._inner.asked < self._total:
-                    self._asks.append((self._inner, 1))
+                    ahead.asks.append((self._inner, 1))
                 self._begin_to_wait()
-            return False
+            return ahead.idle(demand)
         if self._late_error is not None:
             return self._end_late()
-        return self._complete() if self._done else False
+        return self._complete() if self._done else ahead.idle(demand)
 
     def _drop_references(self) -> None:
         super()._drop_references()

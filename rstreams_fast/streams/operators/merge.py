@@ -1,9 +1,9 @@
-"""Merging: the elements of several publishers, as they come, in turns."""
+"""``merge``: the elements of several publishers; and what it has in common with ``flat_map``."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -13,13 +13,15 @@ from rstreams_fast.core import DemandCounter
 from rstreams_fast.errors import report_dropped
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.defaults import BURST, DELAYED_ERRORS
-from rstreams_fast.streams.engine.fan_in import COMPLETED, QueueingFanIn
+from rstreams_fast.streams.engine.fan_in import COMPLETED, FanIn, Prefetch
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.engine.pipeline import Pipeline
 from rstreams_fast.streams.engine.signals import report_late
 from rstreams_fast.streams.engine.sink_subscriber import check_publisher
 
-__all__ = ["Merging", "check_publishers", "merge_source"]
+__all__ = ["Merging", "ToPublisher", "check_publishers", "merge_source"]
+
+ToPublisher = Callable[[Any], Publisher[Any]]
 
 
 def merge_source(
@@ -34,7 +36,7 @@ def merge_source(
 
 
 def check_publishers(operator: str, publishers: Iterable[object]) -> None:
-    """Refuse what has no ``subscribe``, and say which it was."""
+    """Refuse a publisher without ``subscribe``; the error says which it is."""
     for number, publisher in enumerate(publishers, 1):
         check_publisher(publisher, f"{operator}(*publishers): publisher {number}")
 
@@ -42,8 +44,8 @@ def check_publishers(operator: str, publishers: Iterable[object]) -> None:
 def _flat(
     publishers: Iterable[Publisher[Any]], prefetch: int, delay_error: bool
 ) -> Iterator[Publisher[Any]]:
-    """Take merges of the same kind apart: a long chain of ``stream.merge(other)`` is no deep
-    stack.
+    """Take the publishers out of merges of the same kind. So a long chain of
+    ``stream.merge(other)`` does not fill the stack.
     """
     for publisher in publishers:
         inside = publisher.publisher_itself() if isinstance(publisher, Pipeline) else None
@@ -61,7 +63,9 @@ class _Merge:
         self.options = (prefetch, delay_error)
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        _MergeSubscription(subscriber, self.publishers, *self.options, self.describe()).start()
+        size, delay_error = self.options
+        prefetch = Prefetch(size, self.describe(), len(self.publishers) * size)
+        Merging(subscriber, prefetch, delay_error, self.publishers).start()
 
     def describe(self) -> str:
         """Say in one line how much may be held."""
@@ -74,45 +78,178 @@ class _Merge:
         )
 
 
-class Merging(QueueingFanIn):
-    """Delivers the elements of all inners; by turns, where there is a choice."""
+class DelayedErrors:
+    """The errors of inners that wait until all elements are delivered."""
 
-    __slots__ = ("_alive", "_delay_error", "_errors", "_ready")
+    __slots__ = ("_delay", "_errors")
+
+    def __init__(self, delay: bool) -> None:
+        self._delay = delay
+        self._errors: list[BaseException] = []
+
+    def delays(self, error: BaseException) -> bool:
+        """Whether ``error`` is to wait."""
+        return self._delay and isinstance(error, Exception)
+
+    def add(self, error: BaseException) -> None:
+        """Keep ``error``, or report it if there are too many."""
+        if len(self._errors) < DELAYED_ERRORS:
+            self._errors.append(error)
+        else:
+            report_dropped(error, f"more than {DELAYED_ERRORS} publishers failed")
+
+    def take(self) -> list[BaseException]:
+        """Return them, and forget them."""
+        errors, self._errors = self._errors, []
+        return errors
+
+
+class Outer:
+    """The publisher whose elements a ``flat_map`` makes inners of.
+
+    At most ``concurrency`` elements are in work: asked for, waiting to be opened, or opened as an
+    inner that is not over. If they are ``sequential``, the first of the open inners delivers, and
+    the others wait.
+    """
+
+    __slots__ = ("_line", "concurrency", "elements", "fn", "inner", "turn", "vacant")
+
+    def __init__(self, inner: Inner, fn: ToPublisher, concurrency: int, sequential: bool) -> None:
+        self.inner = inner
+        self.fn: ToPublisher | None = fn
+        self.concurrency = concurrency
+        self.elements: deque[Any] = deque()  # that wait to be opened
+        self.vacant = DemandCounter()  # how many more elements may be asked for
+        self.turn = False  # whether opening an inner comes before asking those that are open
+        # The open inners, in the order of their elements. None: the order does not matter.
+        self._line: deque[Inner] | None = deque() if sequential else None
+
+    def add(self, inner: Inner) -> None:
+        """Note that ``inner`` is about to be opened. For the upward work."""
+        if self._line is not None:
+            self._line.append(inner)
+
+    def delivers(self, inner: Inner) -> bool:
+        """Whether the elements of ``inner`` need not wait for those of another inner."""
+        line = self._line
+        return line is None or (bool(line) and line[0] is inner)
+
+    def next(self) -> Inner | None:
+        """Return the inner whose turn it is now, when an inner is over. For the drain."""
+        line = self._line
+        while line and line[0].done and not line[0].queue:
+            line.popleft()
+        return line[0] if line else None
+
+    def clear(self) -> None:
+        """Drop the references. Nothing is emptied: another thread may still be at work with it."""
+        self.fn = self._line = None
+        self.elements = deque()
+
+
+class Merging(FanIn):
+    """Delivers the elements of all inners: in turns, or one inner after another.
+
+    The inners are ``publishers``; or ``flat_map`` makes them of the elements of an outer publisher,
+    and the upward work opens them.
+    """
+
+    __slots__ = ("_alive", "_errors", "_outer", "_ready")
 
     def __init__(
         self,
         subscriber: Subscriber[Any],
-        prefetch: int,
+        prefetch: Prefetch,
         delay_error: bool,
-        name: str,
-        *,
-        concurrency: int,
-        alive: int,
+        publishers: Iterable[Publisher[Any]] = (),
     ) -> None:
-        super().__init__(subscriber, prefetch, name, concurrency * prefetch)
-        self._alive = DemandCounter(alive)  # inners that may still bring something, or more inners
-        self._delay_error = delay_error
-        self._errors: list[BaseException] = []
-        self._ready: deque[Inner] = deque()  # those that have elements, in turn
+        super().__init__(subscriber, prefetch)
+        self._errors = DelayedErrors(delay_error)
+        self._ready: deque[Inner] = deque()  # inners with elements to be delivered, in turns
+        self._outer: Outer | None = None
+        self._unsubscribed.extend(new_inner(self, publisher) for publisher in publishers)
+        # How many inners are not over. An element of the outer publisher counts as an inner.
+        self._alive = DemandCounter(len(self._unsubscribed))
 
-    def _delays(self, error: BaseException) -> bool:
-        return self._delay_error and isinstance(error, Exception)
+    def flat_map(
+        self, upstream: Publisher[Any], fn: ToPublisher, concurrency: int, *, sequential: bool
+    ) -> None:
+        """Make an inner of each element of ``upstream``. To be called before ``start``."""
+        inner = new_inner(self, upstream)
+        self._outer = Outer(inner, fn, concurrency, sequential)
+        self._unsubscribed.append(inner)
+        self._alive.request(1)
+
+    # -- upward ----------------------------------------------------------------------------------
+
+    def _upward(self) -> bool:
+        outer = self._outer
+        if outer is None:
+            return self._ahead.step(self._demand)
+        # In turns: neither the open inners nor the elements to be opened are to wait for ever.
+        if (outer.turn or not self._ahead.asks) and self._open_more(outer):
+            outer.turn = False
+            return True
+        outer.turn = True
+        return self._ahead.step(self._demand)
+
+    def _open_more(self, outer: Outer) -> bool:
+        """Open an inner, or ask for elements to be opened; false if there is nothing to do."""
+        elements, fn = outer.elements, outer.fn  # clear() replaces them
+        if elements and fn is not None:
+            self._open_inner(outer, fn, elements.popleft())
+            return True
+        vacant = outer.vacant.value
+        if vacant and self._ahead.begun(self._demand):
+            outer.vacant.fulfil(vacant)
+            self._ahead.ask(outer.inner, vacant)
+            return True
+        return False
+
+    def _open_inner(self, outer: Outer, fn: ToPublisher, element: Any) -> None:
+        try:
+            publisher = fn(element)
+        except Exception as raised:
+            self._inner_ended(Inner(self), raised)
+            return
+        finally:
+            del element  # a traceback keeps this frame (§3.13)
+        inner = new_inner(self, publisher)
+        outer.add(inner)
+        self._subscribe(inner)
+
+    def _forget_upward(self) -> None:
+        super()._forget_upward()
+        if self._outer is not None:
+            self._outer.clear()
 
     # -- from inners, any thread -----------------------------------------------------------------
 
+    def _inner_attached(self, inner: Inner, /) -> None:
+        outer = self._outer
+        if outer is not None and inner is outer.inner:
+            outer.vacant.request(outer.concurrency)
+            self._call_up()
+        else:
+            super()._inner_attached(inner)
+
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
-        """Deliver at once where nothing stands in between: with demand, and nobody at work."""
-        wip = self._wip
-        if wip.request(1) != 0:
+        """Deliver at once, if there is demand, the drain is free, and nothing waits before it."""
+        outer, wip = self._outer, self._wip
+        if outer is not None and inner is outer.inner:
+            self._outer_burst(outer, burst, over)
+            return
+        if (outer is not None and not outer.delivers(inner)) or wip.request(1) != 0:
             super()._inner_burst(inner, burst, over)
             return
         count = len(burst)
+        ahead, ready = self._ahead, self._ready
         if (
             self._mail
-            or self._ready
-            or self._waits.counts
+            or ready
+            or ahead.waits.counts
             or self._demand.value < count
-            or inner.consumed + count >= self._replenish_at
+            or inner.consumed + count >= ahead.replenish_at
         ):
             self._mail.append((inner, burst))
             if over:
@@ -127,7 +264,7 @@ class Merging(QueueingFanIn):
             if over:
                 inner.done = True
                 self._over(inner)
-            if wip.fulfil(1) == 0:
+            if not ready and wip.fulfil(1) == 0:
                 if over and self._to_ask():
                     self._call_up()
                 return
@@ -135,43 +272,58 @@ class Merging(QueueingFanIn):
         if self._to_ask():
             self._call_up()
 
+    def _outer_burst(self, outer: Outer, burst: list[Any], over: bool) -> None:
+        if burst:
+            self._alive.request(len(burst))
+            outer.elements += burst
+        if over:
+            self._inner_ended(outer.inner, None)
+        self._call_up()
+
+    def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
+        return self._errors.delays(error)
+
     # -- the drain -------------------------------------------------------------------------------
 
-    def _step(self) -> bool:
+    def _to_ask(self) -> bool:
+        outer = self._outer
+        if outer is not None and outer.vacant.value > 0:
+            return True
+        return self._ahead.is_due(self._demand)
+
+    def _work(self) -> bool:
         demand = self._demand.value
         if demand < 0:
             return self._act_on_end()
+        ahead = self._ahead
+        ahead.waits.end()
         if self._mail:
             self._sort()
         ready = self._ready
         if not ready or not demand:
-            return False
+            return ahead.idle(demand)
         if demand >= len(ready):
             turn = list(ready)
             ready.clear()
         else:
             turn = [ready.popleft() for _ in range(demand)]
-        # Where others are to be asked for, it is done before the next elements are delivered.
-        most = min(self._replenish_at - inner.consumed for inner in turn)
+        # Stop at an inner that is to be asked for more: it is asked before more is delivered.
+        most = min(ahead.replenish_at - inner.consumed for inner in turn)
         burst = _take_turns(turn, min(max(1, min(demand, BURST) // len(turn)), most))
         each = len(burst) // len(turn)
         self._deliver(burst)
         for inner in turn:
-            inner.consumed += each
             if inner.queue:
                 ready.append(inner)
             elif inner.done:
                 self._over(inner)
                 continue
-            if inner.consumed >= self._replenish_at:
-                consumed, inner.consumed = inner.consumed, 0
-                if not inner.done:
-                    self._asks.append((inner, consumed))
+            ahead.consumed(inner, each)
         return True
 
     def _sort(self) -> None:
-        """Put what was mailed where it belongs."""
-        mail = self._mail
+        """Move the mail to the queues of the inners."""
+        mail, outer = self._mail, self._outer
         while mail:
             inner, what = mail.popleft()
             if inner.done:
@@ -182,23 +334,30 @@ class Merging(QueueingFanIn):
                     what.clear()
                 else:
                     inner.queue = what
-                    self._ready.append(inner)
+                    if outer is None or outer.delivers(inner):
+                        self._ready.append(inner)
                 continue
             if what.error is not None:
-                self._note(what.error)
+                self._errors.add(what.error)
             inner.done = True
             if not inner.queue:
                 self._over(inner)
 
     def _over(self, inner: Inner) -> None:
-        """``inner`` sends nothing more, and all its elements were delivered."""
+        """``inner`` is over, and all its elements were delivered."""
         self._inners.discard(inner)
         inner.forget()
         if self._alive.fulfil(1) == 0:
             self._end()
+        outer = self._outer
+        if outer is not None and inner is not outer.inner:
+            outer.vacant.request(1)
+            following = outer.next()
+            if following is not None and following.queue and not self._ready:
+                self._ready.append(following)
 
     def _end(self) -> None:
-        errors, self._errors = self._errors, []
+        errors = self._errors.take()
         if not errors:
             self._complete()
         elif len(errors) == 1:
@@ -206,16 +365,9 @@ class Merging(QueueingFanIn):
         else:
             self._fail(BaseExceptionGroup("several publishers failed", errors))
 
-    def _note(self, error: BaseException) -> None:
-        if len(self._errors) < DELAYED_ERRORS:
-            self._errors.append(error)
-        else:
-            report_dropped(error, f"more than {DELAYED_ERRORS} publishers failed")
-
     def _report_undelivered(self) -> None:
         super()._report_undelivered()
-        errors, self._errors = self._errors, []
-        for error in errors:
+        for error in self._errors.take():
             report_late(error)
 
     def _drop_references(self) -> None:
@@ -224,7 +376,9 @@ class Merging(QueueingFanIn):
 
 
 def _take_turns(turn: list[Inner], most: int) -> list[Any]:
-    """Take as many elements of each inner, at most ``most``: one of each, then the next ones."""
+    """Take equally many elements of each inner, at most ``most``: the first of each, then the
+    second of each.
+    """
     if len(turn) == 1:
         (inner,) = turn
         queue = inner.queue or []
@@ -237,19 +391,3 @@ def _take_turns(turn: list[Inner], most: int) -> list[Any]:
     for queue in queues:
         del queue[:each]
     return burst
-
-
-class _MergeSubscription(Merging):
-    __slots__ = ()
-
-    def __init__(
-        self,
-        subscriber: Subscriber[Any],
-        publishers: tuple[Publisher[Any], ...],
-        prefetch: int,
-        delay_error: bool,
-        name: str,
-    ) -> None:
-        count = len(publishers)
-        super().__init__(subscriber, prefetch, delay_error, name, concurrency=count, alive=count)
-        self._unsubscribed.extend(new_inner(self, publisher) for publisher in publishers)

@@ -133,11 +133,8 @@ class _SwitchMapSubscription(FanIn):
         if over:
             super()._inner_ended(inner, None)
 
-    def _inner_ended(self, inner: Inner, error: BaseException | None, /) -> None:
-        if inner is self._outer and error is not None:
-            self._fail(error)
-        else:
-            super()._inner_ended(inner, error)
+    def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
+        return inner is not self._outer
 
     # -- upward ----------------------------------------------------------------------------------
 

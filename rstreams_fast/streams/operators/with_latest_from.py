@@ -6,9 +6,10 @@ from collections import deque
 from typing import Any
 
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
-from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
+from rstreams_fast.core import DemandCounter
+from rstreams_fast.errors import check_request
 from rstreams_fast.streams.engine.boundary import Boundary
-from rstreams_fast.streams.engine.fan_in import COMPLETED, Combined
+from rstreams_fast.streams.engine.fan_in import Combined, Ended, FanIn
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.operators.merge import check_publishers
@@ -35,8 +36,10 @@ class WithLatestFrom(Boundary):
         )
 
 
-class _LatestSubscription(SubscriptionArbiter):
-    """Upstream is asked when each of the others has given an element."""
+class _LatestSubscription(FanIn):
+    """Upstream is asked for what the subscriber asks for, once each of the others has given an
+    element.
+    """
 
     __slots__ = (
         "_asks",
@@ -45,6 +48,7 @@ class _LatestSubscription(SubscriptionArbiter):
         "_main",
         "_name",
         "_others",
+        "_pending",
         "_unpaired",
         "_waits",
     )
@@ -52,20 +56,32 @@ class _LatestSubscription(SubscriptionArbiter):
     def __init__(
         self, subscriber: Subscriber[Any], upstream: Publisher[Any], options: WithLatestFrom
     ) -> None:
-        super().__init__(subscriber, upstream)
+        super().__init__(subscriber)
         self._name = options.describe()
         self._others = tuple(new_inner(self, each) for each in options.others)
-        self._unsubscribed.extend(self._others)
-        self._asks: deque[Inner] = deque()
-        self._main: Inner | None = None  # once it is attached, until it may be asked
+        self._main = new_inner(self, upstream)
+        self._unsubscribed.extend((*self._others, self._main))
+        self._asks: deque[Inner] = deque()  # the others that are to be asked
+        self._pending = DemandCounter()  # what upstream is to be asked for
         # For the holder of the drain:
-        self._latest: dict[Inner, Any] = {}  # in the order of the publishers, when all are there
-        self._unpaired: set[Inner] = set()  # whose newest element has not left yet
-        self._dropped = 0  # those that never did
+        self._latest: dict[Inner, Any] = {}  # the newest elements of the others
+        self._unpaired: set[Inner] = set()  # whose newest element was not delivered yet
+        self._dropped = 0  # elements that never were
         self._waits = Waits()
 
+    def request(self, n: int, /) -> None:
+        """Ask for ``n`` more elements (§3.8)."""
+        try:
+            n = check_request(n)  # one look at it: __index__ may answer differently next time
+        except Exception as refused:
+            self._bad_request(refused)
+            return
+        if self._add_demand(n) >= 0:
+            self._pending.request(n)
+            self._call_up()
+
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """What is held here and was passed over, then the boundaries above."""
+        """What is held here and was dropped, then the boundaries above."""
         mine = self._waits.metrics(
             self._demand,
             name=self._name,
@@ -73,73 +89,76 @@ class _LatestSubscription(SubscriptionArbiter):
             max_held=len(self._others),
             dropped=self._dropped,
         )
-        above = (metrics for inner in self._others for metrics in inner.metrics())
-        return (mine, *super().metrics(), *above)
+        inners = (self._main, *self._others)
+        return (mine, *(metrics for inner in inners for metrics in inner.metrics()))
 
     # -- from inners, any thread -----------------------------------------------------------------
 
     def _inner_attached(self, inner: Inner, /) -> None:
-        if inner in self._others:
-            self._asks.append(inner)
+        if inner is self._main:
+            inner.attached = True
         else:
-            self._main = inner
+            self._asks.append(inner)
         self._call_up()
 
-    def _inner_ended(self, inner: Inner, error: BaseException | None, /) -> None:
-        if inner not in self._others:
-            super()._inner_ended(inner, error)
-        elif error is not None:
-            self._fail(error)
-        else:
-            self._mail.append((inner, COMPLETED))
-            self._enter()
+    def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
+        return inner is self._main
 
     # -- upward ----------------------------------------------------------------------------------
 
     def _upward(self) -> bool:
-        asks = self._asks
+        asks = self._asks  # _forget_upward() replaces it
         if asks:
             asks.popleft().ask(UNBOUNDED)
             return True
-        main = self._main
-        if main is not None and self._is_due():
-            self._main = None
-            main.attached = True
-        return super()._upward()
+        if not self._to_ask():
+            return False
+        n = self._pending.value
+        self._pending.fulfil(n)  # UNBOUNDED stays
+        self._main.ask(n)
+        return True
 
-    def _is_due(self) -> bool:
-        """Whether upstream can, and may now, be asked for the first time."""
-        return self._main is not None and len(self._latest) == len(self._others)
+    def _to_ask(self) -> bool:
+        main = self._main
+        return (
+            self._pending.value > 0
+            and main.attached
+            and main.asked < UNBOUNDED
+            and len(self._latest) == len(self._others)
+        )
 
     # -- the drain -------------------------------------------------------------------------------
 
-    def _to_ask(self) -> bool:
-        return self._is_due() or super()._to_ask()
-
     def _work(self) -> bool:
         self._waits.end()
-        more = super()._work()
-        self._waits.begin(for_demand=self._demand.value == 0)
-        return more
+        mail = self._mail
+        while mail and self._demand.value >= 0:
+            self._take(*mail.popleft())
+        demand = self._demand.value
+        if demand < 0:
+            return self._act_on_end()
+        self._waits.begin(for_demand=demand == 0)
+        return False
 
-    def _take(self, inner: Inner, what: Any) -> None:
+    def _take(self, inner: Inner, what: list[Any] | Ended) -> None:
         latest, unpaired = self._latest, self._unpaired
-        if inner not in self._others:
+        if not isinstance(what, list):
+            if what.error is not None:
+                self._fail(what.error)
+            elif inner not in latest:  # upstream is over, or none of its elements can be paired
+                self._complete()
+        elif inner is self._main:
             newest = tuple([latest[other] for other in self._others])
             unpaired.clear()
-            super()._take(inner, self._gathered([(element, *newest) for element in what]))
-        elif isinstance(what, list):
-            left_out = [latest[inner], *what[:-1]] if inner in unpaired else what[:-1]
-            self._dropped += len(left_out)
+            self._deliver(self._gathered([(element, *newest) for element in what]))
+        else:
+            dropped = [latest[inner], *what[:-1]] if inner in unpaired else what[:-1]
+            self._dropped += len(dropped)
             unpaired.add(inner)
-            self._discard(left_out)
+            self._discard(dropped)
             latest[inner] = what[-1]
-        elif inner not in latest:  # no element of upstream can be paired
-            self._complete()
 
     def _forget_upward(self) -> None:
-        super()._forget_upward()
-        self._main = None
         self._asks = deque()
 
     def _drop_references(self) -> None:

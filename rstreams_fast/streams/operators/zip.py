@@ -8,7 +8,7 @@ from rstreams_fast._checks import check_capacity
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.defaults import BURST
-from rstreams_fast.streams.engine.fan_in import QueueingFanIn
+from rstreams_fast.streams.engine.fan_in import FanIn, Prefetch
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.operators.merge import check_publishers
 
@@ -28,7 +28,9 @@ class _Zip:
         self._prefetch = prefetch
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        _ZipSubscription(subscriber, self._publishers, self._prefetch, self.describe()).start()
+        held = len(self._publishers) * self._prefetch
+        prefetch = Prefetch(self._prefetch, self.describe(), held)
+        _ZipSubscription(subscriber, self._publishers, prefetch).start()
 
     def describe(self) -> str:
         """Say in one line how much may be held."""
@@ -39,21 +41,22 @@ class _Zip:
         )
 
 
-class _ZipSubscription(QueueingFanIn):
+class _ZipSubscription(FanIn):
+    """Elements wait in the queues of their inners until each inner has one."""
+
     __slots__ = ("_consumed", "_lacking", "_order")
 
     def __init__(
         self,
         subscriber: Subscriber[Any],
         publishers: tuple[Publisher[Any], ...],
-        prefetch: int,
-        name: str,
+        prefetch: Prefetch,
     ) -> None:
-        super().__init__(subscriber, prefetch, name, len(publishers) * prefetch)
+        super().__init__(subscriber, prefetch)
         self._order = tuple(new_inner(self, publisher) for publisher in publishers)
         self._unsubscribed.extend(self._order)
         self._lacking = len(publishers)  # inners without an element
-        self._consumed = 0  # elements of each inner delivered for which others were not asked yet
+        self._consumed = 0  # of each inner, since the inners were asked the last time
 
     def _lacking_for(self, inner: Inner, /) -> list[Inner]:
         order = self._order if inner.queue else ()
@@ -61,18 +64,19 @@ class _ZipSubscription(QueueingFanIn):
 
     # -- the drain -------------------------------------------------------------------------------
 
-    def _step(self) -> bool:
+    def _work(self) -> bool:
         demand = self._demand.value
         if demand < 0:
             return self._act_on_end()
+        ahead = self._ahead
+        ahead.waits.end()
         if self._mail and self._sort():
             return self._complete()
         if demand == 0 or self._lacking:
-            return False
+            return ahead.idle(demand)
         order = self._order
         queues = [inner.queue or [] for inner in order]
-        count = min(demand, BURST, self._replenish_at - self._consumed, *map(len, queues))
-        # The shortest ends it: each gives as many.
+        count = min(demand, BURST, ahead.replenish_at - self._consumed, *map(len, queues))
         burst = list(zip(*(queue[:count] for queue in queues), strict=True))
         for inner, queue in zip(order, queues, strict=True):
             del queue[:count]
@@ -84,13 +88,13 @@ class _ZipSubscription(QueueingFanIn):
         if self._lacking and any(inner.done and not inner.queue for inner in order):
             return self._complete()
         self._consumed += count
-        if self._consumed >= self._replenish_at:
+        if self._consumed >= ahead.replenish_at:
             consumed, self._consumed = self._consumed, 0
-            self._asks.extend((inner, consumed) for inner in order)
+            ahead.asks.extend((inner, consumed) for inner in order)
         return True
 
     def _sort(self) -> bool:
-        """Put what was mailed where it belongs; true if an inner can give no more, and gave all."""
+        """Move the mail to the queues; true if an inner is over, and its queue is empty."""
         mail = self._mail
         over = False
         while mail:
