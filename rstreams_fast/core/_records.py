@@ -1,4 +1,4 @@
-"""What the record rings of the three backends share: the dtype, and which arrays fit.
+"""The shared part of the three backends' record rings: the dtype, and which arrays fit.
 
 numpy is imported when the first ring is made.
 """

@@ -172,7 +172,7 @@ class Trampoline(threading.local):
     def run(self, work: Work, /) -> None:
         """Run ``work``, and what it submits here meanwhile; only queue it if a run is under way.
 
-        The first exception is raised after all work is done: the rest belongs to others.
+        The first exception is raised after all work is done: others submitted the rest.
         """
         if self.queue is not None:
             self.queue.append(work)

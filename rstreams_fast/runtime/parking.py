@@ -99,7 +99,7 @@ class Doorbell:
 
 
 Signaller = Callable[[], bool]
-"""Tells whether this thread is the signalling one at this moment, so that no other can be."""
+"""Returns whether this thread is signalling at this moment, which keeps other threads from it."""
 
 _here: Final = threading.local()
 

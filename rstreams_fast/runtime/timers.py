@@ -213,7 +213,7 @@ class _TimerThread:
         self._thread: threading.Thread | None = None
         self._looks_up_at = -math.inf  # when the thread wakes up by itself
         self._lingers_until = math.inf  # set while the thread has no alarm to wait for
-        self._was_empty = False  # since the thread's last check
+        self._was_empty = False  # at some time since the thread's last check
         self._closed = False
 
     def add(self, due: float, work: Work, when_dropped: WhenDropped | None) -> _Alarm:

@@ -36,7 +36,7 @@ _CLOSED: Final[int] = lib.RSF_GLUE_CLOSED
 
 
 class _Event:
-    """What one side sleeps on. Only that side waits; a wake without a waiter is remembered."""
+    """The event on which one side of a ring sleeps; a wake without a waiter is remembered."""
 
     __slots__ = ("_permit",)
 

@@ -63,7 +63,7 @@ class UdfCall:
             kind is not str or len(self.result) > LARGE_RESULT // 4  # at 4 bytes for each character
         ):
             self.admission.count(self)
-        self.done = True  # first done, then the waiter; Admission does it the other way round
+        self.done = True  # set before waiter is read: Admission sets waiter, then reads done
         waiter = self.waiter
         if waiter is not None:
             with contextlib.suppress(RuntimeError):  # another event has woken the thread

@@ -1,1 +1,1 @@
-"""What runs in one partition: read-ahead, the pump of calls, threads, conversions, counters."""
+"""The code that runs in one partition: read-ahead, pump of calls, threads, conversions, counts."""

@@ -166,8 +166,8 @@ def calls_of(
     *,
     recovers: bool,
 ) -> Callable[..., Awaitable[Any]]:
-    """Return what a window calls. For a plain ``fn`` the window itself admits the calls, and, if it
-    ``recovers``, repeats them.
+    """Return the function that a window calls. For a plain ``fn`` the window itself admits the
+    calls, and, if it ``recovers``, repeats them.
     """
     if not options.is_plain:
         if options.batch is not None and gate is not None:

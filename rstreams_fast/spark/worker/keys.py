@@ -1,4 +1,4 @@
-"""From Arrow, numpy and pandas to plain Python values: the keys that a function is called with."""
+"""Converts the keys that a function is called with: Arrow, numpy or pandas to plain values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a ``PerWorker`` opens once for all partitions of a worker; closed when the worker ends."""
+"""Keeps the object that a ``PerWorker`` opens once per worker; closes it when the worker ends."""
 
 from __future__ import annotations
 

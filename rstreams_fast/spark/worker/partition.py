@@ -1,4 +1,4 @@
-"""What every kind of stage needs in one partition: counters, a byte budget, read-ahead, threads."""
+"""The parts of a partition that every kind of stage uses: counters, budget, read-ahead, threads."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Partition:
         self.threads = ThreadGroup()
 
     def at_work(self, first: list[Any], stop: Callable[[], object]) -> AtWork:
-        """Return a context manager that reads ahead, and finally cancels, calls ``stop`` and joins.
+        """Return a context manager that reads ahead; its exit ends that, calls ``stop`` and joins.
 
         ``first`` holds the first batch, which was pulled to see whether there is any. The batch is
         taken out of the list, so that the list does not keep it alive.

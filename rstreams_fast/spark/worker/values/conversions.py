@@ -1,5 +1,5 @@
-"""From Python values to Arrow: a function's results become exactly the declared types, or an error
-that names the column and the row.
+"""Converts a function's results to Arrow, exactly to the declared types; a value that does not fit
+raises an error that names the column and the row.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From the rows that a function of whole batches returns to Arrow; frames as in Spark."""
+"""Converts the rows that a function of whole batches returns to Arrow; frames as Spark does."""
 
 from __future__ import annotations
 
