@@ -1,8 +1,8 @@
-"""A moment by which something must have happened, or something else is done about it.
+"""A moment at which work is to be done, and which may move.
 
-The moment may move as often as it likes: one alarm at most is pending, it is not set anew when the
-moment moves to later, but looks when it goes off, and the shared timer's thread does nothing but
-look. What is to be done is done on a thread that deadlines share, or where a patient timer calls.
+At most one alarm is pending. When the moment moves to later, the alarm stays; when it goes off, the
+deadline compares the time with the moment, and sets another alarm. The shared timer's thread does
+only that. The work is done on a shared thread, or on the thread of a patient timer.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ __all__ = ["Deadline"]
 
 
 class Deadline:
-    """Does ``work()`` when the moment that ``due()`` names, if any, has come.
+    """Calls ``work()`` when the moment that ``due()`` returns has come.
 
-    ``due`` is called from any thread, one at a time, and must be quick. It answers in the timer's
-    seconds, or ``None`` while there is no deadline; when there is one again, or an earlier one,
-    ``look()`` must be called. ``work`` looks for itself whether there is still something to do.
-    ``close`` drops both. ``when_dropped`` is called by a timer that stops, or where no thread is to
-    be had.
+    ``due`` is called from any thread, by one at a time, and must be quick. It returns the timer's
+    seconds, or ``None`` while there is no such moment. When there is one again, or an earlier one,
+    ``look()`` must be called. ``work`` checks for itself whether there is still something to do.
+    ``close`` drops both functions. ``when_dropped`` is called with the error if the timer stops, or
+    if no thread can be started.
     """
 
     __slots__ = (
@@ -69,7 +69,7 @@ class Deadline:
         self._closed = False
 
     def look(self) -> None:
-        """See to it that the work is done in time. Any thread."""
+        """Compare the time with the moment, and set an alarm or start the work. Any thread."""
         looking = self._looking
         if looking.request(1) == 0:
             while True:
@@ -79,7 +79,7 @@ class Deadline:
                     return
 
     def close(self) -> None:
-        """Do without it: any thread, any number of times."""
+        """Do no more work. Any thread may call this, any number of times."""
         self._closed = True
         self.look()
 

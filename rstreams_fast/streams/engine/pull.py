@@ -1,4 +1,4 @@
-"""A run of stages over an iterator: pulls what was asked for, and not more."""
+"""A run of stages over an iterator, which pulls as many elements as were asked for."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["PullSegment"]
 
 
 class PullSegment:
-    """Publishes what ``program`` makes of the elements of ``origin``.
+    """Publishes what the stages ``program`` make of the elements of the source ``origin``.
 
-    ``executor`` is ``...`` for a synchronous publisher, which works on the thread that calls
-    ``request`` or ``subscribe`` (§3.10, §3.11); else all work is done there.
+    All work is done on ``executor``. If that is ``...``, the publisher is synchronous: it works on
+    the thread that calls ``request`` or ``subscribe`` (§3.10, §3.11).
     """
 
     def __init__(self, origin: PullSource, program: Stages, executor: Any = ...) -> None:
@@ -30,17 +30,17 @@ class PullSegment:
         self._executor = executor
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Open the origin for ``subscriber``."""
+        """Open the source anew for ``subscriber``."""
         _PullSubscription(subscriber, self._origin, self._program, self._executor)._begin()
 
     def sequence(self) -> tuple[PullSource, Stages] | None:
-        """What it is made of, if its subscriber may as well run that itself."""
+        """Return the source and the stages, if the subscriber may run them itself."""
         ours = self._executor is ... and self._origin.is_sequence
         return (self._origin, self._program) if ours and self._program.seed is MISSING else None
 
     @property
     def where(self) -> str:
-        """On which resource the work is done."""
+        """The executor or threads on which the work is done, in words."""
         if self._executor is ...:
             return "the caller of request and subscribe"
         return describe_executor(self._executor)
@@ -62,12 +62,12 @@ class _PullSubscription(Drain):
 
     @property
     def works_when_asked(self) -> bool:
-        """Whether a request may take as long as what it asks for: a sequence itself never does."""
+        """Whether ``request`` may take as long as the elements do. It never does for a sequence."""
         slow = bool(self._program.stages) or not self._of_sequence
         return slow and super().works_when_asked
 
     def _open(self, origin: PullSource) -> bool:
-        """Open the origin, once; false if that failed."""
+        """Open the source, once; ``False`` if that failed."""
         if self._program.takes_nothing:
             self._source = iter(())
             return True
@@ -102,7 +102,7 @@ class _PullSubscription(Drain):
             if origin is not None and not self._open(origin):
                 return self._act_on_end()
             if demand == 0 and not self._is_over():
-                return False  # the run is made when there is something to do: many only wait
+                return False  # many subscriptions only wait: the run is made when there is demand
             run = self._make_run()
             if run is None:
                 return self._act_on_end()
@@ -120,14 +120,15 @@ class _PullSubscription(Drain):
         return self._answer(status, run)
 
     def _is_over(self) -> bool:
-        """Whether nothing can follow, though nobody asked, or for less than was asked (§1.2):
-        completion comes at the earliest moment.
+        """Return whether no element can follow, so that the stream completes without demand (§1.2).
+
+        So completion comes at the earliest moment.
         """
         source, run = self._source, self._run
         if source is None:
             return False
         if self._seed and not self._program.takes_nothing and (run is None or run.pulled == 0):
-            return False  # the seed is to follow
+            return False  # the seed follows
         try:
             self._ended = at_end(source)
         except Exception as raised:

@@ -8,7 +8,8 @@ correct publisher.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from rstreams_fast.api import UNBOUNDED, Subscriber
 from rstreams_fast.core import MISSING, DemandCounter, FusedRun, RunStatus
@@ -17,7 +18,23 @@ from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.signals import check_error_signal
 from rstreams_fast.streams.engine.stages import Stages
 
-__all__ = ["PushSubscription"]
+__all__ = ["PushSubscription", "Watch"]
+
+
+class Watch(Protocol):
+    """A part that a ``PushSubscription`` informs of requests and deliveries."""
+
+    def around(self, on_next: Callable[[Any], object], /) -> Callable[[Any], object]:
+        """Return the function that delivers an element by calling ``on_next``."""
+
+    def asks(self, demand: int, /) -> None:
+        """Notice that elements are about to be asked for, while ``demand`` others are expected."""
+
+    def asked_first(self) -> None:
+        """Notice that elements were asked for, while no other was expected."""
+
+    def close(self) -> None:
+        """Notice the end of the stream, and drop everything."""
 
 
 class PushSubscription(OperatorSubscriber):
@@ -42,12 +59,22 @@ class PushSubscription(OperatorSubscriber):
         "_seed",
         "_unasked",
         "_unbounded",
+        "_watch",
     )
 
-    def __init__(self, subscriber: Subscriber[Any], program: Stages) -> None:
+    def __init__(
+        self,
+        subscriber: Subscriber[Any],
+        program: Stages,
+        watch: Callable[[PushSubscription], Watch] | None = None,
+    ) -> None:
         super().__init__(subscriber, None)
+        self._watch = None if watch is None else watch(self)
+        on_next: Callable[[Any], object] = subscriber.on_next
+        if self._watch is not None:
+            on_next = self._watch.around(on_next)
         stages = program.stages if self.custody is None else self._stages(program.stages)
-        run = FusedRun(None, stages, subscriber.on_next, self._demand)
+        run = FusedRun(None, stages, on_next, self._demand)
         self._run = run
         self._ratio = run.ratio
         self._seed = program.seed
@@ -74,9 +101,14 @@ class PushSubscription(OperatorSubscriber):
         except Exception as refused:
             self._bad_request(refused)
             return
+        watch = self._watch
+        if watch is not None:
+            watch.asks(self._demand.value)
         before = self._add_demand(n)
         if before < 0:
             return
+        if before == 0 and watch is not None:
+            watch.asked_first()
         if before == 0 and (self._completed or self._ended or self._seed is not MISSING):
             self._enter()  # what is held back waits for demand
         self._ask(min(n * self._ratio, UNBOUNDED))
@@ -202,6 +234,9 @@ class PushSubscription(OperatorSubscriber):
         self._open = False
         self._seed = MISSING
         self._backlog.clear()
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.close()
 
     # -- asking upstream -------------------------------------------------------------------------
 

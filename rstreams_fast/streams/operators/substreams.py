@@ -31,36 +31,21 @@ ToStream = Callable[[Foreign], Publisher[Any]]
 _NO_STAGES = Stages()
 
 
-class SubstreamOwner(Protocol):
-    """The subscription that feeds substreams, as they see it."""
+class _Owner(Protocol):
+    """What a substream calls of the subscription that feeds it: see ``Divider``."""
 
     custody: Custody | None
 
     @property
-    def shares_places(self) -> bool:
-        """Whether an element that leaves a substream makes room for another one."""
-
+    def shares_places(self) -> bool: ...
     @property
-    def takes_no_more(self) -> bool:
-        """Whether no further substream is opened."""
-
-    def signals_here(self) -> bool:
-        """Whether upstream signals on this thread, which brings nothing until it has left."""
-
-    def took(self, n: int) -> None:
-        """Count elements that have left a substream."""
-
-    def ask_again(self) -> None:
-        """Ask upstream for as many as there is room for."""
-
-    def close_substream(self, substream: Substream) -> None:
-        """Note that ``substream`` takes no more elements."""
-
-    def forget_abandoned(self) -> None:
-        """Drop what substreams hold that nobody can read."""
-
-    def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """The metrics of the owner, then those of the boundaries above."""
+    def takes_no_more(self) -> bool: ...
+    def signals_here(self) -> bool: ...
+    def took(self, n: int) -> None: ...
+    def ask_again(self) -> None: ...
+    def close_substream(self, substream: Substream) -> None: ...
+    def forget_abandoned(self) -> None: ...
+    def metrics(self) -> tuple[BoundaryMetrics, ...]: ...
 
 
 class CommonError:
@@ -92,7 +77,7 @@ class Substream:
 
     __slots__ = ("abandoned", "elements", "error", "key", "over", "owner", "reader", "removed")
 
-    def __init__(self, owner: SubstreamOwner, key: Hashable) -> None:
+    def __init__(self, owner: _Owner, key: Hashable) -> None:
         self.elements: deque[Any] = deque()
         self.owner = owner
         self.key = key

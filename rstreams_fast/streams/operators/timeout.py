@@ -1,12 +1,13 @@
-"""Giving up on a stream that keeps its subscriber waiting."""
+"""``timeout``: a stream fails if it keeps its subscriber waiting for an element."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from rstreams_fast._checks import check_seconds
-from rstreams_fast.api import Publisher, Subscriber
-from rstreams_fast.errors import check_request
+from rstreams_fast.api import Publisher
 from rstreams_fast.runtime.timers import Timer, check_timer
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.deadline import Deadline
@@ -28,67 +29,66 @@ class Timeout(Boundary):
         self.timer = timer
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Below(upstream, _TimeoutSubscription, self)
+        return Below(upstream, partial(PushSubscription, watch=partial(_Clock, self)), Stages())
 
     def describe(self) -> str:
         return f"timeout({self.seconds:g} s): holds no elements"
 
 
-class _TimeoutSubscription(PushSubscription):
-    """The clock runs while there is demand and downstream is not at work on an element: from the
-    request that found no demand, or from the element before, whichever is later.
+class _Clock:
+    """Ends the subscription if no element comes in time.
+
+    The clock runs while there is demand and the subscriber is not at work on an element. It starts
+    at the request that finds no demand, or after the last element, whichever is later.
     """
 
-    __slots__ = ("_deadline", "_delivering", "_seconds", "_since")
+    __slots__ = ("_came", "_deadline", "_delivering", "_demand", "_seconds", "_since")
 
-    def __init__(self, subscriber: Subscriber[Any], options: Timeout) -> None:
-        super().__init__(subscriber, Stages())
+    def __init__(self, options: Timeout, subscription: PushSubscription) -> None:
         self._seconds = options.seconds
-        self._deadline = Deadline(options.timer, self._due, self._check, self._fail)
-        self._since = 0.0  # when the clock began to run
+        fail = subscription._fail
+        self._deadline = Deadline(options.timer, self._due, partial(self._check, fail), fail)
+        self._demand = subscription._demand
+        self._since = 0.0  # when the clock started
         self._delivering = False
+        self._came = 0
 
-    def request(self, n: int, /) -> None:
-        """Ask for ``n`` more elements, and start the clock if it stands still."""
-        deadline = self._deadline
-        try:
-            n = check_request(n)
-            if self._demand.value == 0:
-                self._since = deadline.now()  # before there is demand, lest it seem old
-        except Exception as refused:
-            self._bad_request(refused)
-            return
-        before = self._add_demand(n)
-        if before == 0:
-            self._since = deadline.now()
-            deadline.look()
-        if before >= 0:
-            self._ask(n)
+    def asks(self, demand: int, /) -> None:
+        if demand == 0:
+            self._since = self._deadline.now()  # before there is demand, or it would seem old
 
-    def on_next(self, element: Any, /) -> None:
-        """Pass the element on, and start the clock again."""
-        self._delivering = True
-        super().on_next(element)
+    def asked_first(self) -> None:
         self._since = self._deadline.now()
-        self._delivering = False
+        self._deadline.look()
+
+    def around(self, on_next: Callable[[Any], object], /) -> Callable[[Any], object]:
+        now = self._deadline.now
+
+        def deliver(element: Any) -> None:
+            self._came += 1
+            self._delivering = True
+            on_next(element)
+            self._since = now()
+            self._delivering = False
+
+        return deliver
+
+    def close(self) -> None:
+        self._deadline.close()
 
     def _due(self) -> float | None:
         if self._delivering:
             return self._deadline.now() + self._seconds
         return self._since + self._seconds if self._demand.value > 0 else None
 
-    def _check(self) -> None:
+    def _check(self, fail: Callable[[BaseException], None]) -> None:
         if self._delivering:
-            return  # whatever the time is: it stands still
-        due, run = self._due(), self._run
-        if due is not None and run is not None and due <= self._deadline.now():
-            self._fail(
+            return  # whatever the time is: the clock stands still
+        due = self._due()
+        if due is not None and due <= self._deadline.now():
+            fail(
                 TimeoutError(
                     f"timeout: no element came within {self._seconds:g} s of being asked for, "
-                    f"after {run.pulled} had come"
+                    f"after {self._came} had come"
                 )
             )
-
-    def _drop_references(self) -> None:
-        super()._drop_references()
-        self._deadline.close()

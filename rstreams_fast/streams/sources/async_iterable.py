@@ -32,25 +32,28 @@ from rstreams_fast.streams.engine.sink_subscriber import not_a_cancellation
 __all__ = ["AsyncIterableSource"]
 
 CANCEL_SECONDS = 0.01
-"""How long who cancelled the task before may take that back until it is looked at again."""
+"""Seconds until the task is looked at again: its cancellation by others may be taken back."""
 
 T = TypeVar("T")
 
 
 class AsyncIterableSource(Generic[T]):
-    """Publishes the elements of an asynchronous iterable, or of what a function returns.
+    """Publishes the elements of an asynchronous iterable, or of the one that a function returns.
 
     An iterable that can be iterated anew, and a function, serve any number of subscribers. An
-    iterator, as an asynchronous generator is, serves one: the next gets ``AlreadySubscribedError``.
+    iterator, such as an asynchronous generator, serves one subscriber. The next subscriber gets
+    ``AlreadySubscribedError``.
 
-    ``__anext__`` is awaited only on demand, one at a time, on ``loop``: ``None`` is the loop
-    running where the source is subscribed to (where a timer or a worker subscribes, that of the
-    task which awaits the whole), or else a private one, which ends with the subscription.
-    ``cancel`` cancels the ``__anext__`` that is being awaited. When that has ended, and at every
-    other end, the iterator's ``aclose`` is awaited, once, if it has one; an error out of it is the
-    stream's error if the stream has none, and goes to ``on_dropped_error`` if nobody can take it.
-    Who awaits the stream on the same loop goes on when all that is over; at the interpreter's exit
-    a private loop waits for it, some seconds. ``asyncio.CancelledError`` out of the iterator, while
+    ``__anext__`` is awaited only on demand, one call at a time, on ``loop``. ``None`` is the loop
+    that runs where the source is subscribed to. Where a timer or a worker subscribes, it is the
+    loop of the task that awaits the stream. If there is none, it is a private loop, which ends with
+    the subscription.
+
+    ``cancel`` cancels the ``__anext__`` that is being awaited. After that, and at every other end,
+    the iterator's ``aclose`` is awaited once, if it has one. An error of ``aclose`` is the stream's
+    error if the stream has none. If nobody can receive it, it goes to ``on_dropped_error``. A task
+    that awaits the stream on the same loop goes on after ``aclose``. At the interpreter's exit a
+    private loop waits for it, some seconds. ``asyncio.CancelledError`` of the iterator, while
     nobody cancelled the stream, is a ``RuntimeError``.
     """
 
@@ -98,7 +101,7 @@ class AsyncIterableSource(Generic[T]):
                     ),
                 )
                 return
-            self._iterable = None  # the subscription's now
+            self._iterable = None  # the subscription holds it from now on
         try:
             on_loop = loop_resource(self._loop, "rstreams-fast-async-source")
         except WorkDroppedError as closed:
@@ -108,9 +111,9 @@ class AsyncIterableSource(Generic[T]):
 
 
 class _Pulling(Drain):
-    """The subscription. The drain wakes, or cancels, the task that pulls; that task signals.
+    """The subscription. Its drain wakes or cancels the task that pulls elements and signals.
 
-    Both are on the loop, and the task never waits inside of a signal: so signals are serial.
+    Drain and task run on the loop, and the task never waits within a signal. So signals are serial.
     """
 
     __slots__ = (
@@ -136,7 +139,7 @@ class _Pulling(Drain):
         self._stopped = False
 
     def start(self) -> None:
-        """Signal ``on_subscribe``, then what the subscriber asked for meanwhile."""
+        """Signal ``on_subscribe``, then look at what the subscriber asked for meanwhile."""
         if self._introduce() and self._wip.fulfil(1) != 0:
             self._go()
 
@@ -144,12 +147,12 @@ class _Pulling(Drain):
 
     def _go(self) -> None:
         if self._task is None and self._demand.value < 0 and not self._must_close():
-            self._drain()  # nothing has happened on the loop, and nothing will
+            self._drain()  # nothing runs on the loop: the end needs no turn of it
         else:
             super()._go()
 
     def _must_close(self) -> bool:
-        """Whether what was handed to us is an iterator, which has to be closed even if unused."""
+        """Whether the source is an iterator, which has to be closed even if it was not used."""
         return isinstance(self._iterable, AsyncIterator) and hasattr(self._iterable, "aclose")
 
     def _work(self) -> bool:
@@ -159,13 +162,13 @@ class _Pulling(Drain):
             if demand > 0 or (demand < 0 and self._must_close()):
                 iterable, self._iterable = self._iterable, None
                 pulling = self._run_task(iterable)
-                pulling.send(None)  # begun: it learns of it if the loop never comes to it
+                pulling.send(None)  # a coroutine that has begun is closed if the loop never runs it
                 self._task = asyncio.get_running_loop().create_task(pulling)
-                self._task.add_done_callback(retrieve)  # what leaves it was signalled before
+                self._task.add_done_callback(retrieve)  # its error was signalled before
                 if self._awaited is not None:
                     self._awaited.add(self._task)
-                # A stream may be forgotten while its task waits for demand. That is no failure:
-                # the task is closed, or cancelled by what is collected with it.
+                # A stream may be garbage while its task waits for demand. That is no failure: the
+                # task is closed, or cancelled by an object that is collected with it.
                 self._task._log_destroy_pending = False  # type: ignore[attr-defined]
         elif self._parked is not None:
             if not self._parked.done():
@@ -175,11 +178,11 @@ class _Pulling(Drain):
         return demand < 0 and self._act_on_end()
 
     def _cancel_await(self) -> None:
-        """Cancel what the task awaits, once: the iterator then closes what it has, and awaits."""
+        """Cancel the call that the task awaits, once: the iterator may clean up, and await that."""
         task = self._task
         if not self._awaiting or task is None:
             return
-        if task.cancelling():  # by who ends the loop, or by a time-out, which may take it back
+        if task.cancelling():  # by the end of the loop, or by a time-out, which may take it back
             asyncio.get_running_loop().call_later(CANCEL_SECONDS, self._cancel_await)
         else:
             self._awaiting = False
@@ -215,7 +218,7 @@ class _Pulling(Drain):
             if aclose is not None:
                 error = await self._close(aclose, error)
             self._end(error)
-        except GeneratorExit:  # the loop has thrown the task away
+        except GeneratorExit:  # the loop was closed
             if self._demand.value >= 0:
                 self._end(WorkDroppedError("the event loop was closed while the source was in use"))
             raise
@@ -240,7 +243,7 @@ class _Pulling(Drain):
         return aiter(iterable)
 
     async def _pull(self, iterator: AsyncIterator[Any]) -> None:
-        """Await and signal elements until the end, or until this is over."""
+        """Await and signal elements until the iterator ends or the subscription is over."""
         pull = iterator.__anext__
         since_turn = 0
         while not self._stopped:
@@ -265,7 +268,7 @@ class _Pulling(Drain):
                     raise NoneSignalError(f"§2.13: {self._name}, the source, produced None")
                 if not self._signal(element):
                     return
-                del element  # it is not ours while we wait for the next
+                del element  # nothing keeps it while the task waits for the next one
             self._demand.fulfil(burst)
             since_turn += burst
             if since_turn >= BURST:
@@ -303,7 +306,7 @@ class _Pulling(Drain):
             await aclose()
         except (Exception, asyncio.CancelledError, BaseExceptionGroup) as error_or_group:
             raised: BaseException | None = error_or_group
-            if isinstance(raised, BaseExceptionGroup):  # a task group around a yield makes one
+            if isinstance(raised, BaseExceptionGroup):  # of a task group around a yield
                 raised = raised.split(GeneratorExit)[1]
             if raised is None:
                 return error
@@ -326,12 +329,12 @@ class _Pulling(Drain):
         elif isinstance(error, Exception) and not isinstance(
             error.__cause__, asyncio.CancelledError
         ):
-            # A cancellation is no error where the stream has been cancelled, too.
+            # The cancellation of the call is no error if the stream was cancelled.
             report_dropped(error, "an error after the end of the stream")
 
     @staticmethod
     def _forget_cancellation() -> None:
-        # What is awaited from here on was not cancelled.
+        # The calls that are awaited from here on were not cancelled.
         task = asyncio.current_task()
         if task is not None:
             task.uncancel()

@@ -1,4 +1,4 @@
-"""Sources that push: a function is given an emitter, which it may call when and where it likes."""
+"""``create``: a function gets an emitter, and sends elements at any time, from any thread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def create_source(
     capacity: int | None,
     on_drop: Callable[[Any], object] | None,
 ) -> Foreign:
-    """The source of ``rstreams_fast.create``, its arguments checked."""
+    """Check the arguments of ``rstreams_fast.create`` and return its source."""
     check_plain("create(fn): fn", fn, _HINT)
     options = OverflowBoundary(overflow, capacity, on_drop, name="create", argument="overflow=")
     source = _Created(fn, options)
@@ -41,8 +41,8 @@ def create_source(
 class Emitter(Generic[T]):
     """Sends to one subscriber. Any thread may call any method at any time; none of them waits.
 
-    After the end, which is the subscriber's cancel, the first call of ``error`` or ``complete``, or
-    an overflow, nothing that is sent has an effect, and the emitter keeps nothing.
+    The stream ends when the subscriber cancels, at the first call of ``error`` or ``complete``, or
+    at an overflow. After the end nothing that is sent has an effect, and the emitter keeps nothing.
     """
 
     __slots__ = ("__weakref__", "_at_end", "_lock", "_target")
@@ -50,9 +50,9 @@ class Emitter(Generic[T]):
     __reduce__ = not_picklable
 
     def __init__(self, target: OverflowSubscription) -> None:
-        self._lock = threading.RLock()  # reentrant, for the collector may run anything anywhere
+        self._lock = threading.RLock()  # reentrant: the garbage collector may run any code here
         self._target: OverflowSubscription | None = target
-        self._at_end: list[Callable[[], object]] | None = []  # None: they have been called
+        self._at_end: list[Callable[[], object]] | None = []  # None: the functions have been called
 
     def next(self, element: T, /) -> bool:
         """Send ``element``.
@@ -61,7 +61,7 @@ class Emitter(Generic[T]):
             element: The element; not ``None``.
 
         Returns:
-            ``False`` if the stream has ended, or ends by this call because there was no room.
+            ``False`` if the stream has ended, or ends by this call because the buffer is full.
 
         Raises:
             TypeError: ``element`` is ``None``, which is no element (§2.13); the stream goes on.
@@ -148,7 +148,7 @@ def _call_all(fns: Iterator[Callable[[], object]]) -> None:
     try:
         for fn in fns:
             silent(fn)
-    except BaseException:  # Ctrl-C and its like: the others are called all the same
+    except BaseException:  # KeyboardInterrupt, say: the other functions are called all the same
         _call_all(fns)
         raise
 
@@ -164,7 +164,7 @@ class _Emission:
         self._emitter = emitter
 
     def request(self, n: int, /) -> None:
-        """Nothing: it sends when it likes."""
+        """Do nothing: the emitter does not wait for demand."""
 
     def cancel(self) -> None:
         self._emitter._leave()
@@ -186,12 +186,12 @@ class _Created:
 
 
 def _start(fn: Callable[[Emitter[Any]], object], emitter: Emitter[Any]) -> None:
-    # Alone, so that the traceback of what fn raises keeps no subscriber.
+    # A function of its own, so that the traceback of an error of fn keeps no subscriber.
     try:
         refuse_coroutine("create(fn)", fn, fn(emitter), _HINT)
     except Exception as raised:
         emitter.error(raised)
     except BaseException as leaving:
-        if not emitter.cancelled:  # it leaves through subscribe, and the subscriber gets it
+        if not emitter.cancelled:  # the subscriber gets it, and the caller of subscribe, too
             emitter.error(leaving)
         raise
