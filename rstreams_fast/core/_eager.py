@@ -237,7 +237,7 @@ def start(
         task.introduce()
         return PENDING, task
     if task.call is None or sys.getrefcount(task) > _REFERENCES:
-        # Other code has a reference to the task: make it a real one, which ends in its turn.
+        # Other code has a reference to the task: make it a real task, which ends later.
         task.introduce()
         task.add_done_callback(retrieve)
     if call.error is not None:

@@ -23,7 +23,7 @@ HOMES: Final = {
     "SpscRing": "ring",
     "Wip": "wip",
 }
-"""The module of each class, in the package of every backend."""
+"""Class name -> the name of its module, which is the same in each backend."""
 
 
 def face_of(package: str) -> Callable[[str], Any]:

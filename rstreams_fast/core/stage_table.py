@@ -28,8 +28,8 @@ __all__ = [
 
 
 class DemandRule:
-    """How many elements a stage needs to deliver ``n``: one of these. (Members of an enumeration
-    cost 0.1 us each to read on Python 3.11, and a subscription reads dozens.)
+    """The number of elements that a stage needs to deliver ``n``, as constants. (Members of an
+    enumeration cost 0.1 us each to read on Python 3.11, and a subscription reads dozens.)
     """
 
     SAME: Final = "n"
@@ -41,13 +41,13 @@ class DemandRule:
 
 
 class State:
-    """What a stage stores between elements, and its first value: one of these constants."""
+    """The kinds of value that a stage stores between elements, with the first value."""
 
     NONE: Final = "nothing"
     COUNT: Final = "a count, from its argument down to 0"
     UNDECIDED: Final = "a count that is 1, and 0 once its predicate has decided"
     ACCUMULATION: Final = "an object: the seed, then what the function returned"
-    BATCH: Final = "an object: the list of those that wait for more"
+    BATCH: Final = "an object: the list of elements that wait for more"
     LAST: Final = "an object: MISSING, then the element or key before this one"
 
 

@@ -37,7 +37,7 @@ HERE: Final = threading.local()
 
 
 class Awaited(NamedTuple):
-    """What is known of a stream that is awaited."""
+    """A stream that is awaited: its loop, and the work that must end before the ``await`` does."""
 
     loop: asyncio.AbstractEventLoop
     """The loop on which the stream is awaited."""

@@ -31,7 +31,7 @@ _EVERY_TIME: Final = not hasattr(gc, "callbacks")
 # functions. They get the phase, "start" or "stop", and a dict that is new for each call.
 
 _phases: Final[dict[str, Any]] = {"stop": None}
-"""Its last key is the phase of the latest callback."""
+"""A dict that is used for its order: the last key is the phase of the latest callback."""
 
 _here: Final = threading.local()
 """``start`` is the dict of the latest collection that this thread has started."""
@@ -88,7 +88,7 @@ def _start(mailbox: _Mailbox) -> None:
 
 
 def _start_named(mailbox: _Mailbox) -> None:
-    """Start a thread that threading knows; this one holds no lock."""
+    """Start a ``threading.Thread``: the thread that calls this function holds no lock."""
     thread = threading.Thread(
         target=_work_off, args=(mailbox,), name="rstreams-fast-finalizers", daemon=True
     )

@@ -51,7 +51,7 @@ def acquire(event: threading.Lock, timeout: float | None = None) -> bool:
 
     The exception of a signal handler (``KeyboardInterrupt``) is raised at once.
     """
-    if threading.current_thread() is not threading.main_thread():  # others handle no signals
+    if threading.current_thread() is not threading.main_thread():  # other threads handle no signals
         longest = threading.TIMEOUT_MAX
         return event.acquire(timeout=longest if timeout is None else min(timeout, longest))
     until = math.inf if timeout is None else time.monotonic() + timeout

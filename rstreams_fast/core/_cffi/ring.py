@@ -54,8 +54,8 @@ class _Event:
 
 
 class Putting(spec.Putting):
-    """Like the specification's ``Putting``, for ``count`` elements; once inside, ``there`` is the
-    number of them that fit.
+    """One call on the producer's side, which puts in ``count`` elements; ``there`` is the number
+    of elements that fit.
     """
 
     __slots__ = ("_count", "there")

@@ -141,7 +141,7 @@ def drain_function(
     meet the functions of other runs.
     """
     scope = {
-        # A C function that imports does so as the frame that calls it: this one.
+        # A C function that imports uses the globals of the drain that calls it: this scope.
         "__builtins__": builtins,
         "__name__": __name__,
         "CoroutineType": CoroutineType,

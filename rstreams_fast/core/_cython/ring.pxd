@@ -11,7 +11,7 @@ cdef class BoundedRing:
     cdef PyThread_type_lock producer_event
     cdef object error
     cdef object waker  # called, once, instead of releasing the consumer's event
-    cdef object producer_waker  # the same for the producer
+    cdef object producer_waker  # called, once, instead of releasing the producer's event
     cdef object data_bell  # an awaiting coroutine's waker, which only it may remove
     cdef object room_bell
     cdef long creator

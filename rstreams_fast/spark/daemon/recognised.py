@@ -17,7 +17,7 @@ PER_BATCH: Final = ("_evaluate_batch_udf", "_evaluate_batch_udf_legacy")
 """The variable of PySpark 4.2 and later whose function calls a UDF for each row of a batch."""
 
 PER_UDF: Final = "evaluate"
-"""The same before 4.2: a variable of each UDF's own function, beside ``get_args``."""
+"""The variable before PySpark 4.2, in each UDF's own function, beside ``get_args``."""
 
 
 def unrecognised(source: str | None = None) -> str | None:

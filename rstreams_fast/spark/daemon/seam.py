@@ -417,8 +417,8 @@ class _Task:
         raise self._admission.failure_among(calls)
 
     def _evaluate_per_udf(self, stock: Function) -> Function:
-        # In 3.5 to 4.1 each UDF makes its own calls of a batch: in a function with these variables,
-        # inside the one that fails on StopIteration.
+        # In 3.5 to 4.1 a function of each UDF makes the calls of a batch: it has these variables,
+        # and is inside the function that fails on StopIteration.
         (inner,) = (cell.cell_contents for _, cell in _named_cells(stock))
         named = {name: cell.cell_contents for name, cell in _named_cells(inner)}
         fn = named["func"] if "func" in named else named["f"]

@@ -315,7 +315,7 @@ class _BatchCalls:
     """Source and sink of a pump whose items are batches. A call may return any number of rows."""
 
     waiting = False
-    """Whether results wait for others: never."""
+    """Whether results wait for more, to leave together: never."""
 
     def __init__(self, options: CallOptions, schema: pa.Schema, partition: Partition) -> None:
         self.outputs: deque[Output] = deque()

@@ -39,7 +39,7 @@ MANY_SEGMENTS: Final = 512
 """At so many segments a task that ends may merge them."""
 
 COMPACTING: Final = 1 / 8
-"""The share of those tasks that do merge."""
+"""The share of the tasks at ``MANY_SEGMENTS`` that do merge."""
 
 FILTER_BYTES: Final = 8
 """Bytes of the filter for each answer: seven of eight keys without an answer are ruled out."""
@@ -151,7 +151,7 @@ _first_of: Final = struct.Struct("=Q").unpack_from
 
 
 class _SortedRun(NamedTuple):
-    """Segments and rows of answers, sorted by the first eight bytes of the key: 16 bytes each."""
+    """The segment and row of each answer, sorted by the first eight bytes of its key's digest."""
 
     firsts: pa.Array
     segments: pa.Array

@@ -198,7 +198,7 @@ def plain(value: Any) -> Any:
     """
     if (udt := getattr(value, "__UDT__", None)) is not None:  # marks a value of a user-defined type
         return plain(udt.serialize(value))
-    np, pd = sys.modules.get("numpy"), loaded_pandas()  # without these modules no such values exist
+    np, pd = sys.modules.get("numpy"), loaded_pandas()  # not imported: no values of its types
     if np is not None and isinstance(value, np.datetime64):
         day = value.item()
         value = value.astype("M8[us]").item() if isinstance(day, int) else day

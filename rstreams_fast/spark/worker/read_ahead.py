@@ -109,7 +109,7 @@ class ReadAhead:
         self, upstream: Iterator[Any], budget: ByteBudget, count_rows: Callable[[Any], int]
     ) -> None:
         self.ring = SpscRing(READ_AHEAD_BATCHES)
-        """Its elements are ``Waiting``."""
+        """Holds a ``Waiting`` for each batch: the reading thread puts it in, the stage takes it."""
         self.on_batch: Callable[[], object] = lambda: None
         """Called after a ``poll`` found nothing, when there is a batch or the end."""
         self.error: BaseException | None = None

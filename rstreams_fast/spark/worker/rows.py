@@ -101,7 +101,7 @@ class Layout:
 
 
 class _Batch:
-    """An input some of whose rows have not left yet."""
+    """An input; some of its rows have not left yet."""
 
     __slots__ = ("keys", "lease", "left", "rows", "total")
 

@@ -55,7 +55,7 @@ def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
 
 def _columns_by_name(rows: Any, schema: pa.Schema, label: str) -> dict[str, Any] | None:
     """Return the checked columns of a frame or structured array; ``None`` for anything else."""
-    np, pd = sys.modules.get("numpy"), loaded_pandas()  # without these no such rows exist
+    np, pd = sys.modules.get("numpy"), loaded_pandas()  # not imported: no rows of its types
     if pd is not None and isinstance(rows, pd.DataFrame):
         names = list(rows.columns)
         if not names and not len(rows):
