@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from rstreams_fast._checks import check_seconds
-from rstreams_fast.core import DemandCounter
+from rstreams_fast.core import DemandCounter, Latch
 from rstreams_fast.errors import report_dropped
 from rstreams_fast.runtime.at_exit import call_at_exit
 from rstreams_fast.runtime.executors import WhenDropped, Work, WorkDroppedError, process_id
@@ -94,22 +94,22 @@ class _Alarm:
     __slots__ = ("_latch", "_queue", "when_dropped", "work")
 
     def __init__(self, queue: _Queue, work: Work, when_dropped: WhenDropped | None) -> None:
-        self._latch = DemandCounter()
+        self._latch = Latch()
         self._queue = queue
         self.work: Work | None = work
         self.when_dropped = when_dropped
 
     def cancel(self) -> None:
-        if self._latch.cancel():
+        if self._latch.win():
             self.work = self.when_dropped = None
             self._queue.one_less()
 
     @property
     def pending(self) -> bool:
-        return self._latch.value >= 0
+        return not self._latch.won
 
     def take(self) -> bool:
-        return self._latch.terminate()
+        return self._latch.win()
 
 
 class _Queue:

@@ -380,7 +380,7 @@ def asking_twice(ask: Callable[..., None]) -> Callable[..., None]:
 
 def entering_never_nested(enter: Callable[..., None]) -> Callable[..., None]:
     def forget(self: Any) -> None:
-        if self._wip.value == 0:
+        if self._wip.missed == 0:
             enter(self)
 
     return forget

@@ -196,7 +196,7 @@ class SubscriptionArbiter(FanIn):
             self._over = True
         else:
             self._sequence = iterator, stages.stages + self._last_stages()
-            if self._wip.request(1) == 0:
+            if self._wip.enter():
                 self._drain()  # and what that leaves is looked at next
 
     def _change_over(self) -> None:

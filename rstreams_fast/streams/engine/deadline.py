@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import Context, copy_context
 
-from rstreams_fast.core import DemandCounter
+from rstreams_fast.core import Wip
 from rstreams_fast.runtime.executors import WhenDropped, Work, process_id
 from rstreams_fast.runtime.shared_threads import shared_threads
 from rstreams_fast.runtime.timers import Alarm, Timer, default_timer, is_patient
@@ -62,7 +62,7 @@ class Deadline:
         self._when_dropped: WhenDropped | None = when_dropped
         self._pid = process_id()
         self._context: Context | None = copy_context()
-        self._looking = DemandCounter()  # WIP of looking
+        self._looking = Wip()
         self._alarm: Alarm | None = None
         self._rang = False
         self._working = False
@@ -71,11 +71,11 @@ class Deadline:
     def look(self) -> None:
         """Compare the time with the moment, and set an alarm or start the work. Any thread."""
         looking = self._looking
-        if looking.request(1) == 0:
+        if looking.enter():
             while True:
-                missed = looking.value
+                missed = looking.missed
                 self._set()
-                if looking.fulfil(missed) == 0:
+                if looking.leave(missed):
                     return
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from time import perf_counter
 from typing import Any, ClassVar
 
 from rstreams_fast.api import Subscriber
-from rstreams_fast.core import CANCELLED, DemandCounter, FusedRun, RunStatus
+from rstreams_fast.core import CANCELLED, DemandCounter, FusedRun, RunStatus, Wip
 from rstreams_fast.errors import report_dropped
 from rstreams_fast.runtime.executors import Resource, Trampoline, process_id
 from rstreams_fast.runtime.turns import TURN_SECONDS, Turns
@@ -86,7 +86,7 @@ class Drain:
         self._demand = DemandCounter()
         # Held from the start: nothing is signalled until on_subscribe has returned, which may
         # request already (§3.2).
-        self._wip = DemandCounter(1)
+        self._wip = Wip(held=True)
         self._run: FusedRun | None = None
         self._failure: BaseException | None = None
         #: An error that waits behind elements. The drain signals it, or reports it at the end.
@@ -143,7 +143,7 @@ class Drain:
     # -- entering --------------------------------------------------------------------------------
 
     def _enter(self) -> None:
-        if self._wip.request(1) == 0:
+        if self._wip.enter():
             self._go()
         elif self._resource is not None and process_id() != self._pid:
             self._refused(forked())  # the holder of the drain was left behind in the parent
@@ -170,11 +170,11 @@ class Drain:
             return
         try:
             while True:
-                missed = wip.value
+                missed = wip.missed
                 # The context is left before the drain is: the next to drain may be another thread.
                 if context.run(self._work_for_a_turn):
                     break
-                if wip.fulfil(missed) == 0:
+                if wip.leave(missed):
                     return
         except BaseException as leaving:
             self._interrupted(leaving)
@@ -203,21 +203,21 @@ class Drain:
         wip, turns = self._wip, self.turns
         try:
             while True:
-                missed = wip.value
+                missed = wip.missed
                 while self._work():
                     if turns is not None and turns.is_over():
                         self._pause(wip, turns)
                         return
-                if wip.fulfil(missed) == 0:
+                if wip.leave(missed):
                     return
         except BaseException as leaving:
             self._interrupted(leaving)
             raise
 
-    def _pause(self, wip: DemandCounter, turns: Turns) -> None:
+    def _pause(self, wip: Wip, turns: Turns) -> None:
         """Leave the work that ``wip`` counts to the next turn, or to an earlier thread."""
         first, self._paused = not self._paused, True
-        while wip.fulfil(wip.value) != 0:
+        while not wip.leave(wip.missed):
             pass  # the next turn looks at all there is
         if first:
             turns.pause(self)
@@ -322,9 +322,9 @@ class Drain:
         """Leave a drain that has nothing to do but to act on the end."""
         wip = self._wip
         while True:
-            missed = wip.value
+            missed = wip.missed
             self._act_on_end()
-            if wip.fulfil(missed) == 0:
+            if wip.leave(missed):
                 return
 
     # -- endings, for the holder of the drain ----------------------------------------------------

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 from rstreams_fast.api import Publisher, Subscriber
-from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
+from rstreams_fast.core import DemandCounter, FusedRun, RunStatus, Wip
 from rstreams_fast.errors import report_dropped
 from rstreams_fast.streams.engine.boundary import burst_slot
 from rstreams_fast.streams.engine.defaults import replenish_at
@@ -177,7 +177,7 @@ class FanIn(Drain):
         self._mail: deque[tuple[Inner, list[Any] | Ended]] = deque()
         self._open = True  # whether elements are delivered
         self._delivering: list[Any] | None = None  # the burst that is being delivered
-        self._up = DemandCounter(1)  # WIP of upward work: held until on_subscribe has returned
+        self._up = Wip(held=True)  # of upward work: held until on_subscribe has returned
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         """What is held here and waited for, then the boundaries above, inner by inner."""
@@ -215,14 +215,14 @@ class FanIn(Drain):
 
     def _call_up(self) -> None:
         """Have the upward work done, by this thread or the one that is at it. Not in the drain."""
-        if self._up.request(1) == 0:
+        if self._up.enter():
             self._go_up()
 
     def _go_up(self) -> None:
         up, turns = self._up, self.turns
         try:
             while True:
-                missed = up.value
+                missed = up.missed
                 while self._demand.value >= 0:
                     unsubscribed = self._unsubscribed  # _drop_references() replaces it
                     if unsubscribed:
@@ -234,7 +234,7 @@ class FanIn(Drain):
                         return
                 if self._demand.value < 0:
                     self._give_up()
-                if up.fulfil(missed) == 0:
+                if up.leave(missed):
                     return
         except BaseException as leaving:
             # KeyboardInterrupt and its like leave through the call, which a publisher above may
@@ -297,7 +297,7 @@ class FanIn(Drain):
     # -- the drain -------------------------------------------------------------------------------
 
     def _enter(self) -> None:
-        if self._wip.request(1) == 0:
+        if self._wip.enter():
             self._drain()
         if self._to_ask():  # here, too, as the holder of the drain may be busy for long
             self._call_up()

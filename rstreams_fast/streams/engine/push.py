@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from rstreams_fast.api import UNBOUNDED, Subscriber
-from rstreams_fast.core import MISSING, DemandCounter, FusedRun, RunStatus
+from rstreams_fast.core import MISSING, DemandCounter, FusedRun, RunStatus, Wip
 from rstreams_fast.errors import check_request
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.signals import check_error_signal
@@ -84,7 +84,7 @@ class PushSubscription(OperatorSubscriber):
         self._counted: DemandCounter | None = DemandCounter() if program.drops else None
         self._owed = 0
         self._pending = DemandCounter()  # to be asked of upstream
-        self._asking = DemandCounter(1)  # WIP of asking: held until on_subscribe has returned
+        self._asking = Wip(held=True)  # held until on_subscribe has returned
         self._unbounded = False
         self._backlog: deque[Any] = deque()
         self._open = True  # whether on_next counts
@@ -127,7 +127,7 @@ class PushSubscription(OperatorSubscriber):
             self._upstream.unwanted()
             return
         wip = self._wip
-        if wip.request(1) != 0:
+        if not wip.enter():
             if self._upstream.attached:
                 # Nested in our own request, or from a second thread: to be processed in its turn.
                 self._backlog.append(element)
@@ -151,7 +151,7 @@ class PushSubscription(OperatorSubscriber):
                 raise
             if goes_on:
                 owing = self._owed and self._repay()
-                if wip.fulfil(1) == 0:
+                if wip.leave():
                     if owing:
                         self._enter_asking()
                     return
@@ -264,13 +264,13 @@ class PushSubscription(OperatorSubscriber):
         self._enter_asking()
 
     def _enter_asking(self) -> None:
-        if self._asking.request(1) == 0:
+        if self._asking.enter():
             self._ask_now()
 
     def _ask_now(self) -> None:
         asking, pending, turns = self._asking, self._pending, self.turns
         while True:
-            missed = asking.value
+            missed = asking.missed
             n = pending.value
             budget = self._budget.value
             if n == UNBOUNDED:
@@ -288,7 +288,7 @@ class PushSubscription(OperatorSubscriber):
                 if self._counted is not None:
                     self._counted.request(n)
                 self._request(n)
-            if asking.fulfil(missed) == 0:
+            if asking.leave(missed):
                 return
             if turns is not None and turns.is_over():
                 self._pause(asking, turns)

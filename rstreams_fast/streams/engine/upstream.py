@@ -6,7 +6,7 @@ from threading import get_ident
 from time import perf_counter
 
 from rstreams_fast.api import Subscription
-from rstreams_fast.core import DemandCounter
+from rstreams_fast.core import Latch, Wip
 from rstreams_fast.errors import NoneSignalError
 from rstreams_fast.runtime.turns import TURN_SECONDS
 from rstreams_fast.streams.engine.defaults import PART_GROWS
@@ -42,13 +42,13 @@ class Upstream:
     __reduce__ = not_picklable
 
     def __init__(self) -> None:
-        self._attached = DemandCounter()  # terminated by the first who attaches
+        self._attached = Latch()  # won by the first subscription
         self.attached = False  # whether a subscription has come, or may not any more; a plain copy
-        # Cancelled by us or terminated by upstream, whichever is first.
-        self.latch = DemandCounter()
-        self._met = DemandCounter()  # the second of attach and cancel does the cancelling
-        # WIP of calls on a foreign subscription, which may not bear two at once.
-        self._calls: DemandCounter | None = None
+        # Won by our cancel or by the terminal signal from upstream, whichever is first.
+        self.latch = Latch()
+        self._met = Wip()  # attach and cancel enter; the second of them cancels
+        # Entered by calls on a foreign subscription, which may not bear two at once.
+        self._calls: Wip | None = None
         self._asker = 0  # the thread that is in its request
         self._subscription: Subscription | None = None
         self.due = 0  # elements that are to be asked for in later turns
@@ -62,16 +62,16 @@ class Upstream:
         """
         if subscription is None:
             raise NoneSignalError("§2.13: subscription is None")
-        first = self._attached.terminate()
+        first = self._attached.win()
         self.attached = True
         if first:
             if not is_internal(subscription):
-                self._calls = DemandCounter()
+                self._calls = Wip()
             elif getattr(subscription, "works_when_asked", True):
                 self._part = 1
             self._subscription = subscription
             self.in_custody = getattr(subscription, "custody", None) is not None
-            if self._met.request(1) == 0:
+            if self._met.enter():
                 return True
             self._subscription = None
         cancel_silently(subscription)
@@ -80,18 +80,18 @@ class Upstream:
     def request(self, n: int) -> None:
         """Ask for more (§2.1), unless it is over."""
         subscription = self._subscription
-        if subscription is None or self.latch.value < 0:
+        if subscription is None or self.latch.won:
             return
         calls = self._calls
         if calls is None or self._asker == get_ident():
             subscription.request(n)
-        elif calls.request(1) == 0:  # else it is being cancelled
+        elif calls.enter():  # else it is being cancelled
             self._asker = get_ident()
             try:
                 subscription.request(n)
             finally:
                 self._asker = 0
-                if calls.fulfil(1) != 0:
+                if not calls.leave():
                     self._cancel_attached()
 
     def request_for_a_turn(self, n: int = 0) -> bool:
@@ -103,14 +103,14 @@ class Upstream:
         turn. Whether any were asked for; ``due`` is what is left.
         """
         due, self.due = self.due + n, 0
-        if due == 0 or self.latch.value < 0:
+        if due == 0 or self.latch.won:
             return False
         if not self._part:
             self.request(due)
             return True
         started = perf_counter()
         until = started + TURN_SECONDS
-        while due > 0 and self.latch.value >= 0:
+        while due > 0 and not self.latch.won:
             part = min(due, self._part)
             self.due = due = due - part
             self.request(part)
@@ -125,16 +125,16 @@ class Upstream:
 
     def cancel(self) -> bool:
         """Cancel, unless that was done or upstream ended by itself (§2.4): then it is false."""
-        first = self.latch.cancel()
-        if first and self._met.request(1) > 0:
+        first = self.latch.win()
+        if first and not self._met.enter():
             calls = self._calls
-            if calls is None or calls.request(1) == 0 or self._asker == get_ident():
+            if calls is None or calls.enter() or self._asker == get_ident():
                 self._cancel_attached()
         return first
 
     def unwanted(self) -> None:
         """Note an element that came after the end: its thread may be the one left to cancel."""
-        if self._asker == get_ident() and self.latch.value < 0:
+        if self._asker == get_ident() and self.latch.won:
             self._cancel_attached()
 
     def _cancel_attached(self) -> None:
@@ -144,14 +144,14 @@ class Upstream:
 
     def ended(self) -> bool:
         """Note a terminal signal, and call nothing (§2.3); ``False`` if it was over (§1.7)."""
-        first = self.latch.terminate()
+        first = self.latch.win()
         self._subscription = None
         return first
 
     def never_attached(self) -> bool:
         """Whether no subscription has come, nor may any more: true once at most."""
         self.attached = True
-        return self._attached.terminate()
+        return self._attached.win()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         """The metrics of the boundaries above; of a foreign publisher there are none."""
@@ -169,4 +169,4 @@ class Upstream:
     @property
     def over(self) -> bool:
         """Whether nothing more will, or may, come."""
-        return self.latch.value < 0
+        return self.latch.won

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from rstreams_fast._checks import Weigher, weigh
-from rstreams_fast.core import DemandCounter, SpscRing
+from rstreams_fast.core import DemandCounter, SpscRing, Wip
 from rstreams_fast.errors import DemandExceededError
 from rstreams_fast.streams.engine.defaults import replenish_at
 from rstreams_fast.streams.engine.input_ring import InputRing
@@ -187,7 +187,7 @@ class WeighedQueue:
         self._acknowledged = 0  # elements consumed, whose bytes are in _gone
         self._outstanding = threading.Lock()
         self._expected = DemandCounter()  # elements requested that have not come: 1 at most
-        self._deciding = DemandCounter()  # WIP of asking: an element may come within the request
+        self._deciding = Wip()  # an element may come within the request
         self._ask = ask
         self._fail = fail
 
@@ -229,7 +229,7 @@ class WeighedQueue:
 
     def _decide(self) -> None:
         """Ask for the next element or leave the right to ask; for the holder of that right."""
-        if self._deciding.request(1) != 0:
+        if not self._deciding.enter():
             return  # the thread that is in the loop below decides again
         while True:
             consumed = self._acknowledged
@@ -243,7 +243,7 @@ class WeighedQueue:
                 # The drain may have made room meanwhile, and found the right to ask taken.
                 if consumed != self._acknowledged and self._outstanding.acquire(blocking=False):
                     continue
-            if self._deciding.fulfil(1) == 0:
+            if self._deciding.leave():
                 return
 
     def first_ask(self) -> None:

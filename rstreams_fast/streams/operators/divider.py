@@ -8,7 +8,7 @@ from threading import get_ident
 from typing import Any, Protocol
 
 from rstreams_fast.api import Subscriber
-from rstreams_fast.core import DemandCounter, FusedRun, RunStatus, Wip
+from rstreams_fast.core import DemandCounter, FusedRun, Latch, RunStatus, Wip
 from rstreams_fast.errors import check_request
 from rstreams_fast.runtime.parking import signallers_here
 from rstreams_fast.runtime.timers import Timer
@@ -244,7 +244,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         return self._signals != 0
 
     @property
-    def latch(self) -> DemandCounter:
+    def latch(self) -> Latch:
         """Won when upstream has ended, or is cancelled: elements do not count any more."""
         return self._upstream.latch
 

@@ -69,7 +69,7 @@ class _ByKey:
         came = 0
         try:
             for element in burst:
-                if latch.value < 0:
+                if latch.won:
                     return
                 came += 1
                 key = key_of(element)

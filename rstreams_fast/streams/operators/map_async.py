@@ -252,7 +252,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
 
     def _begin(self) -> None:
         # The drain is held until the subscriber knows us.
-        if self._introduce() and self._wip.fulfil(1) != 0:
+        if self._introduce() and not self._wip.leave():
             self._go()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
@@ -367,7 +367,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         if self._ending is not None:
             self._end_calls(self._ending)
         # Called by the loop, as a turn of the drain is: no need to queue up for another one.
-        elif self._wip.request(1) == 0:
+        elif self._wip.enter():
             self._turn()
 
     def _deliver(self, window: Any, most: int) -> int:

@@ -239,7 +239,7 @@ class Merging(FanIn):
         if outer is not None and inner is outer.inner:
             self._outer_burst(outer, burst, over)
             return
-        if (outer is not None and not outer.delivers(inner)) or wip.request(1) != 0:
+        if (outer is not None and not outer.delivers(inner)) or not wip.enter():
             super()._inner_burst(inner, burst, over)
             return
         count = len(burst)
@@ -264,7 +264,7 @@ class Merging(FanIn):
             if over:
                 inner.done = True
                 self._over(inner)
-            if not ready and wip.fulfil(1) == 0:
+            if not ready and wip.leave():
                 if over and self._to_ask():
                     self._call_up()
                 return

@@ -16,7 +16,7 @@ from typing import Any
 
 from rstreams_fast._checks import check_capacity, check_count, check_plain
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
-from rstreams_fast.core import DemandCounter, FunctionSlot, FusedRun, RunStatus
+from rstreams_fast.core import DemandCounter, FunctionSlot, FusedRun, Latch, RunStatus
 from rstreams_fast.errors import BufferOverflowError, check_request, report_unraisable
 from rstreams_fast.runtime.executors import Resource
 from rstreams_fast.streams.engine.boundary import Boundary
@@ -163,7 +163,7 @@ class OverflowSubscription(OperatorSubscriber):
         self.drops = 0
         self._requested = DemandCounter()  # all that was ever requested
         self._begun = False  # on_subscribe has returned
-        self._asked = DemandCounter()  # terminated by the first caller that asks upstream
+        self._asked = Latch()  # won by the first thread that asks upstream
         self._waits = Waits(on_look=True)
         slot = self._slot_by_bursts(subscriber)
         self._run = FusedRun(self._held, (), slot, self._demand)
@@ -192,7 +192,7 @@ class OverflowSubscription(OperatorSubscriber):
             elements = self._held
             unasked = options.strategy is Overflow.ERROR and self.uncovered == 0
             alone = not elements and self._hand_on is not None and self._demand.value > 0
-            if alone and not unasked and self._wip.request(1) == 0:
+            if alone and not unasked and self._wip.enter():
                 self._kept += 1
                 hand_on = self._hand_on
             elif len(elements) < options.capacity and not unasked:
@@ -296,7 +296,7 @@ class OverflowSubscription(OperatorSubscriber):
             self._ask_for_all()
 
     def _ask_for_all(self) -> None:
-        if self._asked.terminate():
+        if self._asked.win():
             self._request(UNBOUNDED)
 
     # -- the subscription's face -----------------------------------------------------------------
@@ -310,7 +310,7 @@ class OverflowSubscription(OperatorSubscriber):
             return
         self._requested.request(n)
         super().request(n)
-        if self._begun and self._asked.value >= 0:
+        if self._begun and not self._asked.won:
             self._ask_for_all()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
@@ -346,7 +346,7 @@ class OverflowSubscription(OperatorSubscriber):
         except BaseException as leaving:
             self._interrupted(leaving)
             raise
-        if self._wip.fulfil(1) != 0:
+        if not self._wip.leave():
             self._drain()
 
     def _work(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rstreams_fast._checks import describe_callable
 from rstreams_fast.api import Publisher, Subscriber, Subscription
-from rstreams_fast.core import DemandCounter
+from rstreams_fast.core import Latch
 from rstreams_fast.errors import report_unraisable
 from rstreams_fast.runtime.executors import Trampoline
 from rstreams_fast.runtime.turns import Turns
@@ -112,7 +112,7 @@ class _PeekSubscription:
         self.on_next: Callable[[Any], object] = subscriber.on_next
         self._peek = peek
         self._subscription: Subscription | None = None
-        self._cancelled = DemandCounter()  # by the first of the threads that do
+        self._cancelled = Latch()  # won by the first thread that cancels
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         self._subscription = subscription
@@ -168,7 +168,7 @@ class _PeekSubscription:
 
     def cancel(self) -> None:
         subscription = self._subscription
-        if subscription is not None and self._cancelled.cancel():
+        if subscription is not None and self._cancelled.win():
             try:
                 self._peek.tell("on_cancel")
             finally:
@@ -181,7 +181,7 @@ class _PeekSubscription:
 
     def _finally(self) -> None:
         """Tell of the end, whichever it was, unless a cancel does."""
-        if self._peek.signal == "finally" and self._cancelled.cancel():
+        if self._peek.signal == "finally" and self._cancelled.win():
             self._peek.tell("finally")
 
     def _drop_everything(self) -> Subscriber[Any] | None:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from rstreams_fast._checks import check_bool, check_capacity, check_count
 from rstreams_fast.api import Publisher
-from rstreams_fast.core import DemandCounter, RecordRing
+from rstreams_fast.core import DemandCounter, RecordRing, Wip
 from rstreams_fast.errors import DemandExceededError
 from rstreams_fast.runtime.executors import check_executor, describe_executor
 from rstreams_fast.streams.engine.boundary import StagesBoundary
@@ -134,7 +134,7 @@ class _RecordQueue:
         self._chunk = chunk
         self._rest: Any = None  # the part of the last array that is not in the ring yet
         self._outstanding = DemandCounter()  # arrays requested that have not come: 1 at most
-        self._filling = DemandCounter()  # WIP of copying in and requesting
+        self._filling = Wip()  # of copying in and requesting
         self._ask = ask
         self._fail = fail
         self._demand = demand  # of downstream: negative at the end
@@ -170,10 +170,10 @@ class _RecordQueue:
     def _fill(self) -> None:
         """Copy in as many records as fit; when none of the array is left, request the next."""
         filling = self._filling
-        if filling.request(1) != 0:
+        if not filling.enter():
             return  # the thread that is in the loop below fills again
         while True:
-            missed = filling.value
+            missed = filling.missed
             try:
                 self._fill_now()
             except RecursionError:
@@ -182,7 +182,7 @@ class _RecordQueue:
                 self._rest = None
                 raised.add_note("publish_records_on takes arrays of the dtype it was given")
                 self._fail(raised)
-            if filling.fulfil(missed) == 0:
+            if filling.leave(missed):
                 return
 
     def _fill_now(self) -> None:

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any
 
 from rstreams_fast.api import Publisher, Subscriber
-from rstreams_fast.core import DemandCounter
+from rstreams_fast.core import Latch
 from rstreams_fast.errors import report_dropped
 from rstreams_fast.streams.engine.arbiter import PendingDemand
 from rstreams_fast.streams.engine.boundary import Boundary
@@ -52,7 +52,7 @@ class _RaceSubscription(FanIn):
         self._unsubscribed.extend(self._runners)
         self._attached: deque[Inner] = deque()  # runners that are to be asked
         self._pending = PendingDemand()
-        self._decided = DemandCounter()  # terminated by the first runner that signals
+        self._decided = Latch()  # won by the first runner that signals
         self._winner: Inner | None = None
         self._taken = False  # whether the upward work knows the winner
 
@@ -70,7 +70,7 @@ class _RaceSubscription(FanIn):
         """Whether ``inner`` is the winner: the first runner to ask. It cancels the others."""
         if self._winner is inner:
             return True
-        if not self._decided.terminate():
+        if not self._decided.win():
             return False
         for other in self._runners:
             if other is not inner:

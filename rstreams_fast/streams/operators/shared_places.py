@@ -56,7 +56,7 @@ class SharedPlaces:
             self._clock.look()
 
     def _full(self, divider: Divider) -> bool:
-        return divider.latch.value >= 0 and divider.came - divider.taken.value >= self.most
+        return not divider.latch.won and divider.came - divider.taken.value >= self.most
 
     def _stuck(self, divider: Divider) -> list[Substream]:
         """Return the substreams that hold all places, if no reader will take an element."""

@@ -90,7 +90,7 @@ class _Subscription(PushSubscription):
 
     def _ask(self, n: int) -> None:
         self._pending.request(n)
-        if self._asking.request(1) == 0:
+        if self._asking.enter():
             self._call(self._ask_now)
 
     def _request(self, n: int) -> None:

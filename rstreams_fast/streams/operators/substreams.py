@@ -243,7 +243,7 @@ class _SubstreamSubscription(Drain):
         ``id`` is in ``waiting``.
         """
         subscriber = self._subscriber
-        if self._demand.value != 0 or self._wip.value != 0 or subscriber is None:
+        if self._demand.value != 0 or self._wip.missed != 0 or subscriber is None:
             return False
         if isinstance(subscriber, InnerSubscriber):
             return any(id(other) in waiting for other in subscriber.lacking)

@@ -124,7 +124,7 @@ class _SwitchMapSubscription(FanIn):
             self._newest = (came, burst[-1:])
             self._discard([*burst[:-1], taken(before)])
             del burst
-            first = self._up.request(1) == 0
+            first = self._up.enter()
             number, current = self._current
             if current is not None and number < came:
                 current.cancel()  # at once: who works upward may be busy with its elements

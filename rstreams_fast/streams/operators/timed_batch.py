@@ -22,7 +22,7 @@ from rstreams_fast._checks import (
     weigh,
 )
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
-from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
+from rstreams_fast.core import DemandCounter, FusedRun, RunStatus, Wip
 from rstreams_fast.errors import DemandExceededError
 from rstreams_fast.runtime.timers import Timer, check_timer
 from rstreams_fast.streams.engine.boundary import Boundary
@@ -125,7 +125,7 @@ class _BatchSubscription(OperatorSubscriber):
         self._arrived = 0  # by upstream,
         self._left = 0  # by the drain
         self._arrived_bytes = self._left_bytes = 0
-        self._asking = DemandCounter(1)  # WIP of asking: held until on_subscribe has returned
+        self._asking = Wip(held=True)  # held until on_subscribe has returned
 
     # -- the subscription's face -----------------------------------------------------------------
 
@@ -274,19 +274,19 @@ class _BatchSubscription(OperatorSubscriber):
     # -- asking upstream -------------------------------------------------------------------------
 
     def _ask(self) -> None:
-        if self._asking.request(1) == 0:
+        if self._asking.enter():
             self._ask_now()
 
     def _ask_now(self) -> None:
         asking = self._asking
         try:
             while True:
-                missed = asking.value
+                missed = asking.missed
                 room = self._room()
                 if room > 0:
                     self._asked += room
                     self._request(room)
-                if asking.fulfil(missed) == 0:
+                if asking.leave(missed):
                     return
         except BaseException as leaving:
             if self._demand.value >= 0:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from rstreams_fast._checks import check_timeout
 from rstreams_fast.api import Subscription
-from rstreams_fast.core import DemandCounter
+from rstreams_fast.core import Latch
 from rstreams_fast.core._awaiting import Bell
 from rstreams_fast.errors import check_error, report_dropped
 from rstreams_fast.runtime.executors import process_id
@@ -62,7 +62,7 @@ class Run:
         # Reentrant: a garbage collection may run a finalizer that calls a method of this run.
         self._lock = threading.RLock()
         self._subscriber: RunSubscriber[Any] | None = subscriber
-        self._claimed = DemandCounter()  # terminated by the thread that decides how the run ends
+        self._claimed = Latch()  # won by the thread that decides how the run ends
         self._done = False
         self._seen = False  # whether somebody has seen the failure
         self._failure: Failure | None = None
@@ -192,7 +192,7 @@ class Run:
 
     def claim(self) -> bool:
         """Decide how the run ends. True for the first caller, which then calls ``settle``."""
-        return self._claimed.terminate()
+        return self._claimed.win()
 
     def settle(self, failure: Failure | None, seen: bool = False) -> None:
         """Record the end, and wake the threads and tasks that wait for it.

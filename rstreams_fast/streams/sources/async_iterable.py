@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from rstreams_fast._checks import describe_callable
 from rstreams_fast.api import Subscriber
-from rstreams_fast.core import DemandCounter
+from rstreams_fast.core import Latch
 from rstreams_fast.core._eager import retrieve
 from rstreams_fast.errors import (
     AlreadySubscribedError,
@@ -80,19 +80,19 @@ class AsyncIterableSource(Generic[T]):
         check_loop(loop)
         self._loop = loop
         self._iterable: AsyncIterable[T] | Callable[[], AsyncIterable[T]] | None = iterable
-        self._taken = DemandCounter()  # terminated by the subscriber of a one-shot iterator
+        self._taken = Latch()  # won by the subscriber of a one-shot iterator
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_taken": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _taken=DemandCounter())
+        vars(self).update(state, _taken=Latch())
 
     def subscribe(self, subscriber: Subscriber[T], /) -> None:
         """Subscribe; elements are awaited when the subscriber asks for them."""
         iterable = self._iterable
         if self._one_shot:
-            if not self._taken.terminate() or iterable is None:
+            if not self._taken.win() or iterable is None:
                 refuse(
                     subscriber,
                     AlreadySubscribedError(
@@ -140,7 +140,7 @@ class _Pulling(Drain):
 
     def start(self) -> None:
         """Signal ``on_subscribe``, then look at what the subscriber asked for meanwhile."""
-        if self._introduce() and self._wip.fulfil(1) != 0:
+        if self._introduce() and not self._wip.leave():
             self._go()
 
     # -- the drain -------------------------------------------------------------------------------

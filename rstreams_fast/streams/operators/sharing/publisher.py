@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber, Subscription
-from rstreams_fast.core import DemandCounter
+from rstreams_fast.core import Wip
 from rstreams_fast.errors import (
     AlreadySubscribedError,
     BufferOverflowError,
@@ -122,7 +122,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
             release=self._deferred.release,
         )
         # WIP of asking, held until upstream has given us a subscription.
-        self._asking = DemandCounter(1)
+        self._asking = Wip(held=True)
         self.burst: list[Any] = []
 
     # -- the publisher's side --------------------------------------------------------------------
@@ -351,13 +351,13 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
     ) -> None:
         """Deliver what subscribers have in hand; ask once, afterwards, for what follows."""
         asking = self._asking
-        mine = asking.request(1) == 0
+        mine = asking.enter()
         self._tell(ready, deliver)
         if due is None:
             due = self._deferred.enter(self.buffer.trim)
-        if due and asking.request(1) == 0:
+        if due and asking.enter():
             self._ask_now()  # who asked when this began has looked too early, and left
-        elif mine and (asking.value > 1 or asking.fulfil(1) > 0):
+        elif mine and (asking.missed > 1 or not asking.leave()):
             self._ask_now()
 
     def on_error(self, error: BaseException, /) -> None:
@@ -437,13 +437,13 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
 
     def ask(self) -> None:
         """Look at what there is to be asked of upstream: any thread, one at a time (§2.7)."""
-        if not self.defer(self.ask) and self._asking.request(1) == 0:
+        if not self.defer(self.ask) and self._asking.enter():
             self._ask_now()
 
     def _ask_now(self) -> None:
         asking = self._asking
         while True:
-            missed = asking.value
+            missed = asking.missed
             n = self._deferred.enter(self.buffer.to_be_asked)
             if n > 0:
                 try:
@@ -452,7 +452,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
                     self._end(raised, at_once=True, cancel=True)
                     if leaves(raised):
                         raise
-            if asking.fulfil(missed) == 0:
+            if asking.leave(missed):
                 return
 
     # -- for subscriptions -----------------------------------------------------------------------
@@ -551,7 +551,7 @@ class MulticastSubscription(Drain):
 
     def enter(self) -> bool:
         """Whether the drain is the caller's now; else its holder looks again."""
-        return self._wip.request(1) == 0
+        return self._wip.enter()
 
     # -- the drain -------------------------------------------------------------------------------
 
@@ -574,7 +574,7 @@ class MulticastSubscription(Drain):
         except BaseException as leaving:
             self._interrupted(leaving)
             raise
-        if self._wip.fulfil(1) != 0:
+        if not self._wip.leave():
             self._drain()
 
     def _go(self) -> None:
