@@ -88,5 +88,5 @@ def loop_of_program() -> asyncio.AbstractEventLoop | None:
 
 
 def awaited_stream() -> Awaited | None:
-    """Return what is known of the stream, if it is awaited."""
+    """Return the stream that this context belongs to, if the stream is awaited."""
     return _awaiting.get()

@@ -299,7 +299,7 @@ cdef class RecordRing(BoundedRing):
         return self.records.empty(size if wanted is None or wanted > size else wanted)
 
     cdef int _enter_consumer(self, str call) except -1:
-        """Enter the side; refuse if a view of peeked records lives."""
+        """Enter the consumer's side; refuse if a view of peeked records lives."""
         enter_consumer(self)
         if self.peeked_views.exports != 0:
             rsf_ring_leave_consumer(&self.ring)

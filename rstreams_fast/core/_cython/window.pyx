@@ -443,7 +443,7 @@ cdef class CallWindow:
     cdef bint submitting
     cdef Call spare  # a call, with a task, for the next first step
     cdef bint entered  # the spare's task is asyncio's current task, its context is entered
-    cdef Py_ssize_t references  # references to the spare's task, if no other code has one
+    cdef Py_ssize_t references  # to the spare's task, while no other code refers to it
     cdef readonly object failure
     cdef readonly int64_t max_running
     cdef readonly int64_t max_pending

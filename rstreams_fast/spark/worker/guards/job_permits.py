@@ -196,7 +196,7 @@ class JobPermits:
         self._send(HOLD + SECONDS.pack(seconds))
 
     def end(self, inside: int) -> Callable[[], object]:
-        """End; return all but ``inside`` permits. A thread calls the result to return one."""
+        """End; return all permits but ``inside`` ones; a thread calls the result to return one."""
         self._closed = True
         self._connecting.cancel()
         connection, self._connection = self._connection, None

@@ -409,7 +409,7 @@ class _HostPermits:
 
     def offer(self, permit: int | None) -> None:
         self.give_back(permit)
-        self._offered_until = monotonic() + 1.5 * POLL_SECONDS  # other stages poll before
+        self._offered_until = monotonic() + 1.5 * POLL_SECONDS  # other stages poll before then
 
     def hold(self, seconds: float) -> None:
         try:
