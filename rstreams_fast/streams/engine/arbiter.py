@@ -91,23 +91,26 @@ class Following(Protocol):
 
 
 class Companion(Protocol):
-    """Deals with a publisher beside the current one. The arbiter subscribes to it first.
+    """Deals with a publisher beside the current one.
 
-    An error of that publisher ends the stream at once.
+    The arbiter subscribes to that publisher first. If it fails, the stream fails at once.
     """
 
     inner: Inner
 
     def took(self, burst: list[Any], over: bool, /) -> bool:
-        """Take elements of ``inner``, or its end (``over``); true ends the stream. Any thread."""
+        """Take elements of ``inner``, or its end (``over``). True: the stream completes at once.
+
+        Any thread calls this, one at a time.
+        """
 
     def upward(self, arbiter: SubscriptionArbiter, /) -> bool:
-        """Make one call upward; false if none is due. It comes before the arbiter's own calls."""
+        """Make one call upward; false if none is due. The arbiter's own calls come later."""
 
     def metrics(
         self, arbiter: SubscriptionArbiter, above: tuple[BoundaryMetrics, ...], /
     ) -> tuple[BoundaryMetrics, ...]:
-        """Return all metrics. ``above``: of the boundaries above the current publisher."""
+        """Return all metrics. ``above`` are those of the current publisher's boundaries."""
 
 
 class SubscriptionArbiter(FanIn):
@@ -149,8 +152,8 @@ class SubscriptionArbiter(FanIn):
         self._rest: deque[Publisher[Any]] = deque()  # of a chain: they follow a completed one
         self._current: Inner | None = None
         self._over = False  # whether a publisher has ended, and the next was not looked for yet
-        self._error: BaseException | None = None  # the one that has failed
-        #: What is to be asked for. A sequence takes its demand from here.
+        self._error: BaseException | None = None  # with which that publisher has failed
+        #: What is to be asked for. A sequence that the drain iterates uses it as its demand.
         self.pending = PendingDemand()
         # The sequence that takes the place of a current inner.
         self._sequence: tuple[Iterator[Any], tuple[tuple[Any, ...], ...]] | None = None
@@ -300,10 +303,10 @@ class SubscriptionArbiter(FanIn):
                 raised.__context__ = error
             found = Ended(raised)
         finally:
-            error = None  # a traceback keeps this frame
+            error = None  # its traceback keeps this frame (§3.13)
         if isinstance(found, Ended):
             self._ending = found
-            del found  # the frame of a traceback that it has
+            del found  # the traceback of its error keeps this frame (§3.13)
             self._enter()
         elif found is not None:
             self._publisher = found
@@ -314,19 +317,16 @@ class SubscriptionArbiter(FanIn):
         return self._over
 
     def _work(self) -> bool:
-        ending, sequence = self._ending, self._sequence  # read before the elements before them
+        # Read first: then the elements that came before the end are in the mail.
+        ending, sequence = self._ending, self._sequence
         mail = self._mail
         while mail and self._demand.value >= 0:
-            _, what = mail.popleft()
-            if isinstance(what, list):
-                self._deliver(what)
-            else:  # of a companion
-                self._complete()
+            self._take(*mail.popleft())
         if self._demand.value < 0:
             return self._act_on_end()
         if sequence is not None:
             iterator, stages = sequence
-            # To make a run costs more than a few elements do.
+            # To make a run takes longer than to deliver a few elements.
             few = not stages and self._run is None and length_hint(iterator, FEW + 1) <= FEW
             pending = self.pending.counter
             end = self._pass_on(iterator) if few else self._run_on(iterator, stages, pending)
@@ -344,8 +344,8 @@ class SubscriptionArbiter(FanIn):
         return self._act_on_end()
 
     def _pass_on(self, iterator: Iterator[Any]) -> Ended | None:
-        """Deliver the few elements of a sequence that are asked for: its end, if that is there."""
-        asked_for = max(0, self.pending.counter.value)  # even of nothing the end may be there
+        """Deliver elements of a short sequence. Return how the sequence ended, if it has."""
+        asked_for = max(0, self.pending.counter.value)  # asked for none, it may be at its end
         burst, over, error = take_burst(iterator, min(asked_for, FEW))
         n = len(burst)
         try:
