@@ -57,9 +57,10 @@ class PendingDemand:
 
     def ask(self, inner: Inner, most: int = UNBOUNDED) -> bool:
         """Ask ``inner`` for the demand, for at most ``most``; false if it cannot be asked."""
-        n = min(self.counter.value, most)
+        n = self.counter.value
         if n <= 0 or not inner.attached or inner.asked >= UNBOUNDED:
             return False
+        n = min(n, most)
         self.counter.fulfil(n)  # an unbounded demand stays
         inner.ask(n)
         return True

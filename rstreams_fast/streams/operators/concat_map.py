@@ -50,6 +50,22 @@ def _concat_mapped(
 class _Outer:
     """The outer publisher. Its elements wait here until the publisher of the one before is over."""
 
+    __slots__ = (
+        "_begun",
+        "_demand",
+        "_done",
+        "_fn",
+        "_idle",
+        "_name",
+        "_pending",
+        "_prefetch",
+        "_replenish_at",
+        "_unasked",
+        "_waiting",
+        "_waits",
+        "inner",
+    )
+
     def __init__(
         self, arbiter: SubscriptionArbiter, upstream: Publisher[Any], options: ConcatMap
     ) -> None:
