@@ -1,10 +1,10 @@
-"""Processors: a subscriber above and a publisher below, made of any stages, or of another one."""
+"""Processors: each is a subscriber above and a publisher below, with stages between them."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Generic, Literal, TypeVar, cast
 
 from rstreams_fast._checks import check_sync, describe_callable
 from rstreams_fast.api import OnNext, Processor, Subscriber, Subscription
@@ -70,50 +70,32 @@ def processor(build: Callable[[Stream[T]], Stream[U]], /) -> Processor[T, U]:
     return _Built(entrance, built)
 
 
-class _Inlet(PushSubscription):
-    """What the first stage subscribes to: introduced at once, whether upstream is there or not."""
-
-    __slots__ = ()
-
-    def __init__(self, subscriber: Subscriber[Any]) -> None:
-        super().__init__(subscriber, Stages())
-
-    def start(self) -> None:
-        """Signal ``on_subscribe``. What upstream signals meanwhile waits."""
-        if self._introduce():
-            self._go()
-
-    def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription, and ask for what has been asked of us meanwhile."""
-        if self._upstream.attach(subscription):
-            self._ask_now()
-
-    def _introduce_late(self) -> None:
-        """There is nobody to be introduced to: ``start`` did that."""
-
-
 class _Entrance(Generic[T]):
-    """Subscriber to upstream, publisher to the first stage; keeps what upstream signals early."""
+    """The subscriber of upstream and the publisher of the first stage.
 
-    __slots__ = ("__weakref__", "_inlet", "_lock", "_subscription", "_terminal")
+    It keeps the signals of upstream that come before the first stage has subscribed.
+    """
+
+    __slots__ = ("__weakref__", "_lock", "_push", "_subscription", "_terminal")
 
     __reduce__ = not_picklable
 
     def __init__(self) -> None:
-        # No call of anybody else's is made under it, but by the collector, who may run anything
-        # anywhere: hence reentrant, and what may have changed meanwhile is read last.
+        # The holder calls no foreign code. But the garbage collector may run foreign code at any
+        # place, which may come here: so the lock is reentrant, and the fields that such a call may
+        # change are read last.
         self._lock = threading.RLock()
-        self._inlet: _Inlet | None = None
-        self._subscription: Subscription | None = None  # came before there was anybody to use it
+        self._push: PushSubscription | None = None
+        self._subscription: Subscription | None = None  # came before the first stage
         self._terminal: BaseException | Literal["complete"] | None = None
 
     def subscribe(self, subscriber: Subscriber[T], /) -> None:
         check_subscriber(subscriber)
-        inlet = _Inlet(subscriber)
+        push = PushSubscription(subscriber, Stages(), early=True)
         with self._lock:
-            taken = self._inlet is not None
+            taken = self._push is not None
             if not taken:
-                self._inlet = inlet
+                self._push = push
             subscription, self._subscription = self._subscription, None
             terminal = self._terminal
         if taken and terminal is None:
@@ -125,31 +107,31 @@ class _Entrance(Generic[T]):
                 ),
             )
             return
-        inlet.start()
+        push.start()
         if subscription is not None:
-            inlet.on_subscribe(subscription)
+            push.on_subscribe(subscription)
         if isinstance(terminal, BaseException):
-            inlet.on_error(terminal)
+            push.on_error(terminal)
         elif terminal is not None:
-            inlet.on_complete()
+            push.on_complete()
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         if subscription is None:
             raise NoneSignalError("§2.13: subscription is None")
         with self._lock:
-            inlet = self._inlet
-            early = inlet is None and self._subscription is None and self._terminal is None
+            push = self._push
+            early = push is None and self._subscription is None and self._terminal is None
             if early:
                 self._subscription = subscription
-        if inlet is not None:
-            inlet.on_subscribe(subscription)
+        if push is not None:
+            push.on_subscribe(subscription)
         elif not early:
             cancel_silently(subscription)  # §2.5
 
     def on_next(self, element: T, /) -> None:
-        inlet = self._inlet
-        if inlet is not None:
-            inlet.on_next(element)
+        push = self._push
+        if push is not None:
+            push.on_next(element)
             return
         if element is None:
             raise NoneSignalError("§2.13: None is not an element")
@@ -161,29 +143,31 @@ class _Entrance(Generic[T]):
             cancel_silently(subscription)
 
     def on_error(self, error: BaseException, /) -> None:
-        inlet = self._inlet
-        if inlet is not None and not isinstance(error, BaseException):
-            inlet.on_error(error)  # which tells downstream, too, and raises
+        push = self._push
+        if push is not None and not isinstance(error, BaseException):
+            push.on_error(error)  # signals downstream an error, and raises it
         check_error(error)
-        inlet, first = self._end(error)
-        if inlet is not None:
-            inlet.on_error(error)
+        push, first = self._end(error)
+        if push is not None:
+            push.on_error(error)
         elif not first:
             report_dropped(error, "an error after the end of the stream")
 
     def on_complete(self) -> None:
-        inlet, _ = self._end("complete")
-        if inlet is not None:
-            inlet.on_complete()
+        push, _ = self._end("complete")
+        if push is not None:
+            push.on_complete()
 
-    def _end(self, terminal: BaseException | Literal["complete"]) -> tuple[_Inlet | None, bool]:
+    def _end(
+        self, terminal: BaseException | Literal["complete"]
+    ) -> tuple[PushSubscription | None, bool]:
         """Keep the first terminal signal for subscribers that come late."""
         with self._lock:
             first = self._terminal is None
             if first:
                 self._terminal = terminal
                 self._subscription = None
-            return self._inlet, first
+            return self._push, first
 
 
 class _Built(Generic[T, U]):

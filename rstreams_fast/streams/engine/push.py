@@ -1,24 +1,25 @@
-"""A run of stages below a publisher: what it signals is processed as it comes.
+"""A run of stages below a publisher. Each element is processed on the thread that signals it.
 
-It trusts nobody. Upstream may signal from several threads at once, nest ``on_next`` in
-``request``, send ``None`` or too much, go on after its end, or subscribe twice: downstream sees a
-correct publisher.
+No publisher is trusted. Upstream may signal from several threads at once, call ``on_next`` within
+``request``, send ``None`` or too many elements, go on after its end, or call ``on_subscribe``
+twice. Downstream sees a publisher that keeps the rules.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
-from rstreams_fast.api import UNBOUNDED, Subscriber
+from rstreams_fast.api import UNBOUNDED, Subscriber, Subscription
 from rstreams_fast.core import MISSING, DemandCounter, FusedRun, RunStatus, Wip
 from rstreams_fast.errors import check_request
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.signals import check_error_signal
 from rstreams_fast.streams.engine.stages import Stages
 
-__all__ = ["PushSubscription", "Watch"]
+__all__ = ["PushSubscription", "UpstreamCalls", "Watch"]
 
 
 class Watch(Protocol):
@@ -37,19 +38,46 @@ class Watch(Protocol):
         """Notice the end of the stream, and drop everything."""
 
 
-class PushSubscription(OperatorSubscriber):
-    """Between upstream and the subscriber. Two kinds of work, each done by one thread at a time:
+class UpstreamCalls(Protocol):
+    """Makes the calls to upstream of one ``PushSubscription``, elsewhere than on its callers."""
 
-    signalling downstream (the drain), and asking upstream (``_asking``), which must not hold
-    the drain, because upstream may answer with ``on_next`` before ``request`` returns.
+    def is_ready(self) -> bool:
+        """Note that ``on_subscribe`` came; return whether upstream may be asked from now on."""
+
+    def ask(self, subscription: PushSubscription, /) -> None:
+        """Have ``subscription._ask_now`` called where upstream may be called."""
+
+    def make(self, subscription: PushSubscription, call: Callable[[], object], /) -> None:
+        """Make one call to upstream, from within ``_ask_now``."""
+
+    def close(self) -> None:
+        """Make no more calls."""
+
+
+class PushSubscription(OperatorSubscriber):
+    """The subscriber of upstream, and the subscription of the subscriber below the stages.
+
+    It does two kinds of work, and one thread at a time does each kind. The drain signals
+    downstream. The holder of ``_asking`` requests elements of upstream. It must not hold the drain,
+    because upstream may answer with ``on_next`` before ``request`` returns.
+
+    Args:
+        subscriber: The subscriber below the stages.
+        program: The stages.
+        watch: Makes the part that is informed of requests and deliveries.
+        early: ``start`` signals ``on_subscribe`` downstream, whether upstream is there or not.
+            Otherwise the ``on_subscribe`` of upstream has it signalled.
+        calls: Makes the calls to upstream. Default: the thread that requests elements.
     """
 
     __slots__ = (
         "_asking",
         "_backlog",
         "_budget",
+        "_calls",
         "_counted",
         "_direct",
+        "_early",
         "_ended",
         "_most",
         "_open",
@@ -67,8 +95,15 @@ class PushSubscription(OperatorSubscriber):
         subscriber: Subscriber[Any],
         program: Stages,
         watch: Callable[[PushSubscription], Watch] | None = None,
+        *,
+        early: bool = False,
+        calls: UpstreamCalls | None = None,
     ) -> None:
         super().__init__(subscriber, None)
+        self._early = early
+        self._calls = calls
+        if calls is not None:
+            self.turns = None  # the caller, on whose loop the turns are, asks nobody
         self._watch = None if watch is None else watch(self)
         on_next: Callable[[Any], object] = subscriber.on_next
         if self._watch is not None:
@@ -80,16 +115,16 @@ class PushSubscription(OperatorSubscriber):
         self._seed = program.seed
         self._unasked = 0 if program.seed is MISSING else 1  # demand that the seed will meet
         self._budget = DemandCounter(program.budget())
-        self._most = program.most()  # to be asked for, now and later, whatever is dropped
+        self._most = program.most()  # elements that may still be requested, in all
         self._counted: DemandCounter | None = DemandCounter() if program.drops else None
         self._owed = 0
-        self._pending = DemandCounter()  # to be asked of upstream
+        self._pending = DemandCounter()  # elements to be requested of upstream
         self._asking = Wip(held=True)  # held until on_subscribe has returned
         self._unbounded = False
         self._backlog: deque[Any] = deque()
         self._open = True  # whether on_next counts
         self._ended = program.takes_nothing
-        # Whether an element need not wait for a turn of the drain's: for earlier elements.
+        # Whether an element may be processed at once: no seed and no end is to come before it.
         self._direct = program.seed is MISSING and not program.takes_nothing
 
     # -- the subscription's face -----------------------------------------------------------------
@@ -97,7 +132,7 @@ class PushSubscription(OperatorSubscriber):
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements, and upstream for what they take."""
         try:
-            n = check_request(n)  # one look at it: __index__ may answer differently next time
+            n = check_request(n)  # once only: __index__ may return another number next time
         except Exception as refused:
             self._bad_request(refused)
             return
@@ -115,13 +150,32 @@ class PushSubscription(OperatorSubscriber):
 
     # -- signals from upstream -------------------------------------------------------------------
 
-    def _begin(self) -> None:
-        if self._introduce():
+    def start(self) -> bool:
+        """Signal ``on_subscribe``; false if the subscriber raised. Signals of upstream wait."""
+        started = self._introduce()
+        if started:
             self._go()
+        return started
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        """Take the first subscription, cancel any other (§2.5), and request elements of it."""
+        if not self._early:
+            super().on_subscribe(subscription)
+        elif self._upstream.attach(subscription) and (
+            self._calls is None or self._calls.is_ready()
+        ):
+            self._have_asked()
+
+    def _begin(self) -> None:
+        if self.start():
             self._ask_now()
 
+    def _introduce_late(self) -> None:
+        if not self._early:
+            super()._introduce_late()
+
     def on_next(self, element: Any, /) -> None:
-        """Process an element; while somebody else does, leave it to them, in its order (§2.11)."""
+        """Process the element, or leave it to the thread that is processing another (§2.11)."""
         self._check_element(element)
         if not self._open:
             self._upstream.unwanted()
@@ -129,7 +183,7 @@ class PushSubscription(OperatorSubscriber):
         wip = self._wip
         if not wip.enter():
             if self._upstream.attached:
-                # Nested in our own request, or from a second thread: to be processed in its turn.
+                # It came within a request of this subscription, or on a second thread.
                 self._backlog.append(element)
                 self._enter()
             else:
@@ -156,16 +210,16 @@ class PushSubscription(OperatorSubscriber):
                         self._enter_asking()
                     return
         del element
-        self._drain()  # for what came meanwhile
+        self._drain()  # for the work that came meanwhile
 
     def on_error(self, error: BaseException, /) -> None:
-        """Pass the error on, after what came before it and waits for no demand."""
+        """Signal the error after the elements that came before it, asked for or not (§2.10)."""
         check_error_signal(self, error)
         self._open = False
         self._fail_after_elements(error)
 
     def on_complete(self) -> None:
-        """Complete, after what stages hold has been asked for."""
+        """Complete after the elements that the stages hold, which wait for demand."""
         self._open = False
         super().on_complete()
 
@@ -227,7 +281,7 @@ class PushSubscription(OperatorSubscriber):
 
     def _act_on_end(self) -> bool:
         super()._act_on_end()
-        self._backlog.clear()  # what was on its way when all was dropped is kept nowhere
+        self._backlog.clear()  # an element may have come after _drop_references
         return False
 
     def _drop_references(self) -> None:
@@ -237,19 +291,23 @@ class PushSubscription(OperatorSubscriber):
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.close()
+        if self._calls is not None:
+            self._calls.close()
 
     # -- asking upstream -------------------------------------------------------------------------
 
     def _count(self, counted: DemandCounter, status: RunStatus, run: FusedRun) -> None:
-        """Keep account of what upstream still owes us, and we it for elements that were dropped."""
+        """Count an element that came, and the elements to request in place of dropped ones."""
         if counted.value > 0:
             counted.fulfil(1)
         if status is RunStatus.DROPPED and not self._unbounded:
             self._owed += run.refund
 
     def _repay(self) -> bool:
-        """Note what is to be asked for in place of what was dropped: not one by one, but before
-        upstream runs dry. For the holder of the drain, which asks when it has left the drain.
+        """Add the elements that replace dropped ones to the pending requests; whether it did.
+
+        They are requested together, but before upstream has sent all that was requested. For the
+        holder of the drain, which asks upstream when it has left the drain.
         """
         counted = self._counted
         if counted is not None and self._owed < counted.value:
@@ -265,7 +323,14 @@ class PushSubscription(OperatorSubscriber):
 
     def _enter_asking(self) -> None:
         if self._asking.enter():
+            self._have_asked()
+
+    def _have_asked(self) -> None:
+        """Ask upstream, or have that done elsewhere: for the holder of ``_asking``."""
+        if self._calls is None:
             self._ask_now()
+        else:
+            self._calls.ask(self)
 
     def _ask_now(self) -> None:
         asking, pending, turns = self._asking, self._pending, self.turns
@@ -287,7 +352,10 @@ class PushSubscription(OperatorSubscriber):
                     self._most -= n
                 if self._counted is not None:
                     self._counted.request(n)
-                self._request(n)
+                if self._calls is None:
+                    self._request(n)
+                else:
+                    self._calls.make(self, partial(self._request, n))
             if asking.leave(missed):
                 return
             if turns is not None and turns.is_over():
@@ -295,6 +363,6 @@ class PushSubscription(OperatorSubscriber):
                 return
 
     def resume(self) -> None:
-        """Go on with what was left to this turn."""
+        """Do the work that was left to this turn."""
         super().resume()
         self._enter_asking()

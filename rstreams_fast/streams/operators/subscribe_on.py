@@ -1,7 +1,8 @@
-"""Subscribing, and asking for elements, on a resource instead of on the caller.
+"""Calls ``subscribe`` and ``request`` of upstream on a resource, not on the calling thread.
 
-Directly above a source that is pulled this is no layer at all: the source's drain itself runs on
-the resource (see ``pull``). Here is the form for any other publisher.
+Directly below a source that is pulled, ``subscribe_on`` adds no subscriber: the drain of the source
+runs on the resource (see ``engine/pull.py``). This file serves all other publishers. Their signals
+go downstream on the threads that they come on.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
-from rstreams_fast.api import Publisher, Subscriber, Subscription
+from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import DemandCounter
 from rstreams_fast.runtime.executors import (
     Resource,
+    Work,
     check_executor,
     describe_executor,
     process_id,
@@ -54,69 +56,56 @@ class _SubscribedOn:
         self._executor = executor
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        _Subscription(subscriber, resource(self._executor)).start(self._upstream)
+        _Calls(resource(self._executor)).start(subscriber, self._upstream)
 
 
-class _Subscription(PushSubscription):
-    """Calls upstream on the resource, and signals downstream wherever upstream signals."""
+class _Calls:
+    """Calls upstream on a resource, in the context of the thread that subscribed.
 
-    __slots__ = ("_calls", "_ready")
+    Upstream is asked when its ``subscribe`` has returned and its ``on_subscribe`` has come.
+    """
 
-    def __init__(self, subscriber: Subscriber[Any], calls: Resource) -> None:
-        super().__init__(subscriber, Stages())
-        self.turns = None  # the resource asks
-        self._calls = calls
+    __slots__ = ("_context", "_pid", "_ready", "_resource")
+
+    def __init__(self, resource: Resource) -> None:
+        self._resource = resource
         self._context = copy_context()
-        self._ready = DemandCounter()  # on_subscribe came, and subscribe returned: then it asks
+        self._pid = process_id()
+        self._ready = DemandCounter()
 
-    def start(self, upstream: Publisher[Any]) -> None:
-        """Introduce ourselves here, subscribe there."""
-        if self._introduce():
-            self._go()
-            self._call(lambda: self._subscribe(upstream))
+    def start(self, subscriber: Subscriber[Any], upstream: Publisher[Any]) -> None:
+        """Signal ``on_subscribe`` on this thread, and subscribe to upstream on the resource."""
+        subscription = PushSubscription(subscriber, Stages(), early=True, calls=self)
+        if subscription.start():
+            self._execute(subscription, lambda: self._subscribe(subscription, upstream))
 
-    def _subscribe(self, upstream: Publisher[Any]) -> None:
-        self._in_context(lambda: subscribe_to(upstream, self))
-        if self._ready.request(1) == 1:
-            self._ask_now()
+    def _subscribe(self, subscription: PushSubscription, upstream: Publisher[Any]) -> None:
+        self.make(subscription, lambda: subscribe_to(upstream, subscription))
+        if self.is_ready():
+            subscription._ask_now()
 
-    def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription, and ask for what has been asked of us meanwhile."""
-        if self._upstream.attach(subscription) and self._ready.request(1) == 1:
-            self._call(self._ask_now)
+    def is_ready(self) -> bool:
+        return self._ready.request(1) == 1
 
-    def _introduce_late(self) -> None:
-        """There is nobody to be introduced to: ``start`` did that."""
+    def ask(self, subscription: PushSubscription, /) -> None:
+        self._execute(subscription, subscription._ask_now)
 
-    def _ask(self, n: int) -> None:
-        self._pending.request(n)
-        if self._asking.enter():
-            self._call(self._ask_now)
-
-    def _request(self, n: int) -> None:
-        self._in_context(lambda: super(_Subscription, self)._request(n))
-
-    def _in_context(self, call: Callable[[], object]) -> None:
-        # One call at a time: it is left before _asking is, so no two threads are in it.
-        context = self._context
-        if context is not None:
-            try:
-                context.run(call)
-            except BaseException as leaving:  # through a thread where nobody waits for it
-                self._fail(leaving)
-                raise
-
-    def _call(self, work: Callable[[], object]) -> None:
+    def _execute(self, subscription: PushSubscription, work: Work) -> None:
         try:
             if process_id() != self._pid:
                 raise forked()
-            self._calls.execute(work, self._fail)
+            self._resource.execute(work, subscription._fail)
         except RecursionError:  # to where the stack has room again
             raise
         except Exception as refused:
-            if self._demand.value >= 0:  # else it is over, and what would work is closed
-                self._fail(refused)
+            subscription.end_with(refused)  # no effect after the end, when the resource is closed
 
-    def _drop_references(self) -> None:
-        super()._drop_references()
-        self._calls.close()
+    def make(self, subscription: PushSubscription, call: Callable[[], object], /) -> None:
+        try:
+            self._context.run(call)  # only the thread that may ask enters the context
+        except BaseException as leaving:  # on a thread where no caller waits for it
+            subscription._fail(leaving)
+            raise
+
+    def close(self) -> None:
+        self._resource.close()
