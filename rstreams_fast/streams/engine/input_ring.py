@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rstreams_fast.core import SpscRing
-
-__all__ = ["DROPPED", "InputRing"]
+__all__ = ["InputRing"]
 
 
 class _Dropped:
@@ -22,27 +20,30 @@ class _Dropped:
         return True
 
 
-DROPPED = _Dropped()
+_DROPPED = _Dropped()
 
 
 class InputRing:
     """Holds the elements that have come until the drain of the subscription takes them out.
 
-    ``elements`` is the ring, from which a ``FusedRun`` or a window of calls takes. A subscription
-    that is a ``RingSubscriber`` shows the same ring as its attribute ``ring``.
-    ``accept(element)`` adds an element; false: the ring is full. For the thread that upstream
-    signals on.
+    Args:
+        ring: An ``SpscRing``, or a ``RecordRing``.
+        accept: Adds an element to the ring; returns false if upstream has sent too many elements.
+            For the thread that upstream signals on. Default: ``ring.offer``.
+
+    Attributes:
+        elements: The ring. The drain, its ``FusedRun`` or its window of calls takes from there.
+        accept: The argument.
     """
 
     __slots__ = ("accept", "elements")
 
-    def __init__(self, capacity: int) -> None:
-        ring: SpscRing[Any] = SpscRing(capacity)
-        self.elements: Any = ring
-        self.accept: Callable[[Any], bool] = ring.offer
+    def __init__(self, ring: Any, accept: Callable[[Any], bool] | None = None) -> None:
+        self.elements = ring
+        self.accept: Callable[[Any], bool] = ring.offer if accept is None else accept
 
     def drop(self) -> None:
         """Drop the ring and its elements. An element that comes later is accepted and forgotten."""
         self.elements.disarm()
-        self.elements = DROPPED
-        self.accept = DROPPED.offer
+        self.elements = _DROPPED
+        self.accept = _DROPPED.offer

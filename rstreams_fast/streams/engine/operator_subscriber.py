@@ -1,7 +1,7 @@
-"""A drain below a publisher: subscriber to upstream, publisher to downstream in one (§4.1).
+"""A drain that is the subscriber of a publisher, and so a processor (§4.1).
 
-It trusts nobody. What upstream does against the rules ends the stream with an error, or has no
-effect; a subscriber never sees it.
+No publisher is trusted. Where upstream breaks a rule, the stream ends with an error, or the signal
+has no effect. The subscriber below sees a publisher that keeps the rules.
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ A = TypeVar("A")
 
 
 class OperatorSubscriber(Drain):
-    """The subscriber's half of a drain. Subclasses add ``on_next``."""
+    """A subscription downstream, and the subscriber of upstream. Subclasses add ``on_next``.
+
+    ``_upstream`` is the part that requests and cancels. Three ways to treat an error of upstream:
+    ``on_error`` here signals it at once, ``_keep_error`` and ``_fail_after_elements`` leave it to
+    the drain.
+    """
 
     __slots__ = ("_completed", "_upstream")
 
@@ -34,10 +39,10 @@ class OperatorSubscriber(Drain):
     def __init__(self, subscriber: Subscriber[Any], resource: Resource | None) -> None:
         super().__init__(subscriber, resource)
         self._upstream = Upstream()
-        self._completed = False  # upstream has ended; what it sent before still counts
+        self._completed = False  # upstream has ended; elements of it may still wait
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription, cancel any other (§2.5), and introduce ourselves."""
+        """Take the first subscription, cancel any other (§2.5), and signal ``on_subscribe``."""
         if self._upstream.attach(subscription):
             self._begin()
 
@@ -46,7 +51,7 @@ class OperatorSubscriber(Drain):
         raise NotImplementedError
 
     def on_error(self, error: BaseException, /) -> None:
-        """Pass the error on at once (§4.2), asked for or not (§2.10)."""
+        """Signal the error at once (§4.2), whether elements are asked for or not (§2.10)."""
         check_error_signal(self, error)
         self._upstream.ended()
         self._fail(error)
@@ -55,12 +60,12 @@ class OperatorSubscriber(Drain):
         """Leave an error of upstream to the drain, which signals it after elements that wait."""
         check_error_signal(self, error)
         if self._completed:
-            self._fail(error)  # a second end
+            self._fail(error)  # upstream has ended twice
         else:
             self._fail_after_elements(error)
 
     def _fail_after_elements(self, error: BaseException) -> None:
-        """Leave the first end to the drain: it comes after the elements that came before it."""
+        """Leave an error to the drain, if it is the first end of upstream; else report it."""
         if self._upstream.ended():
             self._late_error = error
             self._completed = True
@@ -70,19 +75,19 @@ class OperatorSubscriber(Drain):
         self._introduce_late()
 
     def on_complete(self) -> None:
-        """Complete after what has come before, asked for or not (§2.9)."""
+        """Complete after the elements that came before, asked for or not (§2.9)."""
         if self._upstream.ended():
             self._completed = True
             self._enter()
             self._introduce_late()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """What the boundaries from here upwards hold and wait for, the nearest first."""
+        """Return the metrics of the boundaries from here upwards, the nearest first."""
         return self._upstream.metrics()
 
     @property
     def works_when_asked(self) -> bool:
-        """Whether a request may take as long as what it asks for."""
+        """Whether a request may take until the elements have been sent."""
         return super().works_when_asked and self._upstream.works_when_asked
 
     def _fail(self, error: BaseException) -> None:
@@ -90,14 +95,12 @@ class OperatorSubscriber(Drain):
         self._introduce_late()
 
     def _introduce_late(self) -> None:
-        """A publisher that ends, or breaks a rule, without ``on_subscribe``: signal that first
-        (§1.9).
-        """
+        """Signal ``on_subscribe`` (§1.9), if upstream has ended or broken a rule without it."""
         if self._upstream.never_attached():
             self._begin()
 
     def _check_element(self, element: Any) -> None:
-        """``None`` is a ``TypeError`` to the publisher (§2.13), and the subscriber learns of it."""
+        """Raise a ``TypeError`` for ``None`` (§2.13), after downstream was signalled it, too."""
         if element is None:
             error = NoneSignalError("§2.13: the publisher signalled on_next(None)")
             self._fail(error)
@@ -107,9 +110,7 @@ class OperatorSubscriber(Drain):
             custody.enter(element)
 
     def _takes(self, element: Any) -> bool:
-        """Whether ``element``, which is checked, comes before the end; after it none does
-        (§2.8).
-        """
+        """Check the element; return whether it came before the end, so that it counts (§2.8)."""
         self._check_element(element)
         takes = not self._completed and self._demand.value >= 0
         if not takes:
@@ -135,7 +136,7 @@ class OperatorSubscriber(Drain):
         return False
 
     def _too_early(self) -> None:
-        """An element has come before the subscription: else all would wait for that for ever."""
+        """End with an error: an element came before ``on_subscribe``, which may never come."""
         self._fail(DemandExceededError("§1.9: the publisher called on_next before on_subscribe"))
 
     def _begin_turns(self) -> None:
@@ -152,7 +153,7 @@ class OperatorSubscriber(Drain):
         return super()._work_for_a_turn()
 
     def _request(self, n: int) -> None:
-        """Ask upstream for more; one thread at a time (§2.7)."""
+        """Request ``n`` elements of upstream. For one thread at a time (§2.7)."""
         try:
             self._upstream.request(n)
         except RecursionError:
@@ -161,7 +162,10 @@ class OperatorSubscriber(Drain):
             self._fail(raised)  # §3.16
 
     def _request_for_a_turn(self, n: int = 0) -> bool:
-        """Ask upstream for ``n`` more and what is due, for a turn; whether for any."""
+        """Request ``n`` elements, and those that are due, as far as a turn allows.
+
+        Return whether any were requested. For the drain of a subscription that holds elements.
+        """
         turns = self.turns
         if turns is not None and self._resource is not None and turns.go_on():
             self._upstream.due += n

@@ -49,7 +49,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
         self.depth = 0  # the subscribers above count from here
         self._asked = 0
         self._waits = Waits()
-        self._input = InputRing(TRAMPOLINE_PREFETCH)
+        self._input = InputRing(SpscRing(TRAMPOLINE_PREFETCH))
         self.ring: SpscRing | None = self._input.elements
         slot = self._slot_by_bursts(subscriber)
         self._run = FusedRun(self.ring, (), slot, self._demand)

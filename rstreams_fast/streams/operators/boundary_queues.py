@@ -24,94 +24,63 @@ def ignore(_argument: object, /) -> None:
 
 
 class BoundaryQueue(Protocol):
-    """A queue as the subscription of a boundary uses it.
+    """How elements get into the ring of a boundary, and when more are requested.
 
-    The thread that upstream signals on calls ``accept``. The drain calls all other methods.
+    The drain calls all methods. ``input.accept`` is for the thread that upstream signals on.
     """
 
-    #: Whether bursts are of one element: its place is to be free before the next one is taken.
+    #: Whether a run above may offer to the ring directly. Otherwise ``input.accept`` must see each
+    #: element, and requests more on the thread that calls it.
+    direct: ClassVar[bool]
+    #: Whether the drain takes one element at a time, so that its place is soon free.
     one_by_one: ClassVar[bool]
-    #: The most elements that it holds.
+    #: The most elements that the ring holds.
     capacity: int
-
-    @property
-    def accept(self) -> Callable[[Any], bool]:
-        """Adds an element; returns false if upstream has sent more than was requested."""
-        ...
-
-    @property
-    def elements(self) -> Any:
-        """The ring that holds what has come."""
-        ...
-
-    @property
-    def ring(self) -> SpscRing | None:
-        """The ring, if a run above may offer to it directly. ``None``: ``accept`` must see each
-        element, and requests more on the thread that calls it.
-        """
-        ...
-
-    @property
-    def source(self) -> Any:
-        """What a ``FusedRun`` takes the elements from."""
-        ...
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether all that has come has been taken out."""
-        ...
+    #: The ring, and what adds an element to it.
+    input: InputRing
 
     @property
     def held_bytes(self) -> int | None:
         """The bytes that are held, or ``None`` if they are not counted."""
-        ...
+
+    def source(self) -> Any:
+        """Return what a ``FusedRun`` takes the elements from."""
+
+    def is_empty(self) -> bool:
+        """Whether all that has come has been taken out."""
 
     def first_ask(self) -> None:
         """Make the first request."""
-        ...
 
     def replenish(self, pulled: int, /) -> None:
         """Request more, now that the drain has taken out ``pulled`` elements in all."""
-        ...
 
     def drop(self) -> None:
-        """Drop what is held. What comes later is forgotten."""
-        ...
+        """Drop what is held. An element that comes later is accepted and forgotten."""
 
 
 class ElementQueue:
     """A ring of elements. More are requested when three quarters of them have been consumed."""
 
-    __slots__ = ("_acknowledged", "_ask", "_input", "_left", "_replenish_at", "accept", "capacity")
+    __slots__ = ("_acknowledged", "_ask", "_left", "_replenish_at", "capacity", "input")
 
+    direct: ClassVar[bool] = True
     one_by_one: ClassVar[bool] = False
     held_bytes: ClassVar[None] = None
 
     def __init__(self, capacity: int, total: int, ask: Ask) -> None:
-        self._input = InputRing(capacity)
-        self.accept = self._input.accept
+        self.input = InputRing(SpscRing(capacity))
         self.capacity = capacity
         self._replenish_at = replenish_at(capacity)
         self._left = total  # how many elements may still be requested
         self._acknowledged = 0  # elements consumed, in whose place others have been requested
         self._ask = ask
 
-    @property
-    def elements(self) -> Any:
-        return self._input.elements
-
-    @property
-    def ring(self) -> SpscRing | None:
-        ring: SpscRing = self._input.elements
-        return ring
-
-    @property
     def source(self) -> Any:
-        return self._input.elements
+        return self.input.elements
 
-    @property
     def is_empty(self) -> bool:
-        return len(self._input.elements) == 0
+        return len(self.input.elements) == 0
 
     def first_ask(self) -> None:
         self._ask_within_total(self.capacity)
@@ -129,8 +98,7 @@ class ElementQueue:
             self._ask(n)
 
     def drop(self) -> None:
-        self._input.drop()
-        self.accept = self._input.accept
+        self.input.drop()
         self._ask = ignore
 
 
@@ -154,17 +122,17 @@ class WeighedQueue:
         "_expected",
         "_fail",
         "_gone",
-        "_input",
         "_left",
         "_max_bytes",
         "_outstanding",
         "_weigher",
         "_weights",
         "capacity",
+        "input",
     )
 
+    direct: ClassVar[bool] = False
     one_by_one: ClassVar[bool] = True
-    ring: ClassVar[None] = None
 
     def __init__(
         self,
@@ -176,7 +144,7 @@ class WeighedQueue:
         ask: Ask,
         fail: Callable[[BaseException], object],
     ) -> None:
-        self._input = InputRing(capacity)
+        self.input = InputRing(SpscRing(capacity), self._accept)
         self.capacity = capacity
         self._left = total  # how many elements may still be requested
         self._max_bytes = max_bytes
@@ -192,22 +160,16 @@ class WeighedQueue:
         self._fail = fail
 
     @property
-    def elements(self) -> Any:
-        return self._input.elements
-
-    @property
-    def source(self) -> Any:
-        return self._input.elements
-
-    @property
-    def is_empty(self) -> bool:
-        return len(self._input.elements) == 0
-
-    @property
     def held_bytes(self) -> int:
         return self._arrived - self._gone
 
-    def accept(self, element: Any, /) -> bool:
+    def source(self) -> Any:
+        return self.input.elements
+
+    def is_empty(self) -> bool:
+        return len(self.input.elements) == 0
+
+    def _accept(self, element: Any, /) -> bool:
         weigher = self._weigher
         if weigher is None:
             return True  # all has been dropped
@@ -222,7 +184,7 @@ class WeighedQueue:
             return True
         self._weights.append(weight)
         self._arrived += weight
-        if not self._input.accept(element):
+        if not self.input.elements.offer(element):
             return False
         self._decide()
         return True
@@ -257,6 +219,6 @@ class WeighedQueue:
         self.first_ask()
 
     def drop(self) -> None:
-        self._input.drop()
+        self.input.drop()
         self._weigher = None
         self._ask = self._fail = ignore

@@ -1,12 +1,12 @@
 """``map_async``: a boundary behind which coroutines run, several at a time.
 
 ``upstream -> | ring | -> calls -> results -> subscriber``. All of the right side, and every
-``request`` to upstream, happens in callbacks of one event loop. The calls are a
-``CallWindow``: each starts at once, without a task, and becomes one only
-if it has to wait.
+``request`` to upstream, happens in callbacks of one event loop. A ``CallWindow`` makes the calls.
+It starts each call at once, without a task. A call becomes a task only if it has to wait.
 
-What the prefetch counts: elements asked for, in the ring, being worked on, and results that nobody
-has asked for yet. An element gives its place back when its result has been delivered.
+The prefetch bounds the elements that were requested, are in the ring or are being worked on,
+together with the results that wait for demand. The place of an element is free again when its
+result has been delivered.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ from rstreams_fast.streams.engine.subscribing import subscribe_to
 __all__ = ["MapAsync"]
 
 CONCURRENCY = 64
-"""Calls at once, if nothing else is said."""
+"""Default of calls at once."""
 
 ORDERED_PREFETCH_PER_CALL = 64
-"""Elements in flight for each call at once, if nothing else is said: while the oldest call takes
-its time, the others go on for so many rounds, and their results wait for their turn."""
+"""Default of elements in flight for each call at once. While the oldest call takes long, the other
+calls go on for so many rounds. Their results wait until its result has been delivered."""
 
 PREFETCH_PER_CALL = 4
-"""The same where results need not wait for each other."""
+"""The default where results need not wait for each other."""
 
 MOST_PREFETCH = 65_536
-"""More than that must be said."""
+"""The largest default of ``prefetch``."""
 
 
 class MapAsync(Boundary):
@@ -125,7 +125,7 @@ class MapAsync(Boundary):
         self.where = describe_loop(loop)
 
     def prefetch_per_call(self) -> int:
-        """Return the elements in flight for each call at once, if nothing else is said."""
+        """Return the default of elements in flight for each call at once."""
         return ORDERED_PREFETCH_PER_CALL if self.ordered else PREFETCH_PER_CALL
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
@@ -143,7 +143,7 @@ class MapAsync(Boundary):
         )
 
     def resource(self) -> Resource:
-        """Return what the drain is to run on; ``WorkDroppedError`` if that is closed."""
+        """Return the resource of the drain; raise ``WorkDroppedError`` if it is closed."""
         return loop_resource(self.loop, "rstreams-fast-map-async")
 
     def window(self, custody: Custody | None, enter: Work, on_ready: Work) -> Any:  # noqa: ARG002
@@ -162,7 +162,7 @@ class MapAsync(Boundary):
 
 
 class _Awaited:
-    """A function that may turn out to be synchronous, which is known only when it has returned."""
+    """Calls a function that may be synchronous by mistake, and raises if its result says so."""
 
     __slots__ = ("_fn", "_name")
 
@@ -195,7 +195,7 @@ class _MapAsyncSegment:
             return
         try:
             subscription = _MapAsyncSubscription(subscriber, self._options, on_loop, self._total)
-        except MemoryError as error:  # of the buffer, which may be as large as one likes
+        except MemoryError as error:  # the ring may be too large
             on_loop.close()
             refuse(subscriber, error)
             return
@@ -203,7 +203,7 @@ class _MapAsyncSegment:
 
 
 class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
-    """Everything but signals from upstream and the subscription's face happens on the loop."""
+    """Works on the loop. Requests, ``cancel`` and the signals of upstream may come elsewhere."""
 
     __slots__ = (
         "_asking",
@@ -233,15 +233,15 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         self._total = total
         self._delivered = 0
         self._options: MapAsync | None = options
-        self._input = InputRing(options.prefetch)
+        self._input = InputRing(SpscRing(options.prefetch))
         self.ring: SpscRing | None = self._input.elements
-        self._window: Any = None  # a CallWindow, or what does the same
-        self._ending: Any = None  # cancelled; its calls end in their own time
-        self._owed = options.prefetch  # places given back, or never used, and not yet asked for
-        # Never so late that calls run dry while upstream has not been asked.
+        self._window: Any = None  # a CallWindow, or the window of map_blocking
+        self._ending: Any = None  # the window after the end, until its cancelled calls have ended
+        self._owed = options.prefetch  # free places for which no element has been requested yet
+        # Elements are requested before the calls run out of them.
         spare = options.prefetch - options.concurrency
         self._replenish = max(1, min(replenish_at(options.prefetch), spare))
-        self._asking = 0  # the thread in which upstream is being asked, by the drain
+        self._asking = 0  # the thread of the drain, while it requests elements
         self._stopped = False
         self._told = False  # whether the failure of a call was signalled, or reported
         self._waits = Waits()
@@ -251,12 +251,12 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
     # -- signals from upstream -------------------------------------------------------------------
 
     def _begin(self) -> None:
-        # The drain is held until the subscriber knows us.
+        # The drain is held until on_subscribe of the subscriber has returned.
         if self._introduce() and not self._wip.leave():
             self._go()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """What is in flight here and waited for, then the metrics of the boundaries above."""
+        """Return the metrics of this boundary, then those of the boundaries above."""
         options, elements, window = self._options, self._input.elements, self._window
         above = super().metrics()
         if options is None:
@@ -286,7 +286,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             self._keep_error(error)
 
     def on_burst(self) -> None:
-        """See what was put in the ring; what upstream sends while it is asked, the drain sees."""
+        """Have the drain take what was put in the ring, unless it is requesting on this thread."""
         if self._asking != get_ident():
             self._enter()
 
@@ -294,7 +294,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
 
     def _go(self) -> None:
         if self._window is None and (self._demand.value < 0 or self._empty()):
-            self._drain()  # nothing has happened on the loop, and nothing will
+            self._drain()  # only an end is to be signalled, which needs no loop
         else:
             super()._go()
 
@@ -324,7 +324,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             return self._act_on_end()
         if window.failure is not None and (delivered < most or most == 0):
             return self._call_failed(window)
-        # Before the calls: what a synchronous upstream sends now, they take at once.
+        # Before the calls start: they take the elements that a synchronous upstream sends now.
         self._delivered += delivered
         self._owed += delivered
         owed = self._owed if self._owed >= self._replenish else 0
@@ -340,24 +340,24 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             return self._end()
         if delivered or called or asked:
             return True
-        # A source that waits in mid-burst keeps nothing back: its next element wakes us.
+        # The next element wakes the drain. So no element is late if the source waits in a burst.
         self._waits.begin(for_demand=demand == 0)
         return len(elements) == 0 and not elements.arm(self.on_burst)
 
     def _came(self, window: Any) -> int:
-        """How many elements have come."""
+        """Return how many elements have come."""
         pending = 0 if window is None else window.pending
         return int(self._delivered + pending + len(self._input.elements))
 
     def _end(self) -> bool:
-        """Signal how upstream ended, as nothing that it sent is left."""
+        """Signal the end of upstream: no element of it is left."""
         return self._complete() if self._late_error is None else self._end_late()
 
     def _open(self) -> Any:
         options = self._options
         if options is not None:
             self._window = options.window(self.custody, self._enter, self._on_ready)
-            # map_blocking may run on a thread: then nothing is closed on the loop.
+            # A drain of map_blocking may run on a thread, without a loop to wait for.
             if self._awaited is not None and (loop := running_loop()) is not None:
                 self._closing = loop.create_future()
                 self._awaited.add(self._closing)
@@ -366,7 +366,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
     def _on_ready(self) -> None:
         if self._ending is not None:
             self._end_calls(self._ending)
-        # Called by the loop, as a turn of the drain is: no need to queue up for another one.
+        # The loop calls this, so the drain need not be scheduled on it.
         elif self._wip.enter():
             self._turn()
 
@@ -378,13 +378,13 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         ring = result = None
         try:
             if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
-                delivered = window.take_into(ring, most)  # all but what does not belong there
+                delivered = window.take_into(ring, most)  # up to a None, which is no element
                 if delivered:
                     subscriber.on_burst()
             for result in window.take(most - delivered) if delivered < most else ():
                 if result is None:
                     self._fail(self._none_returned())
-                    break  # the thread that ended it may not have said so yet
+                    break  # if another thread has ended it, _stopped may not be set yet
                 if self._stopped:
                     break
                 delivered += 1
@@ -418,10 +418,10 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         super()._stop()
         window = self._window
         if window is not None:
-            window.permits.cancel()  # from any thread: no call starts any more
+            window.permits.cancel()  # any thread may do so: no call starts from now on
 
     def _refused(self, error: BaseException) -> None:
-        window, self._window = self._window, None  # which a loop that is gone cannot cancel
+        window, self._window = self._window, None  # its loop is gone, and cancels no calls
         if window is not None:
             window.permits.cancel()
         super()._refused(error)
@@ -435,7 +435,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         if window is None:
             self._loop.let_end()
         else:
-            window.permits.cancel()  # first: who cancels at this moment may find no window
+            window.permits.cancel()  # first: a cancel() after the next line finds no window
             self._window = None
             failure = window.failure
             if failure is not None and not self._told and not is_async_cancellation(failure[1]):
@@ -444,7 +444,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             self._end_calls(window)
 
     def _end_calls(self, window: Any) -> None:
-        """Let the loop, and who awaits the stream, go when the last of the cancelled calls has."""
+        """Release the loop, and the task that awaits the stream, after the last cancelled call."""
         if window.running:
             window.take(0)  # asks to be called again
             self._ending = window

@@ -1,8 +1,8 @@
 """An asynchronous boundary: a bounded ring, filled by upstream, drained on a resource.
 
 ``upstream -> | ring | -> stages -> subscriber``. All of the right side runs on the resource, and
-so does every ``request`` to upstream: a synchronous upstream works there too, and neither
-``subscribe`` nor ``request`` nor ``cancel`` ever does.
+so does each ``request`` to upstream. So a synchronous upstream works on the resource, too. The
+threads that call ``subscribe``, ``request`` or ``cancel`` of the boundary do no work.
 
 The prefetch bounds the elements that have been requested and that the subscriber has not had yet.
 They are on their way, in the ring, or in the burst that is being delivered. So an element is
@@ -71,7 +71,7 @@ class AsyncBoundary(StagesBoundary):
         )
 
     def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:
-        """Return a publisher that subscribes to ``upstream``, and works on the executor."""
+        """Return a publisher that subscribes to ``upstream`` and works on the executor."""
         return AsyncBoundarySegment(upstream, self, stages, need)
 
     def describe(self) -> str:
@@ -100,15 +100,13 @@ class BoundaryOptions(Protocol):
 
     def new_queue(self, subscription: AsyncBoundarySubscription, need: Need, /) -> BoundaryQueue:
         """Return the queue of a subscription."""
-        ...
 
     def describe_within(self, need: Need, /) -> str:
         """Say in one line what it is, where what is below can make use of ``need`` only."""
-        ...
 
 
 class AsyncBoundarySegment:
-    """Publishes, on a resource, what ``program`` makes of the elements of ``upstream``."""
+    """A publisher of the results of ``program`` for the elements of ``upstream``."""
 
     def __init__(
         self, upstream: Publisher[Any], options: BoundaryOptions, program: Stages, need: Need
@@ -124,7 +122,7 @@ class AsyncBoundarySegment:
             subscription = AsyncBoundarySubscription(
                 subscriber, self._options, self._program, self._need
             )
-        except MemoryError as error:  # of the buffer, which may be as large as one likes
+        except MemoryError as error:  # the ring may be too large
             refuse(subscriber, error)
             return
         subscribe_to(self._upstream, subscription)
@@ -132,7 +130,7 @@ class AsyncBoundarySegment:
 
     @property
     def where(self) -> str:
-        """On which resource the work is done."""
+        """The threads that it works on, in words."""
         return describe_executor(self._options.executor)
 
 
@@ -147,6 +145,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         "_delay_error",
         "_ended",
         "_enough",
+        "_input",
         "_name",
         "_queue",
         "_ready",
@@ -170,24 +169,25 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         self._name = options.describe_within(need)
         self._waits = Waits()
         self._ended = False  # nothing more is taken from the queue
-        self._enough = False  # because a stage has had all that it takes
+        self._enough = False  # whether that is because a stage has had all that it takes
         self._queue = options.new_queue(self, need)
-        self.ring: SpscRing | None = self._queue.ring
+        self._input = self._queue.input
+        self.ring: SpscRing | None = self._input.elements if self._queue.direct else None
         if self.ring is None:
             self.turns = None  # the queue asks on the thread that an element comes on, too
-        # The first element in an empty ring wakes the drain: a source that waits in the middle of
-        # a burst keeps nothing back. A drain on the caller has to wait for the burst's end.
+        # The first element in an empty ring wakes the drain. So elements of a source that waits in
+        # the middle of a burst are delivered. A drain on the caller waits for the burst's end.
         self._at_once = options.executor != CALLER
         slot = self._slot_by_bursts(subscriber)
         if self._queue.one_by_one:
             self._grows = False
             self._burst = 1
         stages = self._stages(program.stages)
-        self._run = FusedRun(self._queue.source, stages, slot, self._demand)
+        self._run = FusedRun(self._queue.source(), stages, slot, self._demand)
 
     @property
     def works_when_asked(self) -> bool:
-        """Whether a request may take as long as what it asks for: where the caller drains."""
+        """Whether a request may take until the elements have been sent: where the caller drains."""
         return not self._at_once and self._upstream.works_when_asked
 
     # -- signals from upstream -------------------------------------------------------------------
@@ -197,17 +197,18 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             self.start()
 
     def start(self) -> None:
-        """Begin to drain, when ``on_subscribe`` came and ``subscribe`` returned.
+        """Start the drain at the second of two calls: of upstream's ``on_subscribe``, and of the
+        caller when upstream's ``subscribe`` has returned.
 
-        Before that, a synchronous upstream still holds its drain on the subscribing thread, and
-        would serve there what we ask for.
+        Until then a synchronous upstream holds its drain on the subscribing thread. It would send
+        the elements of an earlier request there.
         """
         if self._ready.request(1) == 1:
             self._go()
 
     def on_next(self, element: Any, /) -> None:
         """Put the element in the queue."""
-        if self._accepts(element, self._queue.accept):
+        if self._accepts(element, self._input.accept):
             self.on_burst()
 
     def on_burst(self) -> None:
@@ -237,7 +238,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         if (
             self._late_error is not None
             and not self._delay_error
-            and run.pulled + len(queue.elements) < self._total
+            and run.pulled + len(self._input.elements) < self._total
         ):
             return self._end_late()
         if not self._started:
@@ -252,23 +253,23 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         if status is RunStatus.MORE:
             return True
         if status is RunStatus.IDLE or status is RunStatus.EXHAUSTED:
-            if completed and queue.is_empty:
+            if completed and queue.is_empty():
                 return self._end(run)
             self._waits.begin(for_demand=status is RunStatus.IDLE)
-            # The caller does nothing that nobody has asked for.
+            # A drain on the caller requests nothing without demand.
             if (status is RunStatus.EXHAUSTED or self._at_once) and self._request_for_a_turn():
                 return True
             # Without demand no element need wake the drain: a request does.
             exhausted = status is RunStatus.EXHAUSTED
-            return exhausted and self._at_once and not queue.elements.arm(self._enter)
+            return exhausted and self._at_once and not self._input.elements.arm(self._enter)
         if status is RunStatus.ENDED:
             return self._end(run, enough=True)
         return self._answer(status, run)
 
     def _end(self, run: FusedRun, *, enough: bool = False) -> bool:
         self._ended = True
-        self._enough = enough  # an error that comes now comes after the elements that were enough
-        self._upstream.cancel()  # no effect if it was upstream that ended
+        self._enough = enough  # an error that comes from now on is too late to be signalled
+        self._upstream.cancel()  # no effect if upstream has ended
         return self._finish(run)
 
     def _finish(self, run: FusedRun) -> bool:
@@ -278,14 +279,13 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         return False if status is RunStatus.IDLE else self._answer(status, run)
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """What this boundary holds and waits for, then those above."""
-        queue = self._queue
+        """Return the metrics of this boundary, then those of the boundaries above."""
         mine = self._waits.metrics(
             self._demand,
             name=self._name,
-            held=len(queue.elements),
-            max_held=queue.capacity,
-            held_bytes=queue.held_bytes,
+            held=len(self._input.elements),
+            max_held=self._queue.capacity,
+            held_bytes=self._queue.held_bytes,
         )
         return (mine, *super().metrics())
 

@@ -21,7 +21,7 @@ from rstreams_fast.errors import DemandExceededError
 from rstreams_fast.runtime.executors import check_executor, describe_executor
 from rstreams_fast.streams.engine.boundary import StagesBoundary
 from rstreams_fast.streams.engine.custody import Custody
-from rstreams_fast.streams.engine.input_ring import DROPPED
+from rstreams_fast.streams.engine.input_ring import InputRing
 from rstreams_fast.streams.engine.stages import EVERYTHING, Need, Stages
 from rstreams_fast.streams.engine.upstream import Upstream
 from rstreams_fast.streams.operators.boundary_queues import Ask, ignore
@@ -111,11 +111,11 @@ class _RecordQueue:
         "_rest",
         "_upstream",
         "capacity",
-        "elements",
+        "input",
     )
 
+    direct: ClassVar[bool] = False
     one_by_one: ClassVar[bool] = False
-    ring: ClassVar[None] = None
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class _RecordQueue:
         upstream: Upstream,
         custody: Custody | None,
     ) -> None:
-        self.elements: Any = records
+        self.input = InputRing(records, self._accept)
         self.capacity = records.capacity
         self._records = records
         self._chunk = chunk
@@ -142,18 +142,16 @@ class _RecordQueue:
         self._custody = custody
 
     @property
-    def source(self) -> Iterator[Any]:
-        return _Chunks(self._records, self._chunk, self._fill)
-
-    @property
-    def is_empty(self) -> bool:
-        return self._rest is None and len(self._records) == 0
-
-    @property
     def held_bytes(self) -> int:
         return len(self._records) * self._records.dtype.itemsize
 
-    def accept(self, element: Any, /) -> bool:
+    def source(self) -> Iterator[Any]:
+        return _Chunks(self._records, self._chunk, self._fill)
+
+    def is_empty(self) -> bool:
+        return self._rest is None and len(self._records) == 0
+
+    def _accept(self, element: Any, /) -> bool:
         if self._outstanding.value == 0:
             return False
         if self._custody is not None:
@@ -204,7 +202,6 @@ class _RecordQueue:
         """Do nothing: ``_Chunks`` has filled the room that it made."""
 
     def drop(self) -> None:
-        self.elements.disarm()
-        self.elements = DROPPED
+        self.input.drop()
         self._rest = None
         self._ask = self._fail = ignore
