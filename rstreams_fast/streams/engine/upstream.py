@@ -1,4 +1,4 @@
-"""The subscription that a subscriber of the package holds."""
+"""The part of a subscriber that holds the subscription to its upstream."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ __all__ = ["Upstream"]
 
 
 class Upstream:
-    """One subscription only, which is cancelled at most once.
+    """Holds one subscription, which is cancelled at most once.
 
-    ``attach`` and ``cancel`` are for any thread, ``request`` for one at a time (§2.7). A cancel
-    while another thread is in ``request`` of a foreign subscription is left to that
-    thread: when it comes back, or when it brings an element that nobody wants (``unwanted``).
+    ``attach`` and ``cancel`` are for any thread, ``request`` for one thread at a time (§2.7). While
+    a thread is in ``request`` of a foreign subscription, a ``cancel`` of another thread is left to
+    it. The thread in ``request`` cancels when that returns, or when an element comes on this thread
+    after the cancel (``unwanted``).
     """
 
     __slots__ = (
         "__weakref__",
         "_asker",
+        "_attach_cancel_race",
         "_attached",
         "_calls",
-        "_met",
         "_part",
         "_subscription",
         "attached",
@@ -43,22 +44,22 @@ class Upstream:
 
     def __init__(self) -> None:
         self._attached = Latch()  # won by the first subscription
-        self.attached = False  # whether a subscription has come, or may not any more; a plain copy
-        # Won by our cancel or by the terminal signal from upstream, whichever is first.
+        self.attached = False  # whether _attached is won; cheaper to read
+        # Won by cancel() or by the terminal signal of upstream, whichever is first.
         self.latch = Latch()
-        self._met = Wip()  # attach and cancel enter; the second of them cancels
-        # Entered by calls on a foreign subscription, which may not bear two at once.
+        self._attach_cancel_race = Wip()  # attach and cancel enter; the second one cancels
+        # Entered by calls to a foreign subscription, which may not tolerate two calls at once.
         self._calls: Wip | None = None
-        self._asker = 0  # the thread that is in its request
+        self._asker = 0  # the thread that is in request of a foreign subscription
         self._subscription: Subscription | None = None
-        self.due = 0  # elements that are to be asked for in later turns
-        self._part = 0  # how many are asked for at once, as long as others are due; 0: all
+        self.due = 0  # elements that are to be requested in later turns
+        self._part = 0  # how many of the due elements are requested in one call; 0: all
         self.in_custody = False  # whether elements have entered the scope of an on_discard
 
     def attach(self, subscription: Subscription) -> bool:
-        """Keep the first subscription, unless this is over already; cancel any other (§2.5).
+        """Keep the first subscription, and cancel any other (§2.5); return whether it is the first.
 
-        Whether it was the first.
+        The first one is cancelled, too, if ``cancel`` was called before.
         """
         if subscription is None:
             raise NoneSignalError("§2.13: subscription is None")
@@ -71,14 +72,14 @@ class Upstream:
                 self._part = 1
             self._subscription = subscription
             self.in_custody = getattr(subscription, "custody", None) is not None
-            if self._met.enter():
+            if self._attach_cancel_race.enter():
                 return True
             self._subscription = None
         cancel_silently(subscription)
         return first
 
     def request(self, n: int) -> None:
-        """Ask for more (§2.1), unless it is over."""
+        """Request ``n`` elements (§2.1), unless upstream is over."""
         subscription = self._subscription
         if subscription is None or self.latch.won:
             return
@@ -95,12 +96,12 @@ class Upstream:
                     self._cancel_attached()
 
     def request_for_a_turn(self, n: int = 0) -> bool:
-        """Ask for ``n`` more, and for what is due, for a turn. Only for an owner that buffers the
-        elements until the call returns.
+        """Request ``n`` elements, and those that are due, as far as a turn allows.
 
-        A publisher that works on this thread may take long for each element.
-        So an internal publisher is asked for one element, and then for as many as it sends in a
-        turn. Whether any were asked for; ``due`` is what is left.
+        Only for an owner that buffers the elements until this call returns. A publisher that works
+        on this thread may take long for each element. So an internal publisher is asked for one
+        element first, and then for as many as it sends in a turn. ``due`` counts the rest. Return
+        whether any elements were requested.
         """
         due, self.due = self.due + n, 0
         if due == 0 or self.latch.won:
@@ -124,16 +125,16 @@ class Upstream:
         return True
 
     def cancel(self) -> bool:
-        """Cancel, unless that was done or upstream ended by itself (§2.4): then it is false."""
+        """Cancel; return false if that was done before, or if upstream has ended (§2.4)."""
         first = self.latch.win()
-        if first and not self._met.enter():
+        if first and not self._attach_cancel_race.enter():
             calls = self._calls
             if calls is None or calls.enter() or self._asker == get_ident():
                 self._cancel_attached()
         return first
 
     def unwanted(self) -> None:
-        """Note an element that came after the end: its thread may be the one left to cancel."""
+        """Notice an element that came after the end. Cancel if that was left to this thread."""
         if self._asker == get_ident() and self.latch.won:
             self._cancel_attached()
 
@@ -143,30 +144,30 @@ class Upstream:
             cancel_silently(subscription)
 
     def ended(self) -> bool:
-        """Note a terminal signal, and call nothing (§2.3); ``False`` if it was over (§1.7)."""
+        """Note a terminal signal, and call nothing (§2.3); return false if it was over (§1.7)."""
         first = self.latch.win()
         self._subscription = None
         return first
 
     def never_attached(self) -> bool:
-        """Whether no subscription has come, nor may any more: true once at most."""
+        """Let no subscription come from now on; return whether none has come. True at most once."""
         self.attached = True
         return self._attached.win()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """The metrics of the boundaries above; of a foreign publisher there are none."""
+        """Return the metrics of the boundaries above. A foreign publisher has none."""
         return metrics_above(self._subscription)
 
     def metrics_further_up(self) -> tuple[BoundaryMetrics, ...]:
-        """The same, where a long chain is to be looked through piece by piece."""
+        """Return the same, but looked up later, so that calls do not nest along a long chain."""
         return metrics_further_up(self._subscription)
 
     @property
     def works_when_asked(self) -> bool:
-        """Whether a request may take as long as what it asks for; not known of a foreign one."""
+        """Whether a request may take until the elements have been sent. False if it is foreign."""
         return self._part > 0
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will, or may, come."""
+        """Whether upstream has ended or was cancelled."""
         return self.latch.won

@@ -1,13 +1,12 @@
 """``map_blocking``: a plain function on a pool of threads or processes, several calls at a time.
 
-``map_async`` with a window of calls that a pool makes: its bounds, its order and its errors hold
-here. What ends enters the drain, on a thread of its own: an event loop would take as much of a
-processor again as the rest, which the calls need.
+It is ``map_async`` with another window: a pool makes the calls. The bounds, the order and the
+errors are those of ``map_async``. A burst of calls that has ended enters the drain, which has a
+thread of its own. An event loop would take as much processor time as all the rest together.
 
-To hand an element over and back takes longer than a short call. So a submission to the pool is a
-burst: calls for several elements, one after the other. When they have taken ``SECONDS`` it makes no
-more, and what it has left is submitted anew: so a result waits no longer than that, and for the
-call that runs then.
+Handing an element to a pool and back takes longer than a short call. So a submission to the pool is
+a burst: calls for several elements, one after the other. After ``SECONDS`` it makes no more calls.
+The elements that are left are submitted again. So a result waits for ``SECONDS`` and one call.
 """
 
 from __future__ import annotations
@@ -43,20 +42,20 @@ from rstreams_fast.streams.operators.map_async import MapAsync
 __all__ = ["MapBlocking"]
 
 AIM: Final = 0.003
-"""So many seconds a burst is to take."""
+"""The seconds that a burst should take."""
 
 SECONDS: Final = 0.004
-"""After so long a burst makes no further call."""
+"""The seconds after which a burst makes no further call."""
 
 MOST: Final = 64
 """The most elements of a burst."""
 
 PREFETCH_PER_CALL: Final = 4 * MOST
-"""Elements in flight for each call at once, if nothing else is said: while one burst runs, another
-waits to be submitted, and the results of two for their turn."""
+"""Default of elements in flight for each call at once. It is enough for four bursts: one runs, one
+waits to be submitted, and the results of two wait to be delivered."""
 
 _ELSEWHERE: Final = getattr(futures, "InterpreterPoolExecutor", ())
-"""Its threads share nothing with those here, though it is a pool of threads by its class."""
+"""A subclass of ``ThreadPoolExecutor`` whose threads share no objects with this interpreter."""
 
 
 class MapBlocking(MapAsync):
@@ -90,62 +89,65 @@ class MapBlocking(MapAsync):
         self.where = "shared threads" if executor is None else type(executor).__name__
 
     def prefetch_per_call(self) -> int:
-        """Return that of four bursts, whether or not there is an order."""
+        """Return the default of elements in flight for each call, with or without an order."""
         return PREFETCH_PER_CALL
 
     def resource(self) -> Resource:
-        """Return what results are delivered on: the loop that runs here, or a thread."""
+        """Return the resource of the drain: the loop that runs here, or else a thread."""
         if running_loop() is not None:
             return super().resource()
         return resource(None, "rstreams-fast-map-blocking")
 
     def window(self, custody: Custody | None, enter: Work, on_ready: Work) -> Any:  # noqa: ARG002
-        """Return the calls. In a turn of the resource."""
+        """Return a window of calls. In a turn of the resource."""
         return _Calls(self, custody, enter)
 
 
 class _Burst:
-    """What is submitted together, and then its results."""
+    """Elements that are submitted together, and then their results."""
 
-    # The results of calls are kept here, which the drain's thread made: without a GIL, an object
-    # of a worker's thread that is idle is not freed until that works again.
+    # The results are kept in this object, which the drain's thread made. Without a GIL, an object
+    # that a worker thread made is not freed as long as that thread is idle.
     __slots__ = ("elements", "error", "future", "is_over", "made", "results", "seconds")
 
     def __init__(self, elements: list[Any]) -> None:
         self.elements = elements
         self.future: Future[Any] | None = None
-        self.made = list[Any]()  # results, for the drain to see
-        self.error: BaseException | None = None  # of the call after them
+        self.made = list[Any]()  # results, until the drain has seen them
+        self.error: BaseException | None = None  # of the call after the last result
         self.seconds = 0.0
-        self.is_over = False  # seen: ``results`` are all before those of the next one
-        self.results = list[Any]()  # to be taken
+        self.is_over = False  # whether ``results`` get no more, so that the next burst's may follow
+        self.results = list[Any]()  # results that the drain has seen, and has not taken
 
 
 class _Calls:
-    """What a ``CallWindow`` is, for the holder of the drain; ``permits`` are for any thread."""
+    """A window of calls with the face of ``CallWindow``.
 
-    running = 0  # what still runs when all is over is nobody's
+    Only the holder of the drain uses it, but for ``permits``, which are for any thread.
+    """
+
+    running = 0  # after the end nothing waits for the calls that still run
 
     def __init__(self, options: MapBlocking, custody: Custody | None, enter: Work) -> None:
         self._options = options
         self._custody = custody
         self._enter: Work | None = enter
         self._size = 1  # of the next burst
-        self._bursts = set[_Burst]()  # that are not over
-        self._left = deque[_Burst]()  # to be submitted before others
-        self._results = deque[_Burst]()  # to be taken from; if ordered, all from the first on
-        self._ended = deque[_Burst]()  # by the threads that made the calls
-        self._held = 0  # elements called for whose results are not taken
-        self.permits = DemandCounter()  # cancelled: no call starts any more
+        self._bursts = set[_Burst]()  # submitted, and not seen to have ended
+        self._left = deque[_Burst]()  # to be submitted again, before new elements
+        self._results = deque[_Burst]()  # to take results from; if ordered, all from the first on
+        self._ended = deque[_Burst]()  # added by the threads that made the calls
+        self._held = 0  # elements whose results have not been taken
+        self.permits = DemandCounter()  # when it is cancelled, no more calls start
         self.failure: tuple[Any, BaseException] | None = None
 
     @property
     def pending(self) -> int:
-        """How many calls, results and failures there are."""
+        """Return how many calls, results and failures there are."""
         return self._held + (self.failure is not None)
 
     def submit_from(self, queue: SpscRing[Any], most: int) -> int:
-        """Start calls for elements in ``queue`` while there are places; 0 if nothing is new."""
+        """Start calls for elements of ``queue`` as far as allowed; return 0 if nothing changed."""
         self._see()
         options = self._options
         count = 0
@@ -158,7 +160,7 @@ class _Calls:
             if self._left:
                 burst = self._left.popleft()
             else:
-                # Each place is to have its share.
+                # The elements are shared out among all calls at once.
                 share = len(queue) // options.concurrency
                 burst = _Burst(queue.poll_many(min(self._size, max(share, 1))))
                 if not burst.elements:
@@ -168,14 +170,14 @@ class _Calls:
                     self._results.append(burst)
             self._submit(burst)
         self._held += count
-        return count or int(self.failure is not None)  # which is to be acted on
+        return count or int(self.failure is not None)  # the drain is to look at the failure
 
     def _submit(self, burst: _Burst) -> None:
         custody = self._custody
         if custody is not None:
             burst.elements = [each for each in burst.elements if custody.claim(each)]
         self._bursts.add(burst)
-        held = [burst]  # to be taken by who answers for it
+        held = [burst]  # the thread that ends the burst takes it out
         try:
             burst.future = self._submit_held(held)
         except Exception as refused:
@@ -188,7 +190,7 @@ class _Calls:
         if executor is not None and not options.is_here:
             future = submit_of(executor)(_call, options.fn, None, held[0].elements.copy())
         else:
-            # As ``subscribe`` was called in; a context is entered by one thread at a time.
+            # A copy of the context of ``subscribe``: only one thread at a time can be in a context.
             make = partial(copy_context().run, self._make, held)
             if executor is None:
                 shared_threads().execute(make, partial(self._not_made, held))
@@ -201,28 +203,29 @@ class _Calls:
         burst = taken(held)
         if burst is not None:
             self._end(burst, _call(self._options.fn, self.permits, burst.elements.copy()))
-            del burst  # the frames of an error refer to this one
+            del burst  # the traceback of an error keeps this frame
 
     def _done(self, held: list[_Burst], future: Future[Any]) -> None:
         if future.cancelled():
             self._not_made(held, cancelled_by_executor())
         elif (raised := future.exception()) is not None:
             self._not_made(held, raised)
-        elif (burst := taken(held)) is not None:  # else it was made here
+        elif (burst := taken(held)) is not None:  # else _make has ended it
             self._end(burst, future.result())
 
     def _not_made(self, held: list[_Burst], error: BaseException) -> None:
-        # A pool that fails to start one more thread keeps the work, for a thread that it has.
+        # Not taken if the burst runs: a pool that fails to start a thread may keep the work for
+        # another thread.
         burst = taken(held)
         if burst is not None:
             self._end(burst, [[], error, 0.0])
 
     def _end(self, burst: _Burst, outcome: list[Any]) -> None:
         burst.made, burst.error, burst.seconds = outcome
-        outcome.clear()  # the frames of an error refer to it
+        outcome.clear()  # the traceback of an error may keep it
         if self._custody is not None:
             _account(self._custody, burst)
-        ended = self._ended  # before: elements after ``cancel`` must not stay in the new one
+        ended = self._ended  # first: cancel() replaces it, and no burst may stay in the new one
         enter = self._enter
         if enter is not None:
             ended.append(burst)
@@ -260,7 +263,7 @@ class _Calls:
                 self._results.insert(at, each)
 
     def _take(self, most: int) -> list[Any]:
-        """Take up to ``most`` results that come next, all of one burst."""
+        """Take up to ``most`` of the next results, all of one burst."""
         bursts = self._results
         while bursts:
             results = bursts[0].results
@@ -283,11 +286,11 @@ class _Calls:
         return taken
 
     def take_into(self, ring: SpscRing[Any], most: int) -> int:
-        """Put up to ``most`` results in ``ring``, up to one that is no element."""
+        """Put up to ``most`` results in ``ring``; stop before a ``None``, which is no element."""
         self._see()
         count = 0
         while count < most and (results := self._take(most - count)):
-            if is_none := results[-1] is None:  # and no other is: a burst ends there
+            if is_none := results[-1] is None:  # only the last one can be: the burst ended there
                 self._results[0].results.append(results.pop())
                 self._held += 1
             count += ring.offer_many(results)
@@ -296,7 +299,7 @@ class _Calls:
         return count
 
     def cancel(self) -> None:
-        """Let no call begin, and drop the results of those that run."""
+        """Cancel bursts that have not begun, and drop the results of all others."""
         self._enter = None
         for burst in self._bursts:
             if (future := burst.future) is not None:
@@ -311,7 +314,7 @@ class _Calls:
 def _call(
     fn: Callable[[Any], Any], permits: DemandCounter | None, elements: list[Any]
 ) -> list[Any]:
-    # Of this module, so that processes can import it.
+    # A function of the module, so that processes can import it.
     results: list[Any] = []
     outcome: list[Any] = [results, None, 0.0]
     begun, seconds = perf_counter(), 0.0
@@ -339,7 +342,7 @@ def _call(
 
 
 def _account(custody: Custody, burst: _Burst) -> None:
-    """Answer for the results of calls, and for the elements for which none was made."""
+    """Enter the results of calls in ``custody``, and again the elements without a call."""
     made = len(burst.made)
     for element, result in zip(burst.elements, burst.made, strict=False):
         if result is None:

@@ -12,9 +12,11 @@ from rstreams_fast.errors import check_subscriber
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import MULTICAST_BUFFER
 from rstreams_fast.streams.operators.sharing.buffer import Retention
-from rstreams_fast.streams.operators.sharing.publisher import MulticastPublisher
+from rstreams_fast.streams.operators.sharing.publisher import (
+    MulticastPublisher,
+    MulticastSubscription,
+)
 from rstreams_fast.streams.operators.sharing.registry import Registry
-from rstreams_fast.streams.operators.sharing.subscription import MulticastSubscription
 
 __all__ = [
     "Multicast",
@@ -108,7 +110,7 @@ class MulticastProcessor(MulticastPublisher[T], Processor[T, T]):
 class Multicast(Boundary):
     """The boundary of ``Stream.multicast``: all subscribers below it share one publisher."""
 
-    #: The shared publisher tolerates an upstream that breaks the rules.
+    #: The shared publisher trusts nobody.
     guards = True
 
     def __init__(
@@ -128,19 +130,19 @@ class Multicast(Boundary):
         """
         with self._lock:
             if self._shared is None:
-                # It gets a copy without a Shared: otherwise each would keep the other alive.
+                # It is given a copy, which knows of no Shared: each would keep the other.
                 self._shared = Shared(upstream, copy(self))
             return self._shared
 
     def retention(self) -> Retention | None:
-        """Return the retention of a new shared publisher: what late subscribers get."""
+        """What a new shared publisher keeps for late subscribers."""
         return None
 
     def describe(self) -> str:
         return f"multicast: {self.describe_sharing()}"
 
     def describe_sharing(self) -> str:
-        """Describe how it is shared, without what is kept for late subscribers."""
+        """The part of that which does not depend on what is kept."""
         words = {
             "shut_down": "shuts down",
             "keep": "waits for others",
@@ -162,32 +164,32 @@ class Multicast(Boundary):
 
 
 class Shared:
-    """The publisher of a multicast stream. With ``"restart"`` it is replaced when it has ended."""
+    """The publisher of a multicast stream: a shared one; if it restarts, one after the other."""
 
     def __init__(self, upstream: Publisher[Any], multicast: Multicast) -> None:
         self._upstream = upstream
         self._multicast = multicast
         self._name = multicast.describe()
         self._restarts = multicast.on_last_cancel == "restart"
-        # For all publishers, one after the other: the one before may still be at work.
+        # Of all hubs: the last may still be at work.
         self._registry: Registry[MulticastSubscription] = Registry()
         self._lock = threading.RLock()
-        self._current = self._new_publisher()
+        self._hub = self._new_hub()
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Subscribe to the shared publisher, and it to upstream when it has enough subscribers."""
+        """Subscribe to the shared publisher, which is subscribed when it has enough subscribers."""
         check_subscriber(subscriber)
-        publisher = self._current
-        if publisher.refuses(subscriber) or publisher.defer(self.subscribe, subscriber):
+        hub = self._hub
+        if hub.refuses(subscriber) or hub.defer(self.subscribe, subscriber):
             return
-        while not publisher.admit(subscriber, unless_ended=self._restarts):
+        while not hub.admit(subscriber, unless_ended=self._restarts):
             with self._lock:
-                if self._current is publisher:
-                    self._current = self._new_publisher()
-                publisher = self._current
-        publisher.connect(self._upstream, self._multicast.min_subscribers, subscriber)
+                if self._hub is hub:
+                    self._hub = self._new_hub()
+                hub = self._hub
+        hub.connect(self._upstream, self._multicast.min_subscribers, subscriber)
 
-    def _new_publisher(self) -> MulticastPublisher[Any]:
+    def _new_hub(self) -> MulticastPublisher[Any]:
         multicast = self._multicast
         options = multicast.options
         return MulticastPublisher(

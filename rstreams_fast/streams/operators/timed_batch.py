@@ -1,10 +1,11 @@
-"""Batches that do not wait for ever, and do not weigh too much.
+"""``batch`` with a bound on time or on bytes.
 
-A batch leaves when it is full, by number or weight, or when its time is up, if it has been asked
-for; else when it is. What is asked of upstream has room: at most ``n`` elements are on their way or
-held, together. Where weight counts, as many may be on their way as would each be asked for as a
-batch, or else one: so no more is held than ``max_bytes`` and one element, which may be a batch of
-its own, as an element is weighed when it has come.
+A batch is ready when it is full, by number or weight, or when its time is up. It is delivered when
+it is ready and asked for. At most ``n`` elements are on their way or held, together.
+
+An element can be weighed only when it has come, and it may be a batch by itself. So with
+``max_bytes``, no more elements are on their way than batches are asked for, but at least one. No
+more is held than ``max_bytes`` and one element.
 """
 
 from __future__ import annotations
@@ -73,8 +74,10 @@ class TimedBatch(Boundary):
 
 
 class _BatchSubscription(OperatorSubscriber):
-    """The drain fills batches from the inbox, and signals. Asking upstream is work of its own, as
-    upstream may be slow to answer, and time passes for a batch meanwhile.
+    """The drain moves elements from the inbox to the batch, and delivers batches.
+
+    The holder of ``_asking`` requests elements, outside of the drain. Upstream may take long to
+    answer, and the time of a batch may be up meanwhile.
     """
 
     __slots__ = (
@@ -113,17 +116,17 @@ class _BatchSubscription(OperatorSubscriber):
         if options.seconds is not None:
             self._deadline = Deadline(options.timer, self._due, self._time_is_up, self._fail)
         self._inbox: deque[tuple[Any, int, float]] = deque()  # elements, weights, times of arrival
-        self._news = DemandCounter()  # elements since the drain asked to be called at the next
-        # The batch, for the drain only.
+        self._news = DemandCounter()  # elements that came since the drain last looked
+        # The batch. Only the drain uses it.
         self._batch: list[Any] = []
         self._weight = 0
         self._full = False
         self._due_at: float | None = None  # when its time is up
-        self._look_at_time = False  # at the next opportunity, which needs demand
-        # Numbers of elements: each is written by one at a time, and never falls.
-        self._asked = 0  # by the thread that asks,
-        self._arrived = 0  # by upstream,
-        self._left = 0  # by the drain
+        self._look_at_time = False  # whether its time may be up; looked at when there is demand
+        # Numbers of elements. Each has one writer at a time, and never falls.
+        self._asked = 0  # written by the thread that requests
+        self._arrived = 0  # written by the thread that upstream signals on
+        self._left = 0  # written by the drain
         self._arrived_bytes = self._left_bytes = 0
         self._asking = Wip(held=True)  # held until on_subscribe has returned
 
@@ -131,11 +134,11 @@ class _BatchSubscription(OperatorSubscriber):
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more batches."""
-        super().request(n)  # enters, and so asks, if there was no demand
+        super().request(n)  # enters the drain, if there was no demand
         self._ask()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """What this boundary holds and waits for, then those above."""
+        """Return the metrics of this boundary, then those of the boundaries above."""
         held_bytes = None if self._max_bytes is None else self._arrived_bytes - self._left_bytes
         mine = self._waits.metrics(
             self._demand,
@@ -154,7 +157,7 @@ class _BatchSubscription(OperatorSubscriber):
             self._ask_now()
 
     def on_next(self, element: Any, /) -> None:
-        """Take an element that was asked for, and weigh it."""
+        """Weigh the element and put it in the inbox."""
         if not self._takes(element):
             return
         if self._arrived >= self._asked:
@@ -169,10 +172,10 @@ class _BatchSubscription(OperatorSubscriber):
         self._arrived += 1
         self._arrived_bytes += weight
         self._inbox.append((element, weight, now))
-        # After the first of a batch there is nothing to look at until they are enough.
+        # The drain looks at the first element of a batch, for its time, and then at a full batch.
         first = self._news.request(1) == 0
         many = self._arrived - self._left >= self._n
-        # After the end it is taken out, too: it may have come when all was dropped.
+        # After the end the drain clears the inbox: the element may have come too late for that.
         if first or many or self._weigher is not None or self._demand.value < 0:
             self._enter()
 
@@ -180,7 +183,7 @@ class _BatchSubscription(OperatorSubscriber):
 
     def _drain(self) -> None:
         super()._drain()
-        self._ask()  # not from within the drain: upstream may be slow to answer
+        self._ask()  # outside of the drain: upstream may take long to answer
 
     def _work(self) -> bool:
         if self._demand.value < 0:
@@ -196,13 +199,13 @@ class _BatchSubscription(OperatorSubscriber):
         return more
 
     def _hand_over(self, run: FusedRun) -> bool:
-        completed = self._completed  # read before the elements that came before it
+        completed = self._completed  # read before the inbox: elements may come before the end
         while self._fill():
             status = self._deliver(run)
             if status is not RunStatus.MORE:
                 return self._answer(status, run)
         if self._full:
-            return False  # it waits for demand, and what is in the inbox for it
+            return False  # the batch waits for demand, and the inbox for the batch
         if self._batch and self._demand.value > 0 and (completed or self._is_overdue()):
             status = self._deliver(run)
             if status is not RunStatus.MORE:
@@ -214,14 +217,14 @@ class _BatchSubscription(OperatorSubscriber):
         return self._missed_news()
 
     def _missed_news(self) -> bool:
-        """Have the next element enter; true if there is one that has not."""
+        """Let the next element enter the drain; true if one came that did not enter."""
         news = self._news
         while news.fulfil(news.value) > 0:
             pass
         return len(self._inbox) > 0
 
     def _fill(self) -> bool:
-        """Move elements to the batch; true if it is full, and asked for."""
+        """Move elements to the batch; return whether it is full and asked for."""
         inbox, max_bytes = self._inbox, self._max_bytes
         while inbox and not self._full:
             element, weight, arrived_at = inbox[0]
@@ -248,7 +251,7 @@ class _BatchSubscription(OperatorSubscriber):
         self._due_at = None
         self._gathered([batch])
         status = run.push(batch)
-        self._left += count  # after the demand for it has gone: see _room
+        self._left += count  # after the batch took its demand: see _room
         self._left_bytes += weight
         return status
 
@@ -290,12 +293,12 @@ class _BatchSubscription(OperatorSubscriber):
                     return
         except BaseException as leaving:
             if self._demand.value >= 0:
-                self._fail(leaving)  # it may leave through upstream, so downstream gets it as well
+                self._fail(leaving)  # upstream may catch it, so downstream is signalled it, too
             raise
 
     def _room(self) -> int:
-        """How many elements there is room for, if somebody waits for a batch."""
-        # Demand is read last: a batch that leaves meanwhile is then counted as held, not as room.
+        """Return how many elements there is room for; 0 if no batch is asked for."""
+        # Demand is read last: a batch that leaves in between then counts as held, not as room.
         arrived, left = self._arrived, self._left
         demand = self._demand.value
         if demand <= 0 or self._completed:

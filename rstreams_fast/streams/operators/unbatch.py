@@ -1,4 +1,4 @@
-"""Elements that are iterables, taken apart: one of them is asked for at a time."""
+"""``unbatch``: the items of elements that are iterables. One iterable is requested at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Unbatch(StagesBoundary):
     """The boundary of ``Stream.unbatch``."""
 
     def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:  # noqa: ARG002
-        """Return a publisher of the items, on the threads of upstream and of ``request``."""
+        """Return a publisher of the items. It works where upstream signals, and in ``request``."""
         where = "the threads that upstream signals on, and the caller of request"
         return Below(upstream, _UnbatchSubscription, stages, where)
 
@@ -33,7 +33,7 @@ class Unbatch(StagesBoundary):
 
 
 class _Items(Iterator[Any]):
-    """The items of the current iterable; stops at its end, and goes on with the next."""
+    """Iterates over the current iterable, and after ``open`` over the next one."""
 
     __slots__ = ("_enter", "current")
 
@@ -42,7 +42,7 @@ class _Items(Iterator[Any]):
         self._enter: Callable[[Any], None] | None = None
 
     def open(self, iterable: Any, custody: Custody | None) -> None:
-        """Go on with the items of ``iterable``."""
+        """Make ``iterable`` the current one."""
         self.current = iter(iterable)
         if custody is not None:
             self._enter = None if custody.open(iterable) else custody.enter
@@ -53,7 +53,7 @@ class _Items(Iterator[Any]):
         return current
 
     def over(self) -> bool:
-        """Whether nothing is left, as far as that is known without asking."""
+        """Whether no item is left, as far as is known without asking the iterator for one."""
         return self.current is None or at_end(self.current)
 
     def __next__(self) -> Any:
@@ -83,8 +83,8 @@ class _UnbatchSubscription(OperatorSubscriber):
     def __init__(self, subscriber: Subscriber[Any], program: Stages) -> None:
         super().__init__(subscriber, None)
         self._items = _Items()
-        self._next: Any = None  # the iterable that has come and is not opened yet
-        self._outstanding = False  # asked for and not come yet
+        self._next: Any = None  # an iterable that has come and is not open yet
+        self._outstanding = False  # whether an iterable was requested that has not come yet
         self._ended = False
         self._takes_nothing = program.takes_nothing
         self._waits = Waits()
@@ -92,7 +92,7 @@ class _UnbatchSubscription(OperatorSubscriber):
         self._run = FusedRun(self._items, self._stages(program.stages), slot, self._demand)
 
     def on_next(self, element: Any, /) -> None:
-        """Take the iterable that was asked for."""
+        """Keep the iterable for the drain."""
         if not self._takes(element) or self._ended:
             return
         if not self._outstanding or self._next is not None:
@@ -102,7 +102,7 @@ class _UnbatchSubscription(OperatorSubscriber):
         self._enter()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """What this boundary holds and waits for, then those above."""
+        """Return the metrics of this boundary, then those of the boundaries above."""
         mine = self._waits.metrics(
             self._demand,
             name=Unbatch().describe(),
@@ -115,7 +115,7 @@ class _UnbatchSubscription(OperatorSubscriber):
 
     def _work(self) -> bool:
         if self._demand.value < 0:
-            self._next = None  # it may have come after all was dropped
+            self._next = None  # it may have come after _drop_references
             return self._act_on_end()
         run = self._run
         if run is None:
@@ -123,7 +123,7 @@ class _UnbatchSubscription(OperatorSubscriber):
         if self._ended or self._takes_nothing:
             return self._end(run)
         self._waits.end()
-        completed = self._completed  # read before the iterable that came before it
+        completed = self._completed  # read before _next: an iterable may come before the end
         if self._next is not None:
             element, self._next = self._next, None
             self._outstanding = False

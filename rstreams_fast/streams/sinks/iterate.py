@@ -88,7 +88,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_bursts_behind)
 
 
-class _Inlet(RingSubscriber):
+class _IteratorSubscriber(RingSubscriber):
     """Upstream's side: puts elements into the ring and rings the bell."""
 
     __slots__ = (
@@ -239,17 +239,17 @@ class Iteration(BurstIterator[T]):
         "_busy",
         "_consumed",
         "_fetched",
-        "_inlet",
         "_pid",
         "_prefetch",
         "_publisher",
         "_replenish",
         "_signallers",
+        "_subscriber",
         "_unclosed",
     )
 
     def __init__(self, publisher: Publisher[T], prefetch: int) -> None:
-        self._inlet: _Inlet | None = None  # first, for __del__
+        self._subscriber: _IteratorSubscriber | None = None  # first, for __del__
         self._begun_as: weakref.ref[Iteration[T]] | None = None
         check_publisher(publisher)
         self._prefetch = check_capacity("prefetch", prefetch)
@@ -270,8 +270,8 @@ class Iteration(BurstIterator[T]):
     @property
     def buffered(self) -> int:
         """How many elements wait in the ring at this moment."""
-        inlet = self._inlet
-        ring = None if inlet is None else inlet.ring
+        subscriber = self._subscriber
+        ring = None if subscriber is None else subscriber.ring
         return 0 if ring is None else len(ring)
 
     # -- the consumer ----------------------------------------------------------------------------
@@ -294,20 +294,20 @@ class Iteration(BurstIterator[T]):
         return element
 
     def _next_element(self) -> T | Literal[Missing.MISSING]:
-        inlet = self._start_or_ask(None)
+        subscriber = self._start_or_ask(None)
         try:
-            while inlet is not None:
-                burst = self._fetch(inlet)
+            while subscriber is not None:
+                burst = self._fetch(subscriber)
                 if burst is None:
                     break
                 if burst:
                     return self._first_of(burst)
-                if not inlet.ask_for_a_turn(None):
-                    self._park(inlet)
+                if not subscriber.ask_for_a_turn(None):
+                    self._park(subscriber)
             return MISSING
         finally:
             # A traceback keeps this frame, which must not keep the subscriber (§3.13).
-            inlet = None
+            subscriber = None
 
     async def _refill_async(self) -> T:
         burst = await self.next_burst()
@@ -345,30 +345,30 @@ class Iteration(BurstIterator[T]):
         import asyncio
 
         loop = asyncio.get_running_loop()
-        inlet = self._start_or_ask(loop)
+        subscriber = self._start_or_ask(loop)
         try:
-            if inlet is not None:
+            if subscriber is not None:
                 yield_gil()
                 await asyncio.sleep(0)  # a stream that is always ready starves nobody
-            while inlet is not None:
-                burst = self._fetch(inlet)
+            while subscriber is not None:
+                burst = self._fetch(subscriber)
                 if burst is None:
                     break
                 if burst:
                     return burst
-                if not inlet.ask_for_a_turn(loop):
-                    await self._wait(inlet)
+                if not subscriber.ask_for_a_turn(loop):
+                    await self._wait(subscriber)
                 elif not self.buffered:  # a turn that has given nothing
                     yield_gil()
                     await asyncio.sleep(0)
             return []
         finally:
-            inlet = None
+            subscriber = None
 
     def _first_of(self, burst: list[T]) -> T:
         """Keep the rest of a burst, unless this was closed meanwhile."""
         element = super()._first_of(burst)
-        if self._inlet is None:
+        if self._subscriber is None:
             self._forget_burst()
         return element
 
@@ -378,28 +378,28 @@ class Iteration(BurstIterator[T]):
                 "an iteration has one consumer at a time, and one waits already"
             )
 
-    def _start_or_ask(self, loop: asyncio.AbstractEventLoop | None) -> _Inlet | None:
+    def _start_or_ask(self, loop: asyncio.AbstractEventLoop | None) -> _IteratorSubscriber | None:
         """Subscribe, or ask for as much as was consumed; ``None`` if this is over."""
-        inlet = self._inlet
-        if inlet is None:
+        subscriber = self._subscriber
+        if subscriber is None:
             return self._start(loop)
         check_process(self._pid)
         self._consumed += self._fetched
         self._fetched = 0
-        if self._consumed >= self._replenish and not inlet.ended:
+        if self._consumed >= self._replenish and not subscriber.ended:
             consumed, self._consumed = self._consumed, 0
-            inlet.ask_for_a_turn(loop, consumed)
-        return inlet
+            subscriber.ask_for_a_turn(loop, consumed)
+        return subscriber
 
-    def _start(self, loop: asyncio.AbstractEventLoop | None) -> _Inlet | None:
+    def _start(self, loop: asyncio.AbstractEventLoop | None) -> _IteratorSubscriber | None:
         if self._publisher is None:
             return None
         self._pid = process_id()
         self._begun_as = weakref.ref(self)
         _begun.add(self._begun_as)
-        # The inlet first: who closes this before it is there has taken the publisher away, and who
-        # closes it later leaves the inlet.
-        self._inlet = inlet = _Inlet(self._prefetch, loop)
+        # The subscriber is set first. A close() before that has taken the publisher away. A later
+        # close() calls leave() of the subscriber.
+        self._subscriber = subscriber = _IteratorSubscriber(self._prefetch, loop)
         publisher, self._publisher = self._publisher, None
         if publisher is None:
             self.close()
@@ -407,49 +407,49 @@ class Iteration(BurstIterator[T]):
         try:
             signallers = signallers_here()
             before = len(signallers)
-            subscribe(publisher, inlet)
+            subscribe(publisher, subscriber)
             self._signallers = signallers[before:]
-            inlet.subscriber_thread = 0
-            inlet.ask_for_a_turn(loop)
+            subscriber.subscriber_thread = 0
+            subscriber.ask_for_a_turn(loop)
         except BaseException:
             self.close()
             raise
-        return inlet
+        return subscriber
 
-    def _fetch(self, inlet: _Inlet) -> list[T] | None:
+    def _fetch(self, subscriber: _IteratorSubscriber) -> list[T] | None:
         """The elements that are there, ``[]`` if there are none; ``None`` at the end."""
-        ended = inlet.ended  # before the look into the ring: what came before the end is there
-        ring = inlet.ring
+        ended = subscriber.ended  # before the look into the ring: what came before the end is there
+        ring = subscriber.ring
         if ring is None:
             return None
         burst: list[T] = ring.poll_many(self._replenish)
         self._fetched = len(burst)
         return None if ended and not burst else burst
 
-    def _park(self, inlet: _Inlet) -> None:
+    def _park(self, subscriber: _IteratorSubscriber) -> None:
         refuse_in_loop("next()", "use 'async for' there")
         refuse_to_wait_for_oneself(self._signallers)
         event = new_event()
-        inlet.bell.arm(event.release)
+        subscriber.bell.arm(event.release)
         try:
-            if inlet.arm():
+            if subscriber.arm():
                 acquire(event)
         finally:
-            inlet.bell.disarm()
+            subscriber.bell.disarm()
 
-    async def _wait(self, inlet: _Inlet) -> None:
-        bell = Bell(inlet.leave)  # of a closed loop the consumer never comes back
-        inlet.bell.arm(bell)
+    async def _wait(self, subscriber: _IteratorSubscriber) -> None:
+        bell = Bell(subscriber.leave)  # of a closed loop the consumer never comes back
+        subscriber.bell.arm(bell)
         try:
-            if inlet.arm():
+            if subscriber.arm():
                 await bell.future
         finally:
-            inlet.bell.disarm()
+            subscriber.bell.disarm()
 
     def _finish(self) -> Failure | None:
         """Close at the end of the stream; return why it failed, if it did."""
-        inlet = self._inlet
-        failure = None if inlet is None else inlet.failure
+        subscriber = self._subscriber
+        failure = None if subscriber is None else subscriber.failure
         self.close()
         if failure is not None and isinstance(failure[0], StopIteration | StopAsyncIteration):
             return failure_of(_not_the_end(failure[0]))
@@ -466,12 +466,12 @@ class Iteration(BurstIterator[T]):
     def close(self) -> None:
         """Cancel upstream, once, and drop what is buffered. Any thread; never blocks."""
         self._publisher = None
-        inlet, self._inlet = self._inlet, None
+        subscriber, self._subscriber = self._subscriber, None
         self._signallers = []
         self._forget_burst()
-        if inlet is not None:
+        if subscriber is not None:
             _begun.discard(self._begun_as)
-            inlet.leave()
+            subscriber.leave()
 
     async def aclose(self) -> None:
         """The same, and wait until asynchronous sources and calls have closed what they have.
@@ -499,7 +499,7 @@ class Iteration(BurstIterator[T]):
     def _open(self, loop: asyncio.AbstractEventLoop | None) -> Self:
         self._enter()
         try:
-            if self._inlet is None and self._publisher is None:
+            if self._subscriber is None and self._publisher is None:
                 raise RuntimeError("an iteration is for one use, and this one is over")
             self._start(loop)
         finally:
@@ -517,11 +517,11 @@ class Iteration(BurstIterator[T]):
         await self.aclose()
 
     def __del__(self) -> None:
-        inlet = self._inlet
+        subscriber = self._subscriber
         # At the exit modules are empty.
-        if inlet is not None and call_from_finalizer is not None:
+        if subscriber is not None and call_from_finalizer is not None:
             _begun.discard(self._begun_as)
-            call_from_finalizer(inlet.leave)
+            call_from_finalizer(subscriber.leave)
 
 
 def _not_the_end(error: BaseException) -> RuntimeError:

@@ -112,7 +112,7 @@ class AsyncSubscriber(Generic[T]):
         ValueError: ``prefetch`` is less than 1.
     """
 
-    __slots__ = ("__weakref__", "_inlet", "on_next", "run")
+    __slots__ = ("__weakref__", "_boundary", "on_next", "run")
 
     __reduce__ = not_picklable
 
@@ -129,9 +129,9 @@ class AsyncSubscriber(Generic[T]):
         # The ring above it is the bound, so it may ask for all.
         end = SyncSubscriber(fn, on_error=on_error, on_complete=on_complete, prefetch=UNBOUNDED)
         self.run: Run = end.run
-        self._inlet = inlet = AsyncBoundarySubscription(end, options, Stages(), Need())
-        self.on_next: OnNext[T] = inlet.on_next
-        inlet.start()
+        self._boundary = boundary = AsyncBoundarySubscription(end, options, Stages(), Need())
+        self.on_next: OnNext[T] = boundary.on_next
+        boundary.start()
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         """Take the first subscription and cancel any other (§2.5); ask on the executor (§2.1).
@@ -139,7 +139,7 @@ class AsyncSubscriber(Generic[T]):
         Args:
             subscription: The subscription.
         """
-        self._inlet.on_subscribe(subscription)
+        self._boundary.on_subscribe(subscription)
 
     def on_error(self, error: BaseException, /) -> None:
         """End with the error, after the elements that came before it.
@@ -147,11 +147,11 @@ class AsyncSubscriber(Generic[T]):
         Args:
             error: The error of upstream.
         """
-        self._inlet.on_error(error)
+        self._boundary.on_error(error)
 
     def on_complete(self) -> None:
         """End after the elements that came before."""
-        self._inlet.on_complete()
+        self._boundary.on_complete()
 
     def __repr__(self) -> str:
         return f"<AsyncSubscriber: {self.run!r}>"
