@@ -1,20 +1,23 @@
-"""One stream after another, for the same subscriber, who notices nothing but the elements.
+"""One publisher after another, for one subscriber, who sees a single stream.
 
-What was asked for and has not come when one publisher ends is asked of the next: nothing twice
-(§1.1), and nothing forgotten. Asking and changing over are the upward work of a fan-in, done by one
-thread at a time, so a request may race with the change, and a thousand changes in a row do not
+The next publisher is asked for what the subscriber has asked for and the one before has not given:
+no more (§1.1), and no less. Asking and changing over are the upward work of a fan-in, which one
+thread does at a time. So a request may race with the change, and a thousand changes in a row do not
 nest (§3.3).
 
-A sequence of the package needs no asking: the drain runs it, from where its elements go to the
-subscriber directly, and leaves the changing over to the thread that leaves the drain.
+A sequence of the package needs no subscription: the drain iterates it, straight to the subscriber.
+The thread that leaves the drain then does the change.
+
+What an operator adds is an object that its arbiter holds: a ``Following`` says what comes next, a
+``Companion`` deals with a publisher beside.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import length_hint
-from typing import Any, ClassVar
+from typing import Any, Protocol
 
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, RunStatus
@@ -28,7 +31,7 @@ from rstreams_fast.streams.engine.pipeline import sequence_of
 from rstreams_fast.streams.engine.pull_source import take_burst
 from rstreams_fast.streams.engine.signals import report_late
 
-__all__ = ["Chain", "PendingDemand", "SubscriptionArbiter"]
+__all__ = ["Chain", "Companion", "Following", "PendingDemand", "SubscriptionArbiter"]
 
 
 class PendingDemand:
@@ -54,9 +57,10 @@ class PendingDemand:
 
     def ask(self, inner: Inner, most: int = UNBOUNDED) -> bool:
         """Ask ``inner`` for the demand, for at most ``most``; false if it cannot be asked."""
-        n = min(self.counter.value, most)
+        n = self.counter.value
         if n <= 0 or not inner.attached or inner.asked >= UNBOUNDED:
             return False
+        n = min(n, most)
         self.counter.fulfil(n)  # an unbounded demand stays
         inner.ask(n)
         return True
@@ -69,122 +73,198 @@ class PendingDemand:
 
 
 class Chain:
-    """Publishers, one after another: whatever else an arbiter does, it goes through them itself."""
+    """Publishers, one after another. An arbiter subscribes to each of them itself."""
 
     def __init__(self, publishers: tuple[Publisher[Any], ...]) -> None:
         self.publishers = publishers
 
 
+class Following(Protocol):
+    """Says what an arbiter goes on with."""
+
+    def next(self, error: BaseException | None, /) -> Publisher[Any] | Ended | None:
+        """Return what follows a publisher that has completed, or has failed with ``error``.
+
+        An ``Ended`` ends the stream after the elements that have come. ``None``: not known yet;
+        call ``go_on`` or ``call_next`` later. The upward work makes one call at a time, outside of
+        any signal to downstream. An ``Exception`` that this raises ends the stream.
+        """
+
+
+class Companion(Protocol):
+    """Deals with a publisher beside the current one.
+
+    The arbiter subscribes to that publisher first. If it fails, the stream fails at once.
+    """
+
+    inner: Inner
+
+    def took(self, burst: list[Any], over: bool, /) -> bool:
+        """Take elements of ``inner``, or its end (``over``). True: the stream completes at once.
+
+        Any thread calls this, one at a time.
+        """
+
+    def upward(self, arbiter: SubscriptionArbiter, /) -> bool:
+        """Make one call upward; false if none is due. The arbiter's own calls come later."""
+
+    def metrics(
+        self, arbiter: SubscriptionArbiter, above: tuple[BoundaryMetrics, ...], /
+    ) -> tuple[BoundaryMetrics, ...]:
+        """Return all metrics. ``above`` are those of the current publisher's boundaries."""
+
+
 class SubscriptionArbiter(FanIn):
     """A subscription that has one publisher after another above it.
 
-    ``start()`` introduces it and subscribes to ``first``. Subclasses say in ``_next`` what to go on
-    with when a publisher has ended.
+    ``start()`` calls ``on_subscribe`` and subscribes to ``first``, if there is one. By default the
+    stream ends as the first publisher does.
     """
 
     __slots__ = (
+        "_companion",
         "_current",
         "_ending",
         "_error",
         "_over",
-        "_pending",
         "_publisher",
         "_rest",
         "_sequence",
+        "following",
+        "on_end",
+        "on_first_element",
+        "pending",
     )
 
-    #: Whether the drain runs sequences: then none of their elements reaches a method of this.
-    _runs_sequences: ClassVar[bool] = False
-
-    def __init__(self, subscriber: Subscriber[Any], first: Publisher[Any] | None) -> None:
+    def __init__(
+        self,
+        subscriber: Subscriber[Any],
+        first: Publisher[Any] | None,
+        following: Following | None = None,
+    ) -> None:
         super().__init__(subscriber)
-        self._publisher: Publisher[Any] | None = first  # to go on with
-        self._rest: deque[Publisher[Any]] = deque()  # of a chain, if that one completes
+        self.following = following
+        #: Called once, when the current publisher has given an element.
+        self.on_first_element: Callable[[], None] | None = None
+        #: Called when the stream is over: at least once, by any thread.
+        self.on_end: Callable[[], None] | None = None
+        self._companion: Companion | None = None
+        self._publisher = first  # to be subscribed to
+        self._rest: deque[Publisher[Any]] = deque()  # of a chain: they follow a completed one
         self._current: Inner | None = None
-        self._over = False  # it has ended, which is to be acted on,
-        self._error: BaseException | None = None  # with this
-        self._pending = PendingDemand()  # to be asked for, or to come of the sequence
-        # In place of a current one.
+        self._over = False  # whether a publisher has ended, and the next was not looked for yet
+        self._error: BaseException | None = None  # with which that publisher has failed
+        #: What is to be asked for. A sequence that the drain iterates uses it as its demand.
+        self.pending = PendingDemand()
+        # The sequence that takes the place of a current inner.
         self._sequence: tuple[Iterator[Any], tuple[tuple[Any, ...], ...]] | None = None
-        self._ending: Ended | None = None  # how all ends, after what has come
+        self._ending: Ended | None = None  # how the stream ends, after what has come
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
-        if self._pending.add(self, n):
+        if self.pending.add(self, n):
             if self._sequence is not None:
                 self._enter()
             else:
                 self._call_up()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """The metrics of the boundaries above the current publisher."""
-        current = self._current
-        return () if current is None else current.metrics()
+        """The metrics of the boundaries above, those of the current publisher first."""
+        current, companion = self._current, self._companion
+        above = () if current is None else current.metrics()
+        return above if companion is None else companion.metrics(self, above)
 
-    # -- for subclasses --------------------------------------------------------------------------
+    # -- for operators ---------------------------------------------------------------------------
 
-    def _next(self, error: BaseException | None, /) -> Publisher[Any] | None:
-        """Say what to go on with: a publisher has completed, or has failed with ``error``.
+    def accompany(self, companion: Companion) -> None:
+        """Hold ``companion``, before ``start()``."""
+        self._companion = companion
+        self._unsubscribed.append(companion.inner)
 
-        ``None`` is for nothing, after ``_finish()``, or for nothing yet: ``_go_on`` is to be called
-        later. One call at a time, outside of any signal to downstream. An ``Exception`` it raises
-        ends the stream. By itself it goes on with nothing.
-        """
-        self._finish(error)
-        return None
-
-    def _last_stages(self) -> tuple[tuple[Any, ...], ...]:
-        """Stages to be run below those of a sequence."""
-        return ()
-
-    def _go_on(self, publisher: Publisher[Any]) -> None:
-        """Subscribe to ``publisher``: from any thread, once after ``_next`` returned ``None``."""
+    def go_on(self, publisher: Publisher[Any]) -> None:
+        """Subscribe to ``publisher``, once ``next`` has returned ``None``. Any thread."""
         self._publisher = publisher
         self._call_up()
 
-    def _finish(self, error: BaseException | None = None) -> None:
-        """Complete, or fail with ``error``, after what has come before."""
-        self._ending = COMPLETED if error is None else Ended(error)
-        self._enter()
+    def call_next(self) -> None:
+        """Have ``next`` called, once it has returned ``None``. For the upward work."""
+        self._over = True
 
-    # -- from the current one --------------------------------------------------------------------
+    def outstanding(self) -> int:
+        """How many elements are to be asked for, or were and have not come. Any thread."""
+        current = self._current
+        coming = 0 if current is None else current.asked - current.came
+        return self.pending.counter.pending + coming
+
+    # -- from inners, any thread -----------------------------------------------------------------
 
     def _inner_attached(self, inner: Inner, /) -> None:
         inner.attached = True
         self._call_up()
 
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
+        companion = self._companion
+        if companion is not None and inner is companion.inner:
+            self._companion_took(companion, burst, over)
+            return
+        if self.on_first_element is not None and burst:
+            self._first_element(None)
         self._mail.append((inner, burst))
         del burst  # a traceback keeps this frame (§3.13)
         self._enter()
         if over:
             self._inner_ended(inner, None)
 
-    def _inner_ended(self, inner: Inner, error: BaseException | None, /) -> None:  # noqa: ARG002
-        self._error = error
-        self._over = True
-        self._call_up()
+    def _inner_ended(self, inner: Inner, error: BaseException | None, /) -> None:
+        companion = self._companion
+        if companion is None or inner is not companion.inner:
+            self._error = error
+            self._over = True
+            self._call_up()
+        elif error is not None:
+            self._fail(error)
+        else:
+            self._companion_took(companion, [], True)
+
+    def _companion_took(self, companion: Companion, burst: list[Any], over: bool) -> None:
+        if not companion.took(burst, over):
+            self._call_up()
+            return
+        self._mail.append((companion.inner, COMPLETED))
+        self.pending.counter.cancel()  # at once: the drain may be busy with a sequence,
+        self._cut_short()  # or with a burst
+        self._enter()
+
+    def _first_element(self, _element: object) -> bool:
+        """Report the first element of the current publisher, which is passed on."""
+        on_first_element, self.on_first_element = self.on_first_element, None
+        if on_first_element is not None:
+            on_first_element()
+        return False
 
     # -- upward ----------------------------------------------------------------------------------
 
     def _upward(self) -> bool:
+        companion = self._companion
+        if companion is not None and companion.upward(self):
+            return True
         changed = self._over
         if changed:
             self._change_over()
         publisher = self._publisher
-        if publisher is not None:  # else nothing is written: one may come at this very moment
+        if publisher is not None:  # else nothing is written: go_on() may write at this moment
             self._publisher = None
             self._begin_with(publisher)
             changed = True
         current = self._current
-        return changed if current is None else self._pending.ask(current) or changed
+        return changed if current is None else self.pending.ask(current) or changed
 
     def _begin_with(self, publisher: Publisher[Any]) -> None:
         while isinstance(publisher, Chain):
             publisher, *rest = publisher.publishers
             self._rest.extendleft(reversed(rest))
-        # With a custody each has a scope of its own, which ends with it.
-        found = sequence_of(publisher) if self._runs_sequences and self.custody is None else None
+        # With a custody each publisher has a scope of its own, which ends with it.
+        found = sequence_of(publisher) if self.custody is None else None
         if found is None:
             self._current = self._subscribe_to(publisher)
             return
@@ -195,9 +275,10 @@ class SubscriptionArbiter(FanIn):
             self._error = raised
             self._over = True
         else:
-            self._sequence = iterator, stages.stages + self._last_stages()
+            last = (("skip_while", self._first_element),) if self.on_first_element else ()
+            self._sequence = iterator, stages.stages + last
             if self._wip.enter():
-                self._drain()  # and what that leaves is looked at next
+                self._drain()  # the upward work looks next at what the drain has left
 
     def _change_over(self) -> None:
         error, self._error = self._error, None
@@ -206,24 +287,30 @@ class SubscriptionArbiter(FanIn):
         if current is not None:
             self._inners.discard(current)
             current.forget()
-            self._pending.take_back(current)
+            self.pending.take_back(current)
         rest = self._rest
         if rest and error is None:
             self._publisher = rest.popleft()
             return
         rest.clear()
+        self.on_first_element = None
+        following = self.following
         try:
-            following = self._next(error)
-            if following is not None:
-                self._publisher = following
+            found = Ended(error) if following is None else following.next(error)
         except RecursionError:  # to where the stack has room again
             raise
         except Exception as raised:
             if error is not None and raised is not error and raised.__context__ is None:
                 raised.__context__ = error
-            self._finish(raised)
+            found = Ended(raised)
         finally:
-            error = None  # a traceback keeps this frame
+            error = None  # its traceback keeps this frame (§3.13)
+        if isinstance(found, Ended):
+            self._ending = found
+            del found  # the traceback of its error keeps this frame (§3.13)
+            self._enter()
+        elif found is not None:
+            self._publisher = found
 
     # -- the drain -------------------------------------------------------------------------------
 
@@ -231,7 +318,7 @@ class SubscriptionArbiter(FanIn):
         return self._over
 
     def _work(self) -> bool:
-        # Read before the elements that came before them.
+        # Read first: then the elements that came before the end are in the mail.
         ending, sequence = self._ending, self._sequence
         mail = self._mail
         while mail and self._demand.value >= 0:
@@ -240,13 +327,10 @@ class SubscriptionArbiter(FanIn):
             return self._act_on_end()
         if sequence is not None:
             iterator, stages = sequence
-            # To make a run costs more than a few elements do.
+            # To make a run takes longer than to deliver a few elements.
             few = not stages and self._run is None and length_hint(iterator, FEW + 1) <= FEW
-            end = (
-                self._pass_on(iterator)
-                if few
-                else self._run_on(iterator, stages, self._pending.counter)
-            )
+            pending = self.pending.counter
+            end = self._pass_on(iterator) if few else self._run_on(iterator, stages, pending)
             if isinstance(end, Ended):
                 self._sequence = None
                 self._error = end.error
@@ -261,25 +345,22 @@ class SubscriptionArbiter(FanIn):
         return self._act_on_end()
 
     def _pass_on(self, iterator: Iterator[Any]) -> Ended | None:
-        """Deliver the few elements of a sequence that are asked for: its end, if that is there."""
-        asked_for = max(0, self._pending.counter.value)  # even of nothing the end may be there
+        """Deliver elements of a short sequence. Return how the sequence ended, if it has."""
+        asked_for = max(0, self.pending.counter.value)  # asked for none, it may be at its end
         burst, over, error = take_burst(iterator, min(asked_for, FEW))
         n = len(burst)
         try:
             if n:
                 self._deliver(burst)
-                self._pending.counter.fulfil(n)
+                self.pending.counter.fulfil(n)
             if error is not None:
                 return Ended(error)
             return COMPLETED if over else None
         finally:
             del burst, error  # a traceback keeps this frame (§3.13)
 
-    def _take(self, inner: Inner, what: Any) -> None:  # noqa: ARG002
-        self._deliver(what)
-
     def _stop(self) -> None:
-        self._pending.counter.cancel()
+        self.pending.counter.cancel()
         super()._stop()
 
     def _drop_references(self) -> None:
@@ -302,3 +383,6 @@ class SubscriptionArbiter(FanIn):
 
     def _forget_upward(self) -> None:
         self._publisher = self._current = self._sequence = None
+        self.following = self.on_first_element = None
+        if self.on_end is not None:
+            self.on_end()

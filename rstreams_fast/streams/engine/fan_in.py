@@ -147,7 +147,8 @@ NO_PREFETCH: Final = Prefetch(0, "", 0)
 class FanIn(Drain):
     """A subscription below several publishers.
 
-    Subclasses fill in ``_work``, for the drain. By default the inners are asked ahead, as
+    By default the drain delivers elements in the order in which they come. A subclass that does
+    otherwise fills in ``_work``, or ``_take``. By default the inners are asked ahead, as
     ``prefetch`` says. A subclass that asks in another way fills in ``_upward``, ``_to_ask``,
     ``_inner_attached`` and ``metrics``.
     """
@@ -305,6 +306,21 @@ class FanIn(Drain):
     def _to_ask(self) -> bool:
         """Whether the drain has left something for the upward work."""
         return self._ahead.is_due(self._demand)
+
+    def _work(self) -> bool:
+        mail = self._mail
+        while mail and self._demand.value >= 0:
+            self._take(*mail.popleft())
+        return self._demand.value < 0 and self._act_on_end()
+
+    def _take(self, inner: Inner, what: list[Any] | Ended) -> None:  # noqa: ARG002
+        """Deliver a burst of ``inner``, or end the stream as ``inner`` has ended."""
+        if isinstance(what, list):
+            self._deliver(what)
+        elif what.error is None:
+            self._complete()
+        else:
+            self._fail(what.error)
 
     def _deliver(self, burst: list[Any]) -> None:
         """Deliver the elements of ``burst``, which were all asked for, and empty it."""

@@ -35,14 +35,8 @@ def _flat(publishers: Iterable[Publisher[Any]]) -> Iterator[Publisher[Any]]:
 
 class _Concat(Chain):
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        _ConcatSubscription(subscriber, self).start()
+        SubscriptionArbiter(subscriber, self).start()
 
     def describe(self) -> str:
         """Say in one line how much may be held."""
         return f"concat of {len(self.publishers)} publishers: holds no elements"
-
-
-class _ConcatSubscription(SubscriptionArbiter):
-    _runs_sequences = True
-
-    __slots__ = ()

@@ -11,8 +11,8 @@ from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import replenish_at
-from rstreams_fast.streams.engine.fan_in import Combined
-from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
+from rstreams_fast.streams.engine.fan_in import Combined, Ended
+from rstreams_fast.streams.engine.inner_subscriber import new_inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.operators.flat_map import ToPublisher, publisher_from
 
@@ -27,7 +27,7 @@ class ConcatMap(Boundary):
         self.prefetch = check_capacity("prefetch", prefetch)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Combined(upstream, _ConcatMapSubscription, self)
+        return Combined(upstream, _concat_mapped, self)
 
     def describe(self) -> str:
         return (
@@ -36,121 +36,98 @@ class ConcatMap(Boundary):
         )
 
 
-class _ConcatMapSubscription(SubscriptionArbiter):
-    """One inner is the outer publisher, whose elements wait until the one before is over."""
+def _concat_mapped(
+    subscriber: Subscriber[Any], upstream: Publisher[Any], options: ConcatMap
+) -> SubscriptionArbiter:
+    arbiter = SubscriptionArbiter(subscriber, None)
+    outer = _Outer(arbiter, upstream, options)
+    arbiter.following = outer
+    arbiter.on_end = outer.close
+    arbiter.accompany(outer)
+    return arbiter
 
-    _runs_sequences = True
+
+class _Outer:
+    """The outer publisher. Its elements wait here until the publisher of the one before is over."""
 
     __slots__ = (
         "_begun",
+        "_demand",
+        "_done",
         "_fn",
         "_idle",
         "_name",
-        "_outer",
-        "_outer_attached",
-        "_outer_done",
+        "_pending",
         "_prefetch",
         "_replenish_at",
         "_unasked",
         "_waiting",
         "_waits",
+        "inner",
     )
 
     def __init__(
-        self, subscriber: Subscriber[Any], upstream: Publisher[Any], options: ConcatMap
+        self, arbiter: SubscriptionArbiter, upstream: Publisher[Any], options: ConcatMap
     ) -> None:
-        super().__init__(subscriber, None)
-        self._fn: ToPublisher | None = self._using(options.fn)
+        self.inner = new_inner(arbiter, upstream)
+        self._demand, self._pending = arbiter._demand, arbiter.pending.counter
+        self._fn: ToPublisher | None = arbiter._using(options.fn)
         self._name = options.describe()
         self._prefetch = options.prefetch
         self._replenish_at = replenish_at(options.prefetch)
-        self._outer = new_inner(self, upstream)
-        self._unsubscribed.append(self._outer)
-        self._outer_attached = self._outer_done = False
+        self._done = False  # no more elements will come
         self._waiting: deque[Any] = deque()
-        self._begun = False  # nobody is asked before the subscriber has asked
-        self._unasked = options.prefetch  # places for elements which were not asked for yet
-        self._idle = True  # nothing to go on with has come yet
+        self._begun = False  # nothing is asked for before the subscriber has asked
+        self._unasked = options.prefetch  # how many elements more may be asked for
+        self._idle = True  # whether the arbiter waits for an element
         self._waits = Waits()
 
-    def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """What waits here to be opened, then the boundaries above, the current publisher's
-        first.
-        """
-        current = self._current
-        coming = 0 if current is None else current.asked - current.came
-        mine = self._waits.metrics(
-            self._demand,
-            name=self._name,
-            held=len(self._waiting),
-            max_held=self._prefetch,
-        )
-        # The drain of a sequence counts what is to come of it, and not all that there is.
-        demand = min(self._pending.counter.pending + coming, mine.demand)
-        return (replace(mine, demand=demand), *super().metrics(), *self._outer.metrics())
-
-    # -- from the outer publisher ----------------------------------------------------------------
-
-    def _inner_attached(self, inner: Inner, /) -> None:
-        if inner is not self._outer:
-            super()._inner_attached(inner)
-            return
-        self._outer_attached = True
-        self._call_up()
-
-    def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
-        if inner is not self._outer:
-            super()._inner_burst(inner, burst, over)
-            return
+    def took(self, burst: list[Any], over: bool, /) -> bool:
         self._waiting += burst
-        self._outer_done = over
-        self._call_up()
+        self._done = over
+        return False
 
-    def _inner_ended(self, inner: Inner, error: BaseException | None, /) -> None:
-        if inner is not self._outer:
-            super()._inner_ended(inner, error)
-        elif error is not None:
-            self._fail(error)  # at once: it overtakes what waits
-        else:
-            self._outer_done = True
-            self._call_up()
-
-    # -- upward ----------------------------------------------------------------------------------
-
-    def _upward(self) -> bool:
-        done = self._outer_done  # read before the elements that came before it
+    def upward(self, arbiter: SubscriptionArbiter, /) -> bool:
+        done = self._done  # read before the elements that came before the end
         if self._idle and (self._waiting or done):
             self._idle = False
             self._waits.end()
-            self._over = True  # whatever was before the next
-        if self._unasked >= self._replenish_at and self._outer_attached and not done:
+            arbiter.call_next()
+        if self._unasked >= self._replenish_at and self.inner.attached and not done:
             if not self._begun and self._demand.value > 0:
                 self._begun = True
                 self._waits.begin(for_demand=False)
             if self._begun:
                 unasked, self._unasked = self._unasked, 0
-                return self._outer.ask_for_a_turn(unasked)
-        if self._idle and self._pending.counter.value > 0 and self._outer.ask_for_a_turn():
-            return True
-        return super()._upward()
+                return self.inner.ask_for_a_turn(unasked)
+        return self._idle and self._pending.value > 0 and self.inner.ask_for_a_turn()
 
-    def _next(self, error: BaseException | None, /) -> Publisher[Any] | None:
-        done, waiting, fn = self._outer_done, self._waiting, self._fn
+    def next(self, error: BaseException | None, /) -> Publisher[Any] | Ended | None:
+        done, waiting, fn = self._done, self._waiting, self._fn
         if error is not None:
-            self._finish(error)
-        elif fn is None:
+            return Ended(error)
+        if fn is None:  # the stream is over
             return None
-        elif waiting:
+        if waiting:
             self._unasked += 1
             return publisher_from("concat_map", fn, waiting.popleft())
-        elif done:
-            self._finish()
-        else:
-            self._idle = True
-            self._waits.begin(for_demand=self._pending.counter.value == 0)
+        if done:
+            return Ended(None)
+        self._idle = True
+        self._waits.begin(for_demand=self._pending.value == 0)
         return None
 
-    def _forget_upward(self) -> None:
-        super()._forget_upward()
+    def metrics(
+        self, arbiter: SubscriptionArbiter, above: tuple[BoundaryMetrics, ...], /
+    ) -> tuple[BoundaryMetrics, ...]:
+        mine = self._waits.metrics(
+            self._demand, name=self._name, held=len(self._waiting), max_held=self._prefetch
+        )
+        # The drain of a sequence takes elements from the demand when they are delivered.
+        demand = min(arbiter.outstanding(), mine.demand)
+        return (replace(mine, demand=demand), *above, *self.inner.metrics())
+
+    def close(self) -> None:
+        """Drop what waits. Any thread, any number of times: more may have come since."""
         self._fn = None
         self._waiting = deque()

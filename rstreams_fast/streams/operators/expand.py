@@ -138,20 +138,6 @@ class _ExpandSubscription(FanIn):
     def _to_ask(self) -> bool:
         return False
 
-    # -- the drain -------------------------------------------------------------------------------
-
-    def _work(self) -> bool:
-        mail = self._mail
-        while mail and self._demand.value >= 0:
-            _, what = mail.popleft()
-            if isinstance(what, list):
-                self._deliver(what)
-            elif what.error is None:
-                self._complete()
-            else:
-                self._fail(what.error)
-        return self._demand.value < 0 and self._act_on_end()
-
     def _forget_upward(self) -> None:
         self._fn = self._current = None
         self._stack = []

@@ -12,11 +12,9 @@ from rstreams_fast.errors import check_subscriber
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import MULTICAST_BUFFER
 from rstreams_fast.streams.operators.sharing.buffer import Retention
-from rstreams_fast.streams.operators.sharing.publisher import (
-    MulticastPublisher,
-    MulticastSubscription,
-)
+from rstreams_fast.streams.operators.sharing.publisher import MulticastPublisher
 from rstreams_fast.streams.operators.sharing.registry import Registry
+from rstreams_fast.streams.operators.sharing.subscription import MulticastSubscription
 
 __all__ = [
     "Multicast",
@@ -110,7 +108,7 @@ class MulticastProcessor(MulticastPublisher[T], Processor[T, T]):
 class Multicast(Boundary):
     """The boundary of ``Stream.multicast``: all subscribers below it share one publisher."""
 
-    #: The shared publisher trusts nobody.
+    #: The shared publisher tolerates an upstream that breaks the rules.
     guards = True
 
     def __init__(
@@ -130,19 +128,19 @@ class Multicast(Boundary):
         """
         with self._lock:
             if self._shared is None:
-                # It is given a copy, which knows of no Shared: each would keep the other.
+                # It gets a copy without a Shared: otherwise each would keep the other alive.
                 self._shared = Shared(upstream, copy(self))
             return self._shared
 
     def retention(self) -> Retention | None:
-        """What a new shared publisher keeps for late subscribers."""
+        """Return the retention of a new shared publisher: what late subscribers get."""
         return None
 
     def describe(self) -> str:
         return f"multicast: {self.describe_sharing()}"
 
     def describe_sharing(self) -> str:
-        """The part of that which does not depend on what is kept."""
+        """Describe how it is shared, without what is kept for late subscribers."""
         words = {
             "shut_down": "shuts down",
             "keep": "waits for others",
@@ -164,32 +162,32 @@ class Multicast(Boundary):
 
 
 class Shared:
-    """The publisher of a multicast stream: a shared one; if it restarts, one after the other."""
+    """The publisher of a multicast stream. With ``"restart"`` it is replaced when it has ended."""
 
     def __init__(self, upstream: Publisher[Any], multicast: Multicast) -> None:
         self._upstream = upstream
         self._multicast = multicast
         self._name = multicast.describe()
         self._restarts = multicast.on_last_cancel == "restart"
-        # Of all hubs: the last may still be at work.
+        # For all publishers, one after the other: the one before may still be at work.
         self._registry: Registry[MulticastSubscription] = Registry()
         self._lock = threading.RLock()
-        self._hub = self._new_hub()
+        self._current = self._new_publisher()
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Subscribe to the shared publisher, which is subscribed when it has enough subscribers."""
+        """Subscribe to the shared publisher, and it to upstream when it has enough subscribers."""
         check_subscriber(subscriber)
-        hub = self._hub
-        if hub.refuses(subscriber) or hub.defer(self.subscribe, subscriber):
+        publisher = self._current
+        if publisher.refuses(subscriber) or publisher.defer(self.subscribe, subscriber):
             return
-        while not hub.admit(subscriber, unless_ended=self._restarts):
+        while not publisher.admit(subscriber, unless_ended=self._restarts):
             with self._lock:
-                if self._hub is hub:
-                    self._hub = self._new_hub()
-                hub = self._hub
-        hub.connect(self._upstream, self._multicast.min_subscribers, subscriber)
+                if self._current is publisher:
+                    self._current = self._new_publisher()
+                publisher = self._current
+        publisher.connect(self._upstream, self._multicast.min_subscribers, subscriber)
 
-    def _new_hub(self) -> MulticastPublisher[Any]:
+    def _new_publisher(self) -> MulticastPublisher[Any]:
         multicast = self._multicast
         options = multicast.options
         return MulticastPublisher(

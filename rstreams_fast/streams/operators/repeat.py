@@ -8,7 +8,7 @@ from rstreams_fast._checks import check_count
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
 from rstreams_fast.streams.engine.boundary import Boundary
-from rstreams_fast.streams.engine.fan_in import Combined
+from rstreams_fast.streams.engine.fan_in import Combined, Ended
 
 __all__ = ["Repeat"]
 
@@ -22,29 +22,28 @@ class Repeat(Boundary):
         self.times = check_count("repeat(times): times", times)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Combined(upstream, _RepeatSubscription, self.times)
+        return Combined(upstream, _repeated, self.times)
 
     def describe(self) -> str:
         times = "without end" if self.times >= UNBOUNDED else f"{self.times} times more"
         return f"repeat({times}): holds no elements"
 
 
-class _RepeatSubscription(SubscriptionArbiter):
-    _runs_sequences = True
+def _repeated(
+    subscriber: Subscriber[Any], upstream: Publisher[Any], times: int
+) -> SubscriptionArbiter:
+    return SubscriptionArbiter(subscriber, upstream, _Repeats(upstream, times))
 
-    __slots__ = ("_left", "_upstream")
 
-    def __init__(self, subscriber: Subscriber[Any], upstream: Publisher[Any], times: int) -> None:
-        super().__init__(subscriber, upstream)
-        self._upstream: Publisher[Any] | None = upstream
-        self._left = times
+class _Repeats:
+    """Goes on with ``upstream`` again, ``left`` times."""
 
-    def _next(self, error: BaseException | None, /) -> Publisher[Any] | None:
-        if error is None and self._left:
-            self._left -= 1
-            return self._upstream
-        return super()._next(error)
+    def __init__(self, upstream: Publisher[Any], left: int) -> None:
+        self._upstream = upstream
+        self._left = left
 
-    def _drop_references(self) -> None:
-        super()._drop_references()
-        self._upstream = None
+    def next(self, error: BaseException | None, /) -> Publisher[Any] | Ended:
+        if error is not None or not self._left:
+            return Ended(error)
+        self._left -= 1
+        return self._upstream

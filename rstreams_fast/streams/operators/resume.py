@@ -9,7 +9,7 @@ from rstreams_fast._checks import describe_callable
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
 from rstreams_fast.streams.engine.boundary import Boundary
-from rstreams_fast.streams.engine.fan_in import Combined
+from rstreams_fast.streams.engine.fan_in import Combined, Ended
 
 __all__ = ["OnErrorResume"]
 
@@ -32,33 +32,30 @@ class OnErrorResume(Boundary):
             )
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Combined(upstream, _ResumeSubscription, self)
+        return Combined(upstream, _resumed, self)
 
     def describe(self) -> str:
         kinds = ", ".join(kind.__qualname__ for kind in self.on)
         return f"on_error_resume({describe_callable(self.fn)}) on {kinds}: holds no elements"
 
 
-class _ResumeSubscription(SubscriptionArbiter):
-    _runs_sequences = True
+def _resumed(
+    subscriber: Subscriber[Any], upstream: Publisher[Any], options: OnErrorResume
+) -> SubscriptionArbiter:
+    return SubscriptionArbiter(subscriber, upstream, _Fallback(options))
 
-    __slots__ = ("_options",)
 
-    def __init__(
-        self, subscriber: Subscriber[Any], upstream: Publisher[Any], options: OnErrorResume
-    ) -> None:
-        super().__init__(subscriber, upstream)
+class _Fallback:
+    """Goes on with what the function returns for the first error, if the types fit."""
+
+    def __init__(self, options: OnErrorResume) -> None:
         self._options: OnErrorResume | None = options
 
-    def _next(self, error: BaseException | None, /) -> Publisher[Any] | None:
-        options, self._options = self._options, None  # what it goes on with may fail for good
-        if error is None or options is None or not isinstance(error, options.on):
-            return super()._next(error)
+    def next(self, error: BaseException | None, /) -> Publisher[Any] | Ended:
+        options, self._options = self._options, None  # an error of the fallback ends the stream
+        if options is None or error is None or not isinstance(error, options.on):
+            return Ended(error)
         return _checked(options.fn, options.fn(error))
-
-    def _drop_references(self) -> None:
-        super()._drop_references()
-        self._options = None
 
 
 def _checked(fn: Callable[..., Any], publisher: Any) -> Publisher[Any]:

@@ -12,8 +12,7 @@ from rstreams_fast.runtime.timers import Timer, check_timer
 from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.deadline import Deadline
-from rstreams_fast.streams.engine.fan_in import Combined
-from rstreams_fast.streams.engine.inner_subscriber import Inner
+from rstreams_fast.streams.engine.fan_in import Combined, Ended
 
 __all__ = ["RetryBoundary"]
 
@@ -49,7 +48,7 @@ class RetryBoundary(Boundary):
         self.timer = timer
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Combined(upstream, _RetrySubscription, self)
+        return Combined(upstream, _retried, self)
 
     def describe(self) -> str:
         said = ["for ever" if self.times >= UNBOUNDED else f"at most {self.times} times"]
@@ -69,76 +68,62 @@ class RetryBoundary(Boundary):
         return check_seconds(f"retry: what {describe_callable(delay)} returned", delay(attempt))
 
 
-class _RetrySubscription(SubscriptionArbiter):
-    _runs_sequences = True
+def _retried(
+    subscriber: Subscriber[Any], source: Publisher[Any], options: RetryBoundary
+) -> SubscriptionArbiter:
+    arbiter = SubscriptionArbiter(subscriber, source)
+    arbiter.following = _Attempts(arbiter, source, options)
+    return arbiter
 
-    __slots__ = ("_deadline", "_failed", "_options", "_retries", "_source", "_wait_until")
+
+class _Attempts:
+    """Goes on with ``source`` when it has failed, at once or after a delay."""
 
     def __init__(
-        self, subscriber: Subscriber[Any], source: Publisher[Any], options: RetryBoundary
+        self, arbiter: SubscriptionArbiter, source: Publisher[Any], options: RetryBoundary
     ) -> None:
-        super().__init__(subscriber, source)
-        self._options: RetryBoundary | None = options
-        self._source: Publisher[Any] | None = source
+        self._arbiter = arbiter
+        self._source = source
+        self._options = options
         self._retries = 0
-        self._failed: BaseException | None = None  # what the attempt is to make good
+        self._failed: BaseException | None = None  # the error before, until an element has come
         self._wait_until: float | None = None
         self._deadline: Deadline | None = None
         if options.delay:
-            self._deadline = Deadline(options.timer, self._due, self._waited, self._fail)
+            self._deadline = Deadline(options.timer, self._due, self._waited, arbiter._fail)
+            arbiter.on_end = self._deadline.close
 
-    def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
-        self._failed = None  # so there is an attempt; an error keeps what its frames hold
-        super()._inner_burst(inner, burst, over)
-
-    def _last_stages(self) -> tuple[tuple[Any, ...], ...]:
-        return (("skip_while", self._no_element),) if self._failed is not None else ()
-
-    def _no_element(self, _element: object) -> bool:
-        self._failed = None
-        return False
-
-    def _next(self, error: BaseException | None, /) -> Publisher[Any] | None:
-        options = self._options
-        if error is None:
-            self._finish()
-        elif self._failed is not None and isinstance(error, AlreadySubscribedError):
-            # There was no attempt, and would be none the next time. Wanted is the first error.
-            self._failed.add_note(f"retry: there was no other attempt: {error}")
-            self._finish(self._failed)
-        elif options is None or not self._is_retried(options, error):
-            self._finish(error)
-        else:
-            self._retries += 1
-            self._failed = error
-            seconds = options.seconds_before(self._retries)
-            deadline = self._deadline
-            if deadline is None or seconds == 0:
-                return self._source
-            self._wait_until = deadline.now() + seconds
-            deadline.look()
+    def next(self, error: BaseException | None, /) -> Publisher[Any] | Ended | None:
+        failed = self._failed
+        if failed is not None and isinstance(error, AlreadySubscribedError):
+            # The source takes no second subscription. The user wants to know the error before.
+            failed.add_note(f"retry: there was no other attempt: {error}")
+            return Ended(failed)
+        if error is None or not self._is_retried(error):
+            return Ended(error)
+        self._retries += 1
+        self._failed = error
+        self._arbiter.on_first_element = self._attempted
+        seconds, deadline = self._options.seconds_before(self._retries), self._deadline
+        if deadline is None or seconds == 0:
+            return self._source
+        self._wait_until = deadline.now() + seconds
+        deadline.look()
         return None
 
-    def _is_retried(self, options: RetryBoundary, error: BaseException) -> bool:
+    def _is_retried(self, error: BaseException) -> bool:
         # What is no Exception, such as KeyboardInterrupt, wants to end more than an attempt.
+        options = self._options
         if self._retries >= options.times or not isinstance(error, Exception):
             return False
         return options.when is None or bool(options.when(error))
+
+    def _attempted(self) -> None:
+        self._failed = None  # its traceback keeps frames, and what these hold
 
     def _due(self) -> float | None:
         return self._wait_until
 
     def _waited(self) -> None:
         self._wait_until = None
-        source = self._source
-        if source is not None:
-            self._go_on(source)
-
-    def _forget_upward(self) -> None:
-        super()._forget_upward()
-        self._options = self._source = self._failed = None
-
-    def _drop_references(self) -> None:
-        super()._drop_references()
-        if self._deadline is not None:
-            self._deadline.close()
+        self._arbiter.go_on(self._source)

@@ -6,8 +6,7 @@ from collections import deque
 from typing import Any
 
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
-from rstreams_fast.core import DemandCounter
-from rstreams_fast.errors import check_request
+from rstreams_fast.streams.engine.arbiter import PendingDemand
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.fan_in import Combined, Ended, FanIn
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
@@ -62,7 +61,7 @@ class _LatestSubscription(FanIn):
         self._main = new_inner(self, upstream)
         self._unsubscribed.extend((*self._others, self._main))
         self._asks: deque[Inner] = deque()  # the others that are to be asked
-        self._pending = DemandCounter()  # what upstream is to be asked for
+        self._pending = PendingDemand()  # what upstream is to be asked for
         # For the holder of the drain:
         self._latest: dict[Inner, Any] = {}  # the newest elements of the others
         self._unpaired: set[Inner] = set()  # whose newest element was not delivered yet
@@ -71,13 +70,7 @@ class _LatestSubscription(FanIn):
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
-        try:
-            n = check_request(n)  # one look at it: __index__ may answer differently next time
-        except Exception as refused:
-            self._bad_request(refused)
-            return
-        if self._add_demand(n) >= 0:
-            self._pending.request(n)
+        if self._pending.add(self, n):
             self._call_up()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
@@ -111,42 +104,28 @@ class _LatestSubscription(FanIn):
         if asks:
             asks.popleft().ask(UNBOUNDED)
             return True
-        if not self._to_ask():
-            return False
-        n = self._pending.value
-        self._pending.fulfil(n)  # UNBOUNDED stays
-        self._main.ask(n)
-        return True
+        return self._is_complete() and self._pending.ask(self._main)
 
     def _to_ask(self) -> bool:
-        main = self._main
-        return (
-            self._pending.value > 0
-            and main.attached
-            and main.asked < UNBOUNDED
-            and len(self._latest) == len(self._others)
-        )
+        return self._main.asked == 0 and self._is_complete()
+
+    def _is_complete(self) -> bool:
+        """Whether each of the others has given an element."""
+        return len(self._latest) == len(self._others)
 
     # -- the drain -------------------------------------------------------------------------------
 
     def _work(self) -> bool:
         self._waits.end()
-        mail = self._mail
-        while mail and self._demand.value >= 0:
-            self._take(*mail.popleft())
-        demand = self._demand.value
-        if demand < 0:
-            return self._act_on_end()
-        self._waits.begin(for_demand=demand == 0)
-        return False
+        more = super()._work()
+        self._waits.begin(for_demand=self._demand.value == 0)
+        return more
 
     def _take(self, inner: Inner, what: list[Any] | Ended) -> None:
         latest, unpaired = self._latest, self._unpaired
         if not isinstance(what, list):
-            if what.error is not None:
-                self._fail(what.error)
-            elif inner not in latest:  # upstream is over, or none of its elements can be paired
-                self._complete()
+            if inner not in latest:  # upstream is over, or none of its elements can be paired
+                super()._take(inner, what)
         elif inner is self._main:
             newest = tuple([latest[other] for other in self._others])
             unpaired.clear()

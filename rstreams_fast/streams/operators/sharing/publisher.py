@@ -1,9 +1,9 @@
 """One subscription to upstream, shared by any number of subscribers through one buffer.
 
-Each subscriber has a drain of its own, entered by the thread that brings it news: upstream with
-elements, the subscriber with a request. Elements travel by bursts: a lock is taken once for what
-upstream brings and once for what a subscriber takes, never while user code runs. An element that
-is sent unasked when all subscribers wait for it does not enter the buffer.
+Each subscriber has a drain of its own. Upstream enters it with elements, the subscriber with a
+request. Elements travel by bursts: the lock is taken once for the burst that upstream sends, and
+once for the burst that a subscriber takes. No user code runs while the lock is held. An element
+that comes while all subscribers wait for it does not enter the buffer.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ from rstreams_fast.runtime.awaiting import awaited_nowhere
 from rstreams_fast.runtime.executors import Trampoline, process_id
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.runtime.turns import Turns
-from rstreams_fast.streams.engine.boundary import ListSubscriber, burst_slot
+from rstreams_fast.streams.engine.boundary import ListSubscriber
 from rstreams_fast.streams.engine.chain import stand_on
 from rstreams_fast.streams.engine.custody import Custody
-from rstreams_fast.streams.engine.drain import Drain
-from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.engine.not_picklable import not_picklable
 from rstreams_fast.streams.engine.signals import forked, leaves, refuse, report_late
 from rstreams_fast.streams.engine.subscribing import subscribe_to
@@ -37,19 +36,23 @@ from rstreams_fast.streams.engine.upstream import Upstream
 from rstreams_fast.streams.operators.sharing.buffer import Cursor, MulticastBuffer, Retention
 from rstreams_fast.streams.operators.sharing.deferred import DeferredWork
 from rstreams_fast.streams.operators.sharing.registry import Entry, Registry
+from rstreams_fast.streams.operators.sharing.subscription import MulticastSubscription
 
-__all__ = ["MulticastPublisher", "MulticastSubscription"]
+__all__ = ["MulticastPublisher"]
 
 T = TypeVar("T")
 
+_drain: Final = MulticastSubscription._drain
+_enter: Final = MulticastSubscription._enter
+
 
 class _SharedUpstream(Upstream):
-    """Everybody may forget a publisher before its source is over, which is then cancelled."""
+    """An upstream that is cancelled when the last reference to the publisher is dropped."""
 
     __slots__ = ()
 
     def __del__(self) -> None:
-        # At the exit modules are empty.
+        # When the interpreter exits, modules are empty.
         if not self.over and call_from_finalizer is not None:
             call_from_finalizer(self.cancel)
 
@@ -57,8 +60,8 @@ class _SharedUpstream(Upstream):
 class MulticastPublisher(ListSubscriber, Generic[T]):
     """A subscriber to one upstream and a publisher of the same elements to many.
 
-    It trusts nobody: upstream may signal from several threads at once, nest, overfeed, go on after
-    its end or never begin.
+    Upstream need not keep the rules: it may signal from several threads at once, nest its calls,
+    send too many elements, signal after its end, or never begin.
     """
 
     prompt: ClassVar[bool] = True
@@ -105,30 +108,30 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
     ) -> None:
         stand_on(self, None)
         self._name = name
-        self._gates = gates  # the slowest does; else it is dropped
+        self._gates = gates  # whether the slowest subscriber holds upstream back, or is dropped
         self._delay_error = delay_error
-        self._keeps = keeps  # whether it outlives its last subscriber
-        self._connected = connected  # whether it is subscribed to upstream, or others see to that
+        self._keeps = keeps  # whether it goes on after the last subscriber has cancelled
+        self._connected = connected  # whether ``connect`` has subscribed it, or need not
         self._pid: int | None = None  # the process whose threads upstream runs on
         self._retention = retention
         self._registry: Registry[MulticastSubscription] = registry or Registry()
         self._upstream = _SharedUpstream()
         self._deferred = DeferredWork()
-        #: To be changed with the lock only.
+        #: Changed only within an entry of ``_deferred``, which holds the lock.
         self.buffer: MulticastBuffer[MulticastSubscription] = MulticastBuffer(
             buffer_size,
             gates=gates,
             retention=retention,
             release=self._deferred.release,
         )
-        # WIP of asking, held until upstream has given us a subscription.
+        # The work-in-progress counter of asking, entered until upstream has sent a subscription.
         self._asking = Wip(held=True)
         self.burst: list[Any] = []
 
     # -- the publisher's side --------------------------------------------------------------------
 
     def subscribe(self, subscriber: Subscriber[T], /) -> None:
-        """Signal ``subscriber`` from the oldest element still available on (§1.9, §1.11).
+        """Signal ``subscriber``, beginning with the oldest element still available (§1.9, §1.11).
 
         Args:
             subscriber: Any object with the four methods of ``Subscriber``.
@@ -141,23 +144,23 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
             self.admit(subscriber)
 
     def refuses(self, subscriber: Subscriber[T]) -> bool:
-        """Refuse ``subscriber`` in the child of a fork whose parent it is that upstream runs in."""
+        """Refuse ``subscriber`` if upstream runs in the parent of this forked process."""
         left_behind = self._pid not in (None, process_id()) and not self.ended
         if left_behind:
             refuse(subscriber, forked())
         return left_behind
 
     def defer(self, call: Callable[..., object], *args: Any) -> bool:
-        """Whether this thread is in the middle of an entry; then ``call(*args)`` comes after it."""
+        """Defer ``call(*args)`` if this thread is within an entry; return whether it is."""
         return self._deferred.defer(call, *args)
 
     def admit(self, subscriber: Subscriber[T], *, unless_ended: bool = False) -> bool:
-        """Subscribe; or return false, if that is wanted, where the end is all there is to tell."""
+        """Subscribe ``subscriber``. ``unless_ended``: return false if this has ended instead."""
         subscription = MulticastSubscription(self, subscriber)
         same = self._registry.claim(subscriber, subscription)
         while same is not None and same.subscription.is_cancelled:
-            # The thread that cancelled it is still to release it here, and would leave a subscriber
-            # that another thread subscribes again without any signal.
+            # The thread that cancelled it has not released it yet. Without this, a subscriber that
+            # another thread subscribes again would get no signal.
             self._registry.release(same.subscription.identity, same.subscription)
             same = self._registry.claim(subscriber, subscription)
         if same is not None:
@@ -180,7 +183,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         return entered
 
     def _join(self, subscription: MulticastSubscription, now: float, unless_ended: bool) -> bool:
-        """Give the subscription its place. With the lock."""
+        """Add the subscription to the buffer's readers. Called with the lock."""
         if unless_ended and self.buffer.ended:
             return False
         self.buffer.join(subscription.cursor, subscription, now)
@@ -191,29 +194,32 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
             "§1.10: this subscriber is subscribed already; subscribe another one, or cancel first"
         )
         if same.subscriber is subscriber:
-            # It has had its on_subscribe, which must not come twice (§2.12), so it can only be told
-            # by the end of the subscription it has.
+            # It has had its on_subscribe, which must not come twice (§2.12): so the subscription
+            # that it has ends with the error.
             same.subscription.end_with(error)
         else:
             refuse(subscriber, error)
 
     def connect(self, upstream: Publisher[T], min_subscribers: int, below: object = None) -> None:
-        """Subscribe to ``upstream``, once, when there are so many subscribers; ``below`` is one."""
+        """Subscribe to ``upstream``, once, when there are ``min_subscribers``.
+
+        ``below`` is the subscriber that came last.
+        """
         if self._deferred.enter(self._may_connect, min_subscribers):
             self._pid = process_id()
             stand_on(self, below)
-            self.turns = None  # any of its subscribers may ask
-            self.custody = None  # what is shared is nobody's to discard
+            self.turns = None  # the next request may come from another subscriber
+            self.custody = None  # an element that is shared is not discarded
             try:
                 with awaited_nowhere():
                     subscribe_to(upstream, self)
-            except BaseException as raised:  # §1.9; nobody else has received this error
+            except BaseException as raised:  # §1.9; no other caller has received this error
                 self._end(raised, at_once=True, cancel=True)
                 if leaves(raised):
                     raise
 
     def _may_connect(self, min_subscribers: int) -> bool:
-        """Whether it is time to, for the one that asks first. With the lock."""
+        """Return true, once, when it is time to subscribe. Called with the lock."""
         buffer, connected = self.buffer, self._connected
         self._connected = connected or not (buffer.ended or len(buffer.readers) < min_subscribers)
         return self._connected and not connected
@@ -221,7 +227,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
     @property
     def ended(self) -> bool:
         """Whether the publisher has ended or shut down: further signals have no effect. Any thread
-        may ask.
+        may read it.
         """
         return self.buffer.ended
 
@@ -266,13 +272,14 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
                 self._tell(ready, _drain)
 
     def _hand_to_all(self) -> tuple[list[MulticastSubscription], bool | None]:
-        """Return whose drains were entered, and whether asking is due: ``None`` if one is not
-        ready. With the lock.
+        """Return the subscriptions whose drains were entered, and whether upstream is to be asked.
+
+        The latter is ``None`` if a subscription is not ready. Called with the lock.
         """
         buffer, end = self.buffer, self.buffer.end
         ready: list[MulticastSubscription] = []
         for cursor, one in buffer.readers.items():
-            # It may lag though it has asked for more: then its request is about to enter.
+            # It may lag behind its own demand: then its request is about to enter the drain.
             if cursor.stop < end or cursor.start + cursor.demand.value <= end or not one.enter():
                 return ready, None
             ready.append(one)
@@ -281,14 +288,14 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
     def on_burst(self) -> None:
         """Hand what was put in ``burst`` to all subscribers."""
         elements = self.burst[:]
-        self.burst.clear()  # it stays the one that upstream appends to
+        self.burst.clear()  # upstream keeps this list, and appends to it
         if len(elements) == 1:
             self._take_one(elements.pop())
             return
         if self._gates:
             self._add(elements)
             return
-        # None is to be dropped because all that was asked for comes at once.
+        # In portions: no subscriber is to be dropped because all elements come at once.
         portion = -(-self.buffer.size // 4)
         for start in range(0, len(elements), portion):
             self._add(elements[start : start + portion])
@@ -309,7 +316,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
                 failure = raised
                 del elements[len(weights) :]
         lagging, ready = self._deferred.enter(self._append, elements, weights, now)
-        elements.clear()  # a caller has it, too
+        elements.clear()  # a caller has a reference to the list, too
         if lagging is None:
             failure = DemandExceededError(
                 "§1.1: more elements came than had been asked for, and the buffer of "
@@ -330,8 +337,9 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
     def _append(
         self, elements: list[T], weights: list[int], now: float
     ) -> tuple[list[MulticastSubscription] | None, list[MulticastSubscription]]:
-        """Return which are to be dropped, and which, with something in hand, are to be drained by
-        this thread. With the lock.
+        """Return the subscriptions that are to be dropped, and those that this thread is to drain.
+
+        The latter have the next elements in hand. Called with the lock.
         """
         buffer = self.buffer
         lagging = buffer.append(elements, weights, now)
@@ -349,14 +357,14 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         deliver: Callable[[MulticastSubscription], object],
         due: bool | None = None,
     ) -> None:
-        """Deliver what subscribers have in hand; ask once, afterwards, for what follows."""
+        """Deliver what the subscriptions have in hand, and then ask upstream once."""
         asking = self._asking
         mine = asking.enter()
         self._tell(ready, deliver)
         if due is None:
             due = self._deferred.enter(self.buffer.trim)
         if due and asking.enter():
-            self._ask_now()  # who asked when this began has looked too early, and left
+            self._ask_now()  # a thread that asked before this delivered may have looked too early
         elif mine and (asking.missed > 1 or not asking.leave()):
             self._ask_now()
 
@@ -376,23 +384,23 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
             report_late(error)
 
     def on_complete(self) -> None:
-        """Complete each subscriber when it has had the elements in the buffer."""
+        """Complete each subscriber after the elements in the buffer."""
         if self._upstream_ended():
             self._end(None, at_once=False)
 
     def _upstream_ended(self) -> bool:
         first = self._upstream.ended()
-        self._upstream.never_attached()  # one that comes now is cancelled
+        self._upstream.never_attached()  # a subscription that comes now is cancelled
         return first
 
     def _break_off(self, what: str) -> None:
-        """Upstream broke §2.13: tell it, and everybody else."""
+        """Upstream broke §2.13: end with an error, and raise it, too."""
         error = NoneSignalError(f"§2.13: {what}")
         self._end(error, at_once=True, cancel=True)
         raise error
 
     def _end(self, error: BaseException | None, *, at_once: bool, cancel: bool = False) -> None:
-        """Add nothing any more; subscribers learn of it after what they have not had, or now."""
+        """End. Subscribers get the end after the elements in the buffer, or ``at_once``."""
         if self.defer(lambda: self._end(error, at_once=at_once, cancel=cancel)):
             return
         everybody = self._deferred.enter(self._close, error, at_once)
@@ -408,7 +416,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
     def _close(
         self, error: BaseException | None, at_once: bool
     ) -> list[MulticastSubscription] | None:
-        """Return the subscriptions to inform; ``None`` if it had ended before. With the lock."""
+        """Return all subscriptions, or ``None`` if this had ended before. Called with the lock."""
         if not self.buffer.close(error, at_once=at_once):
             return None
         return list(self.buffer.readers.values())
@@ -418,7 +426,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         everybody: list[MulticastSubscription],
         tell: Callable[[MulticastSubscription], object],
     ) -> None:
-        """Call ``tell`` with each; KeyboardInterrupt and its like end the stream and leave."""
+        """Call ``tell`` with each. If that raises, end all and re-raise."""
         left: BaseException | None = None
         for one in everybody:
             try:
@@ -436,7 +444,9 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
     # -- asking upstream -------------------------------------------------------------------------
 
     def ask(self) -> None:
-        """Look at what there is to be asked of upstream: any thread, one at a time (§2.7)."""
+        """Ask upstream for what subscribers want. Any thread may call it; requests never overlap
+        (§2.7).
+        """
         if not self.defer(self.ask) and self._asking.enter():
             self._ask_now()
 
@@ -448,7 +458,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
             if n > 0:
                 try:
                     self._upstream.request(n)
-                except BaseException as raised:  # §3.16; nobody else has received this error
+                except BaseException as raised:  # §3.16; no other caller has received this error
                     self._end(raised, at_once=True, cancel=True)
                     if leaves(raised):
                         raise
@@ -462,7 +472,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         return self._deferred.enter(self.buffer.take, cursor)
 
     def leave(self, subscription: MulticastSubscription) -> None:
-        """Forget a subscription that has ended, in whatever way; any number of times."""
+        """Forget a subscription that has ended. Further calls have no effect."""
         if self.defer(self.leave, subscription):
             return
         moved, shut = self._deferred.enter(self._forget, subscription.cursor)
@@ -476,8 +486,9 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
             self.ask()
 
     def _forget(self, cursor: Cursor) -> tuple[bool | None, bool]:
-        """Whether there may be more room now, ``None`` if it was forgotten before; and whether that
-        is the publisher's end. With the lock.
+        """Return whether the buffer may have more room, and whether the publisher has shut down.
+
+        The former is ``None`` if the reader was forgotten before. Called with the lock.
         """
         buffer = self.buffer
         keeps = self._keeps or not self._connected
@@ -492,7 +503,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
     def metrics_for(
         self, demand: int, waited_for_upstream: float, waited_for_demand: float
     ) -> tuple[BoundaryMetrics, ...]:
-        """What the buffer holds, seen from one subscription, then the boundaries above."""
+        """Return the metrics of the buffer for one subscription, then of the boundaries above."""
         retention = self._retention
         kept = 0 if retention is None else retention.max_kept
         mine = BoundaryMetrics(
@@ -505,142 +516,3 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
             waited_for_demand=waited_for_demand,
         )
         return (mine, *self._upstream.metrics())
-
-
-class MulticastSubscription(Drain):
-    """One subscriber's drain of the buffer: it takes a slice, and delivers it."""
-
-    __slots__ = ("_hand_over", "_on_next", "_publisher", "_waits", "cursor", "identity")
-
-    _asked_from_below = False
-
-    def __init__(self, publisher: MulticastPublisher[Any], subscriber: Subscriber[Any]) -> None:
-        super().__init__(subscriber, None)
-        self._publisher: MulticastPublisher[Any] | None = publisher
-        self._on_next: Callable[[Any], object] | None = subscriber.on_next
-        self._hand_over = burst_slot(subscriber)
-        self.identity = id(subscriber)
-        self.cursor = Cursor(self._demand, by_bursts=self._hand_over is not None)
-        self._waits = Waits(on_look=True)
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether the subscriber has cancelled, and so hears nothing more."""
-        return self._demand.cancelled
-
-    # -- the subscription's face -----------------------------------------------------------------
-
-    def request(self, n: int, /) -> None:
-        """Ask for ``n`` more elements (§3.8), and upstream for what is not in the buffer."""
-        if self._add_demand(n) < 0:
-            return
-        publisher = self._publisher
-        if publisher is not None and self.cursor.limit > publisher.buffer.asked:
-            publisher.ask()
-        self._enter()
-
-    def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """What the buffer holds and this waits for; then the boundaries above."""
-        publisher, cursor = self._publisher, self.cursor
-        if publisher is None:
-            return ()
-        demand = min(max(0, cursor.limit - cursor.at), UNBOUNDED)
-        return publisher.metrics_for(demand, *self._waits.seconds(going_on=True))
-
-    # -- news ------------------------------------------------------------------------------------
-
-    def enter(self) -> bool:
-        """Whether the drain is the caller's now; else its holder looks again."""
-        return self._wip.enter()
-
-    # -- the drain -------------------------------------------------------------------------------
-
-    def pass_on(self, element: Any) -> None:
-        """Deliver an element that was not in the buffer, and leave the drain, which was entered."""
-        hand_over, on_next = self._hand_over, self._on_next
-        try:
-            if self._demand.value >= 0 and on_next is not None:
-                self._waits.end()
-                try:
-                    if hand_over is not None:
-                        hand_over([element])
-                    else:
-                        on_next(element)
-                except RecursionError:
-                    raise
-                except Exception as raised:
-                    self._on_next_raised(raised)
-                self._waits.begin(for_demand=self.cursor.stop >= self.cursor.limit)
-        except BaseException as leaving:
-            self._interrupted(leaving)
-            raise
-        if not self._wip.leave():
-            self._drain()
-
-    def _go(self) -> None:
-        publisher = self._publisher
-        if publisher is None or not publisher.defer(self._go):
-            self._drain()
-
-    def _work(self) -> bool:
-        publisher, cursor = self._publisher, self.cursor
-        if publisher is None or self._demand.value < 0:
-            return self._act_on_end()
-        self._waits.end()
-        handed_out = bool(cursor.in_hand)  # by the thread that brought it, which trims afterwards
-        burst = cursor.in_hand if handed_out else publisher.take(cursor)
-        if burst is None:
-            buffer = publisher.buffer
-            if buffer.error is not None:
-                self.end_with(buffer.error.with_traceback(buffer.traceback))
-                return self._act_on_end()
-            return self._complete()
-        if burst:
-            try:
-                if self._hand_over is not None:
-                    cursor.pass_all()
-                    self._hand_over(burst)
-                elif self._on_next is not None:
-                    self._deliver(self._on_next, publisher)
-            except RecursionError:
-                raise
-            except Exception as raised:
-                self._on_next_raised(raised)
-                return False
-            burst.clear()  # no element is kept here after the subscriber has had it
-            buffer, stop = publisher.buffer, cursor.stop
-            if not handed_out:
-                if cursor.taken_at < buffer.ask_at <= stop or stop >= buffer.asked:
-                    publisher.ask()
-                return True
-            if stop < buffer.end or buffer.ended:
-                return True
-        if self._demand.value < 0:
-            return self._act_on_end()
-        self._waits.begin(for_demand=cursor.stop >= cursor.limit)
-        return False
-
-    def _deliver(
-        self, on_next: Callable[[Any], object], publisher: MulticastPublisher[Any]
-    ) -> None:
-        """Signal what is in hand: nothing any more when the subscription is cancelled."""
-        buffer = publisher.buffer
-        for element in self.cursor.left:
-            on_next(element)
-            if buffer.starving:
-                publisher.ask()  # what upstream answers before that returns is next here
-
-    def _stop(self) -> None:
-        publisher = self._publisher
-        if publisher is not None:
-            publisher.leave(self)
-
-    def _drop_references(self) -> None:
-        self._stop()
-        self._publisher = None
-        self._on_next = None
-        self._hand_over = None
-
-
-_drain: Final = MulticastSubscription._drain
-_enter: Final = MulticastSubscription._enter

@@ -1,0 +1,164 @@
+"""One subscriber's share of a multicast publisher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from rstreams_fast.api import UNBOUNDED, Subscriber
+from rstreams_fast.streams.engine.boundary import burst_slot
+from rstreams_fast.streams.engine.drain import Drain
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
+from rstreams_fast.streams.operators.sharing.buffer import Cursor, MulticastBuffer
+
+__all__ = ["MulticastSubscription"]
+
+
+class _Publisher(Protocol):
+    """What a subscription needs of its publisher."""
+
+    buffer: MulticastBuffer[Any]
+
+    def defer(self, call: Callable[..., object], *args: Any) -> bool: ...
+
+    def take(self, cursor: Cursor) -> list[Any] | None: ...
+
+    def ask(self) -> None: ...
+
+    def leave(self, subscription: MulticastSubscription) -> None: ...
+
+    def metrics_for(
+        self, demand: int, waited_for_upstream: float, waited_for_demand: float
+    ) -> tuple[BoundaryMetrics, ...]: ...
+
+
+class MulticastSubscription(Drain):
+    """Takes one subscriber's next elements from the buffer, and delivers them."""
+
+    __slots__ = ("_hand_over", "_on_next", "_publisher", "_waits", "cursor", "identity")
+
+    _asked_from_below = False
+
+    def __init__(self, publisher: _Publisher, subscriber: Subscriber[Any]) -> None:
+        super().__init__(subscriber, None)
+        self._publisher: _Publisher | None = publisher
+        self._on_next: Callable[[Any], object] | None = subscriber.on_next
+        self._hand_over = burst_slot(subscriber)
+        self.identity = id(subscriber)
+        self.cursor = Cursor(self._demand, by_bursts=self._hand_over is not None)
+        self._waits = Waits(on_look=True)
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the subscriber has cancelled, and so gets no further signal."""
+        return self._demand.cancelled
+
+    # -- the subscription's face -----------------------------------------------------------------
+
+    def request(self, n: int, /) -> None:
+        """Ask for ``n`` more elements (§3.8), and upstream for what is not in the buffer."""
+        if self._add_demand(n) < 0:
+            return
+        publisher = self._publisher
+        if publisher is not None and self.cursor.limit > publisher.buffer.asked:
+            publisher.ask()
+        self._enter()
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        """Return the metrics of the buffer for this subscription, then of the boundaries above."""
+        publisher, cursor = self._publisher, self.cursor
+        if publisher is None:
+            return ()
+        demand = min(max(0, cursor.limit - cursor.at), UNBOUNDED)
+        return publisher.metrics_for(demand, *self._waits.seconds(going_on=True))
+
+    def enter(self) -> bool:
+        """Return whether the caller holds the drain now; otherwise its holder looks again."""
+        return self._wip.enter()
+
+    # -- the drain -------------------------------------------------------------------------------
+
+    def pass_on(self, element: Any) -> None:
+        """Deliver an element that was not in the buffer, and leave the drain that was entered."""
+        hand_over, on_next = self._hand_over, self._on_next
+        try:
+            if self._demand.value >= 0 and on_next is not None:
+                self._waits.end()
+                try:
+                    if hand_over is not None:
+                        hand_over([element])
+                    else:
+                        on_next(element)
+                except RecursionError:
+                    raise
+                except Exception as raised:
+                    self._on_next_raised(raised)
+                self._waits.begin(for_demand=self.cursor.stop >= self.cursor.limit)
+        except BaseException as leaving:
+            self._interrupted(leaving)
+            raise
+        if not self._wip.leave():
+            self._drain()
+
+    def _go(self) -> None:
+        publisher = self._publisher
+        if publisher is None or not publisher.defer(self._go):
+            self._drain()
+
+    def _work(self) -> bool:
+        publisher, cursor = self._publisher, self.cursor
+        if publisher is None or self._demand.value < 0:
+            return self._act_on_end()
+        self._waits.end()
+        # The thread that brought the elements handed them out, and trims the buffer afterwards.
+        handed_out = bool(cursor.in_hand)
+        burst = cursor.in_hand if handed_out else publisher.take(cursor)
+        if burst is None:
+            buffer = publisher.buffer
+            if buffer.error is not None:
+                self.end_with(buffer.error.with_traceback(buffer.traceback))
+                return self._act_on_end()
+            return self._complete()
+        if burst:
+            try:
+                if self._hand_over is not None:
+                    cursor.pass_all()
+                    self._hand_over(burst)
+                elif self._on_next is not None:
+                    self._deliver(self._on_next, publisher)
+            except RecursionError:
+                raise
+            except Exception as raised:
+                self._on_next_raised(raised)
+                return False
+            burst.clear()  # an element is not kept after its delivery
+            buffer, stop = publisher.buffer, cursor.stop
+            if not handed_out:
+                if cursor.taken_at < buffer.ask_at <= stop or stop >= buffer.asked:
+                    publisher.ask()
+                return True
+            if stop < buffer.end or buffer.ended:
+                return True
+        if self._demand.value < 0:
+            return self._act_on_end()
+        self._waits.begin(for_demand=cursor.stop >= cursor.limit)
+        return False
+
+    def _deliver(self, on_next: Callable[[Any], object], publisher: _Publisher) -> None:
+        """Deliver the elements in hand. A cancel empties the iterator."""
+        buffer = publisher.buffer
+        for element in self.cursor.left:
+            on_next(element)
+            if buffer.starving:
+                publisher.ask()  # elements that upstream sends within this call are next here
+
+    def _stop(self) -> None:
+        publisher = self._publisher
+        if publisher is not None:
+            publisher.leave(self)
+
+    def _drop_references(self) -> None:
+        self._stop()
+        self._publisher = None
+        self._on_next = None
+        self._hand_over = None
