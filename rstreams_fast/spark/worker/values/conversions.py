@@ -215,7 +215,7 @@ def _array_of(values: Any, kind: pa.DataType, name: str, source: ValueSource) ->
     return array
 
 
-class _Rule(NamedTuple):
+class _ConversionRule(NamedTuple):
     """The conversion of values before Arrow sees them: Arrow alone accepts too much."""
 
     plain: frozenset[type]
@@ -236,41 +236,41 @@ _LISTS: Final[frozenset[type]] = frozenset({list, tuple, type(None)})
 _NO_LISTS: Final = (str, bytes, bytearray, memoryview, dict)
 
 
-def _rule(kind: pa.DataType, source: ValueSource) -> _Rule | None:
+def _rule(kind: pa.DataType, source: ValueSource) -> _ConversionRule | None:
     """Return the rule for values of type ``kind``; ``None`` if they need no conversion."""
     import pyarrow as pa
 
     is_ = pa.types
     if is_.is_boolean(kind) and source.is_frame:
-        return _Rule(frozenset({bool, type(None)}), _truth)
+        return _ConversionRule(frozenset({bool, type(None)}), _truth)
     if is_.is_integer(kind):
         integer = _integer_or_nan if source.is_frame else _integer
-        return _Rule(frozenset({int, type(None)}), integer)
+        return _ConversionRule(frozenset({int, type(None)}), integer)
     if is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind):
-        return _Rule(frozenset({bytes, type(None)}), _unviewed)
+        return _ConversionRule(frozenset({bytes, type(None)}), _unviewed)
     if is_.is_date(kind):
         date = _date if source.is_frame else _instance(dt.date, but_no=dt.datetime)
-        return _Rule(frozenset({dt.date, type(None)}), date)
+        return _ConversionRule(frozenset({dt.date, type(None)}), date)
     if is_.is_timestamp(kind):
         moment = _with_zone(source.zone)
         if kind.tz is None:
             moment = _in_utc if source.is_frame else _without_zone
-        return _Rule(_NO_PLAIN, _no_nanoseconds(moment) if source.is_frame else moment)
+        return _ConversionRule(_NO_PLAIN, _no_nanoseconds(moment) if source.is_frame else moment)
     if is_.is_duration(kind):
         length = _instance(dt.timedelta)
         if source.is_frame:
             length = _no_nanoseconds(length)
-        return _Rule(frozenset({dt.timedelta, type(None)}), length)
+        return _ConversionRule(frozenset({dt.timedelta, type(None)}), length)
     if is_.is_time(kind):
-        return _Rule(frozenset({dt.time, type(None)}), _instance(dt.time))
+        return _ConversionRule(frozenset({dt.time, type(None)}), _instance(dt.time))
     if is_.is_struct(kind):
-        return _Rule(_NO_PLAIN, _struct_converter(kind, source))
+        return _ConversionRule(_NO_PLAIN, _struct_converter(kind, source))
     if is_.is_map(kind):
-        return _Rule(_NO_PLAIN, _map_converter(kind, source))
+        return _ConversionRule(_NO_PLAIN, _map_converter(kind, source))
     if is_.is_list(kind) or is_.is_large_list(kind):
         element = _rule(kind.value_type, source)
         plain = _LISTS if element is None else _NO_PLAIN
-        return _Rule(plain, _list_converter(element))
+        return _ConversionRule(plain, _list_converter(element))
     return None
 
 
@@ -352,7 +352,7 @@ def _no_nanoseconds(convert: Converter) -> Converter:
     return converted
 
 
-def _list_converter(element: _Rule | None) -> Converter:
+def _list_converter(element: _ConversionRule | None) -> Converter:
     def convert(value: Any) -> Any:
         # Arrow would take the characters of a text, or the keys of a dict, for elements. An
         # iterator gives its elements only once, and they are read more than once.
