@@ -54,7 +54,6 @@ class Divider(OperatorSubscriber, ListSubscriber):
         "_asking",
         "_clocks",
         "_failed",
-        "_signals",
         "_waits",
         "asked",
         "burst",
@@ -67,6 +66,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         "open",
         "places",
         "requested",
+        "signals",
         "taken",
         "touched",
     )
@@ -98,7 +98,8 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.came = 0  # elements; written by upstream
         self.taken = DemandCounter()  # elements that have left their substreams
         self._asking = Wip(held=True)  # held until on_subscribe has returned
-        self._signals = 0  # the thread on which upstream signals at this moment
+        #: The thread on which upstream signals at this moment; 0: none.
+        self.signals = 0
         self._waits = Waits()
 
     def request(self, n: int, /) -> None:
@@ -142,13 +143,13 @@ class Divider(OperatorSubscriber, ListSubscriber):
         """Divide the elements in ``burst``."""
         burst = self.burst.copy()
         self.burst.clear()
-        signals, self._signals = self._signals, get_ident()
+        signals, self.signals = self.signals, get_ident()
         here = signallers_here()
         before = len(here)
         try:
             self._signal(burst)
         finally:
-            self._signals = signals
+            self.signals = signals
             del here[before:]
         if self.came == self.asked:
             self.ask()
@@ -239,11 +240,6 @@ class Divider(OperatorSubscriber, ListSubscriber):
         return clock
 
     @property
-    def signalling(self) -> bool:
-        """Whether a signal from upstream is being handled at this moment."""
-        return self._signals != 0
-
-    @property
     def latch(self) -> Latch:
         """Won when upstream has ended, or is cancelled: elements do not count any more."""
         return self._upstream.latch
@@ -267,7 +263,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     def signals_here(self) -> bool:
         """Whether upstream signals on this thread, which brings nothing until it has left."""
-        return self._signals == get_ident()
+        return self.signals == get_ident()
 
     def took(self, n: int) -> None:
         """Count elements that have left a substream."""

@@ -46,7 +46,7 @@ class SharedPlaces:
         if not asked and not divider.requested.value:
             return 0  # upstream is not asked before the subscriber has asked
         room = self.most - (asked - divider.taken.value)
-        dry = asked == divider.came and not divider.signalling
+        dry = asked == divider.came and not divider.signals
         return room if dry or room >= self._replenish_at else 0
 
     def watch(self, divider: Divider, /) -> None:
