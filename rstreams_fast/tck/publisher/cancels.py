@@ -10,14 +10,17 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.tck.outcome import RuleBroken
 from rstreams_fast.tck.probes import ProbeSubscriber
-from rstreams_fast.tck.publisher.setup import ROUNDS, THREADS, PublisherSetup
+from rstreams_fast.tck.publisher.sizes import ROUNDS, THREADS
 from rstreams_fast.tck.references import expect_collected
 from rstreams_fast.tck.verification import STRICT, check
+
+if TYPE_CHECKING:
+    from rstreams_fast.tck.publisher.verification import PublisherVerification as Kit
 
 __all__ = ["CancelChecks"]
 
@@ -31,13 +34,13 @@ _BEFORE_CANCEL = 3
 _SOON = 1 / 6
 
 
-class CancelChecks(PublisherSetup):
+class CancelChecks:
     """§1.8, §3.5, §3.7, §3.12, §3.13."""
 
     # -- what follows ------------------------------------------------------------------------------
 
     @check("1.8", needs="elements on request")
-    def beyond_spec108_cancelMustStopTheElementsInTheEnd(self) -> None:
+    def beyond_spec108_cancelMustStopTheElementsInTheEnd(self: Kit) -> None:
         """After a cancel from within on_next, of 2500 elements requested not all come.
         Look at the loop that sends: it must look at the cancelled state, if only now and then."""
         after, _ = self._cancel_within_on_next(UNBOUNDED, _UNDER_WAY)
@@ -46,26 +49,26 @@ class CancelChecks(PublisherSetup):
             raise RuleBroken("1.8", expected, f"all {_UNDER_WAY} of them")
 
     @check("1.8", STRICT, needs="elements on request")
-    def beyond_spec108_cancelFromWithinOnNextShouldStopTheElementsAtOnce(self) -> None:
+    def beyond_spec108_cancelFromWithinOnNextShouldStopTheElementsAtOnce(self: Kit) -> None:
         """After a cancel from within on_next, elements stop: at once, if they come synchronously.
         Look at the loop that sends: it should look at the cancelled state before each element.
         Where batches are handed to another thread, see the setting signals_after_cancel."""
         self._cancel_at_once(_MANY)
 
     @check("1.8", STRICT, needs="elements on request")
-    def beyond_spec108_cancelShouldStopUnboundedDemandAtOnce(self) -> None:
+    def beyond_spec108_cancelShouldStopUnboundedDemandAtOnce(self: Kit) -> None:
         """The same where everything was requested, which some publishers send by another loop.
         Look at the loop for unbounded demand: it should look at the cancelled state, too."""
         self._cancel_at_once(UNBOUNDED)
 
-    def _cancel_at_once(self, demand: int) -> None:
+    def _cancel_at_once(self: Kit, demand: int) -> None:
         after, synchronous = self._cancel_within_on_next(demand, _MANY)
         allowed = 0 if synchronous else self.signals_after_cancel
         if after > allowed:
             expected = f"at most {allowed} elements after a cancel from within on_next"
             raise RuleBroken("1.8", expected, f"{after} elements after it")
 
-    def _cancel_within_on_next(self, demand: int, elements: int) -> tuple[int, bool]:
+    def _cancel_within_on_next(self: Kit, demand: int, elements: int) -> tuple[int, bool]:
         """Cancel in mid-stream; how many elements follow, and whether they come synchronously."""
         threads = {threading.get_ident()}
 
@@ -80,7 +83,7 @@ class CancelChecks(PublisherSetup):
         return subscriber.received - _BEFORE_CANCEL, len(threads) == 1
 
     @check("1.8", needs="on_subscribe")
-    def beyond_spec108_cancelFromWithinOnSubscribeMustPreventAllSignals(self) -> None:
+    def beyond_spec108_cancelFromWithinOnSubscribeMustPreventAllSignals(self: Kit) -> None:
         """A subscriber that cancels from within on_subscribe gets no further signal.
         Look at what subscribe does after on_subscribe: it must look at the cancelled state."""
         subscriber = self._subscriber(
@@ -89,7 +92,7 @@ class CancelChecks(PublisherSetup):
         subscriber.expect_silence("1.8", "nothing after a cancel from within on_subscribe")
 
     @check("3.5", needs="elements on request")
-    def beyond_spec108_cancelRacingWithSignalsMustBeSafe(self) -> None:
+    def beyond_spec108_cancelRacingWithSignalsMustBeSafe(self: Kit) -> None:
         """One thread requests and another cancels while elements flow: no overlap, then silence.
         Look at the state that request, cancel and the sending loop share without a lock."""
         self._needs_threads()
@@ -104,7 +107,7 @@ class CancelChecks(PublisherSetup):
         self._expect_settled(*subscribers)
 
     @check("3.12", needs="elements on request")
-    def required_spec312_cancelMustMakeThePublisherToEventuallyStopSignaling(self) -> None:
+    def required_spec312_cancelMustMakeThePublisherToEventuallyStopSignaling(self: Kit) -> None:
         """After a cancel in mid-stream the elements stop.
         Look at the loop that sends: it must look at the cancelled state."""
         subscriber = self._subscribed(20)
@@ -116,7 +119,7 @@ class CancelChecks(PublisherSetup):
     # -- the call itself ---------------------------------------------------------------------------
 
     @check("3.5", STRICT, needs="elements on request")
-    def beyond_spec305_cancelShouldReturnSoon(self) -> None:
+    def beyond_spec305_cancelShouldReturnSoon(self: Kit) -> None:
         """The best of ten ``cancel()`` in mid-stream returns within ``responsivity``.
         Look at what cancel waits for: joins, locks held while signalling, the closing of a source.
         """
@@ -131,7 +134,7 @@ class CancelChecks(PublisherSetup):
         self._expect_soon("3.5", "cancel()", attempt)
 
     @check("3.5", needs="elements on request")
-    def beyond_spec305_cancelMustReturnWhileOnNextRuns(self) -> None:
+    def beyond_spec305_cancelMustReturnWhileOnNextRuns(self: Kit) -> None:
         """While on_next runs, another thread's cancel returns; it does not wait for on_next.
         Look at locks held while signalling: cancel must not take them."""
         self._needs_threads()
@@ -151,7 +154,7 @@ class CancelChecks(PublisherSetup):
             raise RuleBroken("3.5", "cancel() returns while on_next runs", came)
 
     @check("3.5", needs="elements on request")
-    def beyond_spec305_cancelFromManyThreadsMustBeSafe(self) -> None:
+    def beyond_spec305_cancelFromManyThreadsMustBeSafe(self: Kit) -> None:
         """Threads that no threading.Thread made cancel at once: no error, and then silence.
         Look at cancel: one caller does the work, the others find it done."""
         self._needs_threads()
@@ -162,7 +165,9 @@ class CancelChecks(PublisherSetup):
         subscriber.expect_silence("3.6", "nothing after four cancels")
 
     @check("3.7", needs="on_subscribe")
-    def required_spec307_afterSubscriptionIsCancelledAdditionalCancelationsMustBeNops(self) -> None:
+    def required_spec307_afterSubscriptionIsCancelledAdditionalCancelationsMustBeNops(
+        self: Kit,
+    ) -> None:
         """Further cancels do nothing.
         Look at cancel: the second call must find nothing left to do."""
         subscriber = self._subscribed(1)
@@ -171,7 +176,7 @@ class CancelChecks(PublisherSetup):
         subscriber.expect_silence("3.7", "nothing for three cancels")
 
     @check("3.12", needs="elements on request")
-    def beyond_spec312_requestAndCancelMustWorkFromFreeRunningThreads(self) -> None:
+    def beyond_spec312_requestAndCancelMustWorkFromFreeRunningThreads(self: Kit) -> None:
         """Each call comes from a new thread that threading did not make, and works.
         Look at thread-locals, at loops taken from the calling thread, at thread identity checks."""
         self._needs_threads()
@@ -187,20 +192,20 @@ class CancelChecks(PublisherSetup):
 
     @check("3.13", needs="elements on request", establishes="references dropped by cancel")
     def required_spec313_cancelMustMakeThePublisherEventuallyDropAllReferencesToTheSubscriber(
-        self,
+        self: Kit,
     ) -> None:
         """After cancel, the publisher does not keep the subscriber alive.
         Look at registries, closures, threads' locals and tracebacks that hold the subscriber."""
         self._expect_dropped("cancel", _take_one)
 
     @check("3.13", needs="references dropped by cancel")
-    def beyond_spec313_theSubscriberMustBeDroppedWithoutAnyRequest(self) -> None:
+    def beyond_spec313_theSubscriberMustBeDroppedWithoutAnyRequest(self: Kit) -> None:
         """A subscriber that cancels without having asked is not kept alive.
         Look at what is set up by subscribe and cleared by the first element only."""
         self._expect_dropped("a cancel without request", ProbeSubscriber.cancel)
 
     @check("3.13", needs="references dropped by cancel")
-    def beyond_spec313_theSubscriberMustBeDroppedAfterACancelWithinOnNext(self) -> None:
+    def beyond_spec313_theSubscriberMustBeDroppedAfterACancelWithinOnNext(self: Kit) -> None:
         """A subscriber that cancels from within on_next, with demand left, is not kept alive.
         Look at what the sending loop holds when it is left early."""
 
@@ -211,7 +216,7 @@ class CancelChecks(PublisherSetup):
         self._expect_dropped("a cancel from within on_next", use, on_next=ProbeSubscriber.cancel)
 
     @check("3.13", STRICT, needs="references dropped by cancel, on_complete")
-    def beyond_spec313_theSubscriberShouldBeDroppedAfterTheEnd(self) -> None:
+    def beyond_spec313_theSubscriberShouldBeDroppedAfterTheEnd(self: Kit) -> None:
         """After on_complete the publisher does not keep the subscriber alive (§1.6).
         Look at what only cancel clears."""
 
@@ -222,7 +227,7 @@ class CancelChecks(PublisherSetup):
         self._expect_dropped("on_complete", use, publisher=self._publisher(1, completes=True))
 
     @check("3.13", STRICT, needs="references dropped by cancel, on_error for request(0)")
-    def beyond_spec313_theSubscriberShouldBeDroppedAfterAnError(self) -> None:
+    def beyond_spec313_theSubscriberShouldBeDroppedAfterAnError(self: Kit) -> None:
         """After on_error the publisher does not keep the subscriber alive (§1.6).
         Look at errors that the publisher keeps: a traceback keeps the frames it passed through."""
 
@@ -232,13 +237,13 @@ class CancelChecks(PublisherSetup):
         self._expect_dropped("on_error", use)
 
     @check("3.13", STRICT, needs="references dropped by cancel, on_error for request(0)")
-    def beyond_spec313_theErrorShouldNotKeepTheSubscriber(self) -> None:
+    def beyond_spec313_theErrorShouldNotKeepTheSubscriber(self: Kit) -> None:
         """The error of on_error, where it is kept, does not keep the subscriber alive.
         Look at where the error was caught: ``error.with_traceback(None)`` drops the frames."""
         self._expect_dropped("on_error, while its error is kept", _provoke_error, part=_SOON)
 
     @check("3.13", STRICT, needs="references dropped by cancel")
-    def beyond_spec313_theCancelledSubscriptionShouldNotKeepTheSubscriber(self) -> None:
+    def beyond_spec313_theCancelledSubscriptionShouldNotKeepTheSubscriber(self: Kit) -> None:
         """The cancelled subscription, where it is kept, does not keep the subscriber alive.
         Look at cancel: the subscription itself should clear its reference."""
 
@@ -249,7 +254,7 @@ class CancelChecks(PublisherSetup):
         self._expect_dropped("cancel, while its subscription is kept", use, part=_SOON)
 
     def _expect_dropped(
-        self,
+        self: Kit,
         after: str,
         use: Callable[[ProbeSubscriber], object],
         *,

@@ -10,13 +10,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rstreams_fast.tck.environment import Environment
 from rstreams_fast.tck.probes import ProbeSubscriber
-from rstreams_fast.tck.publisher.setup import ROUNDS, PublisherSetup
+from rstreams_fast.tck.publisher.sizes import ROUNDS
 from rstreams_fast.tck.steps import Steps
 from rstreams_fast.tck.sweep import SecondThread, pause, stay_busy, sweep, wait_closely
 from rstreams_fast.tck.verification import STRICT, check
+
+if TYPE_CHECKING:
+    from rstreams_fast.tck.publisher.verification import PublisherVerification as Kit
 
 __all__ = ["RaceChecks"]
 
@@ -48,11 +52,11 @@ _ELEMENTS, _TOO_FEW = 600, 48
 _SUBSCRIBERS = 40
 
 
-class RaceChecks(PublisherSetup):
+class RaceChecks:
     """§1.7, §3.8, §3.12: at the moment when the publisher has nothing left to do."""
 
     @check("3.8", needs="elements on request")
-    def beyond_spec308_aRequestMustWakeAnIdlePublisher(self) -> None:
+    def beyond_spec308_aRequestMustWakeAnIdlePublisher(self: Kit) -> None:
         """Of hundreds of elements each is asked for at another moment after the last: all come.
         Look at how the thread that sends stops: its last look at the demand, and its mark that it
         has stopped, must be one step."""
@@ -71,7 +75,7 @@ class RaceChecks(PublisherSetup):
             pause(_WINDOW * part**3)
 
     @check("3.8", STRICT, needs="elements on request")
-    def beyond_spec308_twoThreadsThatAskShouldBothBeServed(self) -> None:
+    def beyond_spec308_twoThreadsThatAskShouldBothBeServed(self: Kit) -> None:
         """Hundreds of times one thread asks while the publisher goes idle after another's element.
         Look at how the thread that sends stops: its last look at the demand, and its mark that it
         has stopped, must be one step. (By §2.7 a subscriber should not call request in two threads
@@ -88,7 +92,7 @@ class RaceChecks(PublisherSetup):
                 self._expect_elements_so_far(subscriber, 2 * number)
 
     @check("3.8", STRICT, needs="elements on request")
-    def beyond_spec308_aRequestAtAnyStepOfTheSenderShouldCount(self) -> None:
+    def beyond_spec308_aRequestAtAnyStepOfTheSenderShouldCount(self: Kit) -> None:
         """After an element the thread that sends is stopped at one line, and another thread asks.
         Look at what the thread that sends has read before that line: it may not be true any more.
         (Only lines in Python can be seen. By §2.7 a subscriber should not call request in two
@@ -108,7 +112,7 @@ class RaceChecks(PublisherSetup):
                 each.join("request(1) returns")
                 self._expect_elements_so_far(subscriber, asked + 2, each.place)
 
-    def _count_lines(self, each: _EachStep, subscriber: ProbeSubscriber) -> None:
+    def _count_lines(self: Kit, each: _EachStep, subscriber: ProbeSubscriber) -> None:
         """Let the sender send some elements, and see how many lines it executes after each."""
         for number in range(1, min(_COUNTED, self.max_elements) + 1):
             each.count()
@@ -118,7 +122,7 @@ class RaceChecks(PublisherSetup):
             each.end()
 
     @check("1.7", STRICT, needs="on_complete")
-    def beyond_spec107_theEndShouldComeOnceWhileTwoThreadsAsk(self) -> None:
+    def beyond_spec107_theEndShouldComeOnceWhileTwoThreadsAsk(self: Kit) -> None:
         """A thread asks while another one's request brings the last element, and the end.
         Look at the end of the source: one thread finds it, and sends the terminal signal. (By §2.7
         a subscriber should not call request in two threads at once.)"""
@@ -135,7 +139,7 @@ class RaceChecks(PublisherSetup):
         self._expect_no_more(subscribers, "1.7", "one terminal signal")
 
     @check("3.12", needs="elements on request")
-    def beyond_spec312_aCancelWhileThePublisherGoesIdleMustHold(self) -> None:
+    def beyond_spec312_aCancelWhileThePublisherGoesIdleMustHold(self: Kit) -> None:
         """A thread cancels while the publisher goes idle: later requests bring nothing.
         Look at the mark that the publisher is idle: it must not overwrite the cancelled state, nor
         use what cancel clears."""
@@ -155,7 +159,7 @@ class RaceChecks(PublisherSetup):
         self._expect_no_more(subscribers, "3.6", "nothing for a request after cancel")
 
     @check("3.8", STRICT, needs="elements on request")
-    def beyond_spec308_demandFromSignalsAndAThreadShouldAddUp(self) -> None:
+    def beyond_spec308_demandFromSignalsAndAThreadShouldAddUp(self: Kit) -> None:
         """on_subscribe, on_next and another thread ask at once: each request counts.
         Look at how demand is added, and at what is asked for before on_subscribe has returned. (By
         §2.7 a subscriber should not call request in two threads at once.)"""
@@ -180,11 +184,11 @@ class RaceChecks(PublisherSetup):
 
     # -- rounds ------------------------------------------------------------------------------------
 
-    def _elements(self) -> int:
+    def _elements(self: Kit) -> int:
         return min(_ELEMENTS, max(_TOO_FEW, self.max_elements))
 
     @contextmanager
-    def _idle_window(self) -> Iterator[_IdleWindow]:
+    def _idle_window(self: Kit) -> Iterator[_IdleWindow]:
         """A second thread that calls while the publisher goes idle, and when that is."""
         self._needs_threads()
         with SecondThread.beside(self.environment, "3.16") as second:
@@ -206,7 +210,9 @@ class RaceChecks(PublisherSetup):
                 expected += f" (the last request came before {place})"
             subscriber.wait_for_elements(count, "3.8", expected)
 
-    def _expect_no_more(self, subscribers: list[ProbeSubscriber], rule: str, expected: str) -> None:
+    def _expect_no_more(
+        self: Kit, subscribers: list[ProbeSubscriber], rule: str, expected: str
+    ) -> None:
         """Expect that none of these has an unread signal but one end, or gets one."""
 
         def noise() -> list[ProbeSubscriber]:

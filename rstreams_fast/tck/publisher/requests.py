@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import random
 import time
+from typing import TYPE_CHECKING
 
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.tck.history import show
 from rstreams_fast.tck.outcome import RuleBroken
 from rstreams_fast.tck.probes import ProbeSubscriber
-from rstreams_fast.tck.publisher.setup import LONG, THREADS, PublisherSetup
+from rstreams_fast.tck.publisher.sizes import LONG, THREADS
 from rstreams_fast.tck.verification import PYTHON, STRICT, check
+
+if TYPE_CHECKING:
+    from rstreams_fast.tck.publisher.verification import PublisherVerification as Kit
 
 __all__ = ["RequestChecks"]
 
@@ -26,13 +30,15 @@ _MOST_NEGATIVE = 2**31
 _WORDS_OF_309 = ("3.9", "non-positive subscription request", "negative subscription request")
 
 
-class RequestChecks(PublisherSetup):
+class RequestChecks:
     """§3.2 to §3.4, §3.6, §3.8, §3.9, §3.17."""
 
     # -- when, how deep, how soon ------------------------------------------------------------------
 
     @check("3.2", needs="elements on request")
-    def required_spec302_mustAllowSynchronousRequestCallsFromOnNextAndOnSubscribe(self) -> None:
+    def required_spec302_mustAllowSynchronousRequestCallsFromOnNextAndOnSubscribe(
+        self: Kit,
+    ) -> None:
         """request works from within on_subscribe and on_next.
         Look at locks held while signalling, and at demand set before on_subscribe returns."""
 
@@ -44,18 +50,18 @@ class RequestChecks(PublisherSetup):
         subscriber.wait_for_elements(6, "3.2", "6 elements, all asked for from within signals")
 
     @check("3.3", needs="elements on request")
-    def required_spec303_mustNotAllowUnboundedRecursion(self) -> None:
+    def required_spec303_mustNotAllowUnboundedRecursion(self: Kit) -> None:
         """Over 1200 elements, each requested within the one before, the depth has a bound.
         Look at request: while elements are being sent it must only add to the demand and return."""
         self._expect_depth(max(_BOUND, self.bounded_depth))
 
     @check("3.3", STRICT, needs="elements on request")
-    def beyond_spec303_recursionShouldStayWithinTheBoundedDepth(self) -> None:
+    def beyond_spec303_recursionShouldStayWithinTheBoundedDepth(self: Kit) -> None:
         """The same, and on_next is never deeper in itself than ``bounded_depth``.
         Look at paths that are taken later only: a buffer that fills, a burst that ends."""
         self._expect_depth(self.bounded_depth)
 
-    def _expect_depth(self, most: int) -> None:
+    def _expect_depth(self: Kit, most: int) -> None:
         elements = LONG if self.max_elements >= LONG else most + 1
 
         def react(me: ProbeSubscriber) -> None:
@@ -75,7 +81,7 @@ class RequestChecks(PublisherSetup):
             raise RuleBroken("3.3", f"on_next at most {most} deep in itself", came)
 
     @check("3.4", STRICT, needs="elements on request")
-    def beyond_spec304_requestShouldReturnSoon(self) -> None:
+    def beyond_spec304_requestShouldReturnSoon(self: Kit) -> None:
         """The best of ten ``request(1)`` returns within ``responsivity``.
         Look at what request waits for: it should add demand and return, or send one element."""
 
@@ -90,25 +96,25 @@ class RequestChecks(PublisherSetup):
     # -- how much ----------------------------------------------------------------------------------
 
     @check("3.6", needs="on_subscribe")
-    def required_spec306_afterSubscriptionIsCancelledRequestMustBeNops(self) -> None:
+    def required_spec306_afterSubscriptionIsCancelledRequestMustBeNops(self: Kit) -> None:
         """Requests after cancel bring nothing.
         Look at request: it must see that the subscription was cancelled."""
         self._nothing_after_cancel(1, 1, 1)
 
     @check("3.6", STRICT, needs="on_subscribe")
-    def beyond_spec306_afterCancelInvalidRequestsMustBeNops(self) -> None:
+    def beyond_spec306_afterCancelInvalidRequestsMustBeNops(self: Kit) -> None:
         """After cancel, not even request(0), request("1") or request(None) is answered.
         Look at the order of the checks in request: the cancelled state comes first."""
         self._nothing_after_cancel(0, -1, "1", None, 1.5, True)
 
-    def _nothing_after_cancel(self, *requests: object) -> None:
+    def _nothing_after_cancel(self: Kit, *requests: object) -> None:
         subscriber = self._subscriber(self._some(3))
         subscriber.cancel()
         subscriber.request(*requests)
         subscriber.expect_silence("3.6", "nothing for requests after cancel")
 
     @check("3.8", STRICT, needs="elements on request")
-    def beyond_spec308_demandFromSeveralThreadsShouldAddUp(self) -> None:
+    def beyond_spec308_demandFromSeveralThreadsShouldAddUp(self: Kit) -> None:
         """Four threads request fifty times each: two hundred elements come, one at a time.
         Look at how demand is added: ``demand += n`` is two steps. (By §2.7 a subscriber should not
         call request in two threads at once.)"""
@@ -126,7 +132,7 @@ class RequestChecks(PublisherSetup):
         subscriber.expect_nothing_more("1.1", "no more elements than requested")
 
     @check("3.8", needs="elements on request")
-    def beyond_spec308_demandFromWithinSignalsMustAddUp(self) -> None:
+    def beyond_spec308_demandFromWithinSignalsMustAddUp(self: Kit) -> None:
         """Requests while others are unfulfilled: as many elements come as all of them ask for.
         Look at what request does with the demand that is left: it adds to it."""
         portions = {1: 3, 2: 1}  # after so many elements, so many more
@@ -140,32 +146,34 @@ class RequestChecks(PublisherSetup):
         subscriber.expect_nothing_more("1.1", "no more than the 7 requested")
 
     @check("3.17", needs="on_complete")
-    def required_spec317_mustSupportAPendingElementCountUpToLongMaxValue(self) -> None:
+    def required_spec317_mustSupportAPendingElementCountUpToLongMaxValue(self: Kit) -> None:
         """``request(2**63 - 1)`` brings every element and the end.
         Look at the type and the arithmetic of the demand."""
         self._whole_stream(UNBOUNDED)
 
     @check("3.17", needs="on_complete")
-    def required_spec317_mustSupportACumulativePendingElementCountUpToLongMaxValue(self) -> None:
+    def required_spec317_mustSupportACumulativePendingElementCountUpToLongMaxValue(
+        self: Kit,
+    ) -> None:
         """Requests that add up to ``2**63 - 1`` bring every element and the end.
         Look at the addition of demand: it must not overflow."""
         self._whole_stream(UNBOUNDED // 2, UNBOUNDED // 2, 1)
 
     @check("3.17", PYTHON, needs="on_complete")
-    def beyond_spec317_aRequestThatFitsNoLongShouldCountAsUnbounded(self) -> None:
+    def beyond_spec317_aRequestThatFitsNoLongShouldCountAsUnbounded(self: Kit) -> None:
         """``request(2**63)`` and ``request(2**64)`` bring every element and the end.
         Look at the conversion of n: a larger int counts as 2**63 - 1, without OverflowError."""
         self._whole_stream(UNBOUNDED + 1)
         self._whole_stream(2**64)
 
-    def _whole_stream(self, *requests: int) -> None:
+    def _whole_stream(self: Kit, *requests: int) -> None:
         subscriber = self._subscribed(3, completes=True)
         subscriber.request(*requests)
         subscriber.expect_elements(3, "3.17")
         subscriber.expect_completion("3.17", "on_complete after the third and last element")
 
     @check("3.17", needs="elements on request")
-    def required_spec317_mustNotSignalOnErrorWhenPendingAboveLongMaxValue(self) -> None:
+    def required_spec317_mustNotSignalOnErrorWhenPendingAboveLongMaxValue(self: Kit) -> None:
         """Demand far above ``2**63 - 1`` counts as unbounded and is no error.
         Look at the addition of demand: it must not go beyond 2**63 - 1."""
         calls = 10
@@ -187,7 +195,7 @@ class RequestChecks(PublisherSetup):
             raise RuleBroken("3.17", "no on_error for too much demand", came)
 
     @check("3.17", needs="elements on request")
-    def beyond_spec317_demandMustNotWrapAround(self) -> None:
+    def beyond_spec317_demandMustNotWrapAround(self: Kit) -> None:
         """Requests from within on_next add up to ``2**63``, then to ``2**64``: elements go on.
         Look at the addition of demand: it must stay at 2**63 - 1, not begin again at zero."""
 
@@ -201,7 +209,7 @@ class RequestChecks(PublisherSetup):
         subscriber.expect_elements(3, "3.17")
 
     @check("3.17", needs="elements on request")
-    def beyond_spec317_manySmallRequestsMustAddUp(self) -> None:
+    def beyond_spec317_manySmallRequestsMustAddUp(self: Kit) -> None:
         """1200 requests of one, one after the other, bring 1200 elements.
         Look at what happens for each request: a queue that fills, a counter that wraps."""
         subscriber = self._subscribed(LONG)
@@ -213,20 +221,20 @@ class RequestChecks(PublisherSetup):
     # -- invalid numbers ---------------------------------------------------------------------------
 
     @check("3.9", needs="on_subscribe", establishes="on_error for request(0)")
-    def required_spec309_requestZeroMustSignalIllegalArgumentException(self) -> None:
+    def required_spec309_requestZeroMustSignalIllegalArgumentException(self: Kit) -> None:
         """``request(0)`` is answered by on_error.
         Look at the first lines of request: the error goes to on_error, and is not raised."""
         self._invalid_request(0)
 
     @check("3.9", needs="on_error for request(0)")
-    def required_spec309_requestNegativeNumberMustSignalIllegalArgumentException(self) -> None:
+    def required_spec309_requestNegativeNumberMustSignalIllegalArgumentException(self: Kit) -> None:
         """A negative request is answered by on_error.
         Look at the first lines of request: the error goes to on_error, and is not raised."""
         self._invalid_request(-random.randint(1, _MOST_NEGATIVE))  # noqa: S311
 
     @check("3.9", STRICT, needs="on_error for request(0)")
     def optional_spec309_requestNegativeNumberMaySignalIllegalArgumentExceptionWithSpecificMessage(
-        self,
+        self: Kit,
     ) -> None:
         """The error's text names the rule.
         Look at the text of the ValueError."""
@@ -235,27 +243,27 @@ class RequestChecks(PublisherSetup):
             raise RuleBroken("3.9", f"a text with one of {_WORDS_OF_309}", show(text))
 
     @check("3.9", PYTHON, needs="on_error for request(0)")
-    def beyond_spec309_theErrorShouldBeAValueError(self) -> None:
+    def beyond_spec309_theErrorShouldBeAValueError(self: Kit) -> None:
         """``request(0)`` is answered by a ValueError, for Java's IllegalArgumentException.
         Look at the type of the error that request hands to on_error."""
         self._invalid_request(0, ValueError)
 
     @check("3.9", PYTHON, needs="on_error for request(0)")
-    def beyond_spec309_aRequestOfNoIntShouldSignalATypeError(self) -> None:
+    def beyond_spec309_aRequestOfNoIntShouldSignalATypeError(self: Kit) -> None:
         """request(True), request(1.5), request("1") and request(None) are answered by TypeError.
         Look at the check of n: it comes before any comparison or addition; a bool is no count."""
         for n in (True, 1.5, "1", None):
             self._invalid_request(n, TypeError)
 
     def _invalid_request(
-        self, n: object, error: type[BaseException] = BaseException
+        self: Kit, n: object, error: type[BaseException] = BaseException
     ) -> BaseException:
         subscriber = self._subscriber(self._some(10), request=n)
         what = "on_error" if error is BaseException else f"on_error({error.__name__})"
         return subscriber.expect_error("3.9", f"{what} for request({show(n)})", error)
 
     @check("3.9", STRICT, needs="elements on request, on_error for request(0)")
-    def beyond_spec309_anInvalidRequestFromWithinOnNextShouldBeSignalledAfterIt(self) -> None:
+    def beyond_spec309_anInvalidRequestFromWithinOnNextShouldBeSignalledAfterIt(self: Kit) -> None:
         """``request(0)`` from within on_next is on_error, once on_next has returned, and the end.
         Look at how the error reaches the loop that sends: it should not overtake on_next."""
         within: list[str] = []

@@ -5,25 +5,30 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.tck.outcome import NotApplicable, RuleBroken
 from rstreams_fast.tck.probes import ProbeSubscriber
-from rstreams_fast.tck.publisher.setup import LONG, ROUNDS, PublisherSetup
+from rstreams_fast.tck.publisher.sizes import LONG, ROUNDS
 from rstreams_fast.tck.verification import STRICT, check
+
+if TYPE_CHECKING:
+    from rstreams_fast.tck.publisher.verification import PublisherVerification as Kit
 
 __all__ = ["SignalChecks"]
 
 _ELEMENTS_BEFORE_FAILURE = 3
 
 
-class SignalChecks(PublisherSetup):
+class SignalChecks:
     """§1.1 to §1.7."""
 
     # -- how much ----------------------------------------------------------------------------------
 
     @check("1.1", needs="on_subscribe", establishes="elements on request")
     def required_spec101_subscriptionRequestMustResultInTheCorrectNumberOfProducedElements(
-        self,
+        self: Kit,
     ) -> None:
         """Nothing comes before a request; then exactly as much as the requests add up to.
         Look at where demand is read, and whether it is counted down for each element."""
@@ -39,7 +44,7 @@ class SignalChecks(PublisherSetup):
         subscriber.expect_silence("1.1", "nothing more than the four requested")
 
     @check("1.1", needs="elements on request")
-    def beyond_spec101_aLongStreamMustKeepCountAndOrder(self) -> None:
+    def beyond_spec101_aLongStreamMustKeepCountAndOrder(self: Kit) -> None:
         """Over 1200 elements, asked for in uneven portions, demand is kept and none is None.
         Look at how demand is counted down, where one burst of elements ends and the next begins."""
         subscriber = self._subscribed(LONG)
@@ -50,7 +55,7 @@ class SignalChecks(PublisherSetup):
             self._expect_all_requested(subscriber)
 
     @check("1.2", needs="on_complete")
-    def required_spec102_maySignalLessThanRequestedAndTerminateSubscription(self) -> None:
+    def required_spec102_maySignalLessThanRequestedAndTerminateSubscription(self: Kit) -> None:
         """Three elements of which ten were requested: three come, then on_complete.
         Look at the end of the source: demand that is left must not keep the stream open."""
         subscriber = self._subscribed(3, completes=True, request=10)
@@ -60,7 +65,7 @@ class SignalChecks(PublisherSetup):
     # -- one at a time -----------------------------------------------------------------------------
 
     @check("1.3", needs="on_complete")
-    def stochastic_spec103_mustSignalOnMethodsSequentially(self) -> None:
+    def stochastic_spec103_mustSignalOnMethodsSequentially(self: Kit) -> None:
         """Signals never overlap while every on_next asks for one more, many times over.
         Look at which thread may signal: one at a time, and the others leave their work to it."""
 
@@ -74,7 +79,7 @@ class SignalChecks(PublisherSetup):
                 break
 
     @check("1.3", STRICT, needs="elements on request")
-    def beyond_spec103_signalsMustNotOverlapWhenAnotherThreadRequests(self) -> None:
+    def beyond_spec103_signalsMustNotOverlapWhenAnotherThreadRequests(self: Kit) -> None:
         """While on_next runs, another thread's request does not start a second on_next.
         Look at request: a thread that finds another one signalling adds its demand and returns.
         (By §2.7 a subscriber should not call request in two threads at once.)"""
@@ -91,7 +96,7 @@ class SignalChecks(PublisherSetup):
         self._expect_all_requested(subscriber)
 
     @check("1.3", needs="elements on request")
-    def beyond_spec103_signalsMustNotOverlapOnSubscribe(self) -> None:
+    def beyond_spec103_signalsMustNotOverlapOnSubscribe(self: Kit) -> None:
         """While on_subscribe runs, which has asked, no other thread signals.
         Look at the thread that sends what on_subscribe asks for: it must wait for its return."""
 
@@ -102,7 +107,7 @@ class SignalChecks(PublisherSetup):
         self._expect_all_requested(self._subscribed(3, on_subscribe=react))
 
     @check("1.3", needs="on_complete")
-    def beyond_spec103_signalsMustNotOverlapOnNext(self) -> None:
+    def beyond_spec103_signalsMustNotOverlapOnNext(self: Kit) -> None:
         """While on_next runs, no other thread signals, neither the next element nor the end.
         Look at which thread may signal: one at a time, and the others leave their work to it, also
         on_complete."""
@@ -110,7 +115,7 @@ class SignalChecks(PublisherSetup):
         subscriber.wait_for_terminal("1.5", "3 elements and on_complete")
 
     @check("1.3", STRICT, needs="elements on request, on_error for request(0)")
-    def beyond_spec103_anInvalidRequestOfAnotherThreadMustNotOverlapOnNext(self) -> None:
+    def beyond_spec103_anInvalidRequestOfAnotherThreadMustNotOverlapOnNext(self: Kit) -> None:
         """While on_next runs, another thread's request(-1) waits with its on_error.
         Look at how request refuses: its on_error is left to the thread that is signalling."""
         self._needs_threads()
@@ -126,20 +131,20 @@ class SignalChecks(PublisherSetup):
     # -- failure -----------------------------------------------------------------------------------
 
     @check("1.4")
-    def optional_spec104_mustSignalOnErrorWhenFails(self) -> None:
+    def optional_spec104_mustSignalOnErrorWhenFails(self: Kit) -> None:
         """A failed publisher says so by on_error, after on_subscribe, instead of raising.
         Look at what subscribe does when the publisher has failed: it must not raise."""
         self._expect_rejection("1.4")
 
     @check("1.9")
     def required_spec109_mayRejectCallsToSubscribeIfPublisherIsUnableOrUnwillingToServeThemRejectionMustTriggerOnErrorAfterOnSubscribe(  # noqa: E501
-        self,
+        self: Kit,
     ) -> None:
         """A publisher that rejects a subscriber calls on_subscribe, then on_error.
         Look at how subscribe rejects: with a subscription that does nothing, then on_error."""
         self._expect_rejection("1.9")
 
-    def _expect_rejection(self, rule: str) -> ProbeSubscriber:
+    def _expect_rejection(self: Kit, rule: str) -> ProbeSubscriber:
         publisher = self._make_if_there("create_failed_publisher")
         subscriber = ProbeSubscriber(self.environment)
         self._subscribe(publisher, subscriber, rule)
@@ -148,7 +153,7 @@ class SignalChecks(PublisherSetup):
         return subscriber
 
     @check("1.4")
-    def beyond_spec104_aFailureAfterSomeElementsMustBeSignalled(self) -> None:
+    def beyond_spec104_aFailureAfterSomeElementsMustBeSignalled(self: Kit) -> None:
         """A source that fails in mid-stream ends in on_error, not in on_complete or silence.
         Look at what catches the source's exception: it must not take it for the end."""
         publisher = self._make_if_there("create_failing_publisher", _ELEMENTS_BEFORE_FAILURE)
@@ -163,25 +168,25 @@ class SignalChecks(PublisherSetup):
     # -- the end -----------------------------------------------------------------------------------
 
     @check("1.5", needs="elements on request", establishes="on_complete")
-    def required_createPublisher1MustProduceAStreamOfExactly1Element(self) -> None:
+    def required_createPublisher1MustProduceAStreamOfExactly1Element(self: Kit) -> None:
         """``create_publisher(1)`` gives one element and ends.
         Look at create_publisher itself: many checks rest on its giving what it is asked for. The
         end may wait for one more request, not longer."""
         self._exactly(1)
 
     @check("1.5", needs="on_complete")
-    def required_createPublisher3MustProduceAStreamOfExactly3Elements(self) -> None:
+    def required_createPublisher3MustProduceAStreamOfExactly3Elements(self: Kit) -> None:
         """``create_publisher(3)`` gives three elements and ends.
         Look at create_publisher itself: many checks rest on its giving what it is asked for."""
         self._exactly(3)
 
     @check("1.5", needs="on_complete")
-    def required_spec105_mustSignalOnCompleteWhenFiniteStreamTerminates(self) -> None:
+    def required_spec105_mustSignalOnCompleteWhenFiniteStreamTerminates(self: Kit) -> None:
         """After its last element the stream completes, and stays silent.
         Look at the end of the source. on_complete may wait for one more request, not longer."""
         self._exactly(3).expect_silence("1.7", "nothing after on_complete")
 
-    def _exactly(self, count: int) -> ProbeSubscriber:
+    def _exactly(self: Kit, count: int) -> ProbeSubscriber:
         subscriber = self._subscribed(count, completes=True)
         for index in range(count):
             subscriber.request(1)
@@ -190,7 +195,7 @@ class SignalChecks(PublisherSetup):
         return subscriber
 
     @check("1.5", needs="on_complete")
-    def optional_spec105_emptyStreamMustTerminateBySignallingOnComplete(self) -> None:
+    def optional_spec105_emptyStreamMustTerminateBySignallingOnComplete(self: Kit) -> None:
         """A stream of no elements completes, without one.
         Look at what happens when the source is empty from the start."""
         subscriber = self._subscribed(0, completes=True)
@@ -203,7 +208,7 @@ class SignalChecks(PublisherSetup):
         subscriber.expect_silence("1.7", "nothing after on_complete")
 
     @check("1.5", STRICT, needs="on_complete")
-    def beyond_spec105_onCompleteShouldNeedNoFurtherRequest(self) -> None:
+    def beyond_spec105_onCompleteShouldNeedNoFurtherRequest(self: Kit) -> None:
         """Three elements of which three were requested: on_complete follows the last one by itself.
         Look at the end of the source: it should be looked for when the demand is used up, too. A
         subscriber that wants no more asks for no more, and would never learn of the end."""
@@ -213,7 +218,7 @@ class SignalChecks(PublisherSetup):
         self._wait_for_end(subscriber, "on_complete without a fourth request")
 
     @check("1.5", STRICT, needs="on_complete")
-    def beyond_spec105_onCompleteOfAnEmptyStreamShouldNeedNoRequest(self) -> None:
+    def beyond_spec105_onCompleteOfAnEmptyStreamShouldNeedNoRequest(self: Kit) -> None:
         """A stream of no elements completes without a request.
         Look at what happens when the source is empty from the start: there is nothing to ask for.
         """
@@ -221,30 +226,30 @@ class SignalChecks(PublisherSetup):
             raise NotApplicable("create_publisher(0) gives an element: no stream of it is empty")
         self._wait_for_end(self._subscribed(0, completes=True), "on_complete without a request")
 
-    def _wait_for_end(self, subscriber: ProbeSubscriber, expected: str) -> None:
+    def _wait_for_end(self: Kit, subscriber: ProbeSubscriber, expected: str) -> None:
         self.environment.wait(
             lambda: subscriber.terminal, "1.5", expected, subscriber.came, timeout=self.timeout / 6
         )
 
     @check("1.6", needs="on_complete")
-    def beyond_spec106_afterTheEndRequestAndCancelMustBeNops(self) -> None:
+    def beyond_spec106_afterTheEndRequestAndCancelMustBeNops(self: Kit) -> None:
         """After on_complete, request and cancel do nothing and raise nothing.
         Look at request and cancel after the end: they must see that the subscription is over."""
         self._nothing_after_the_end("1.6", 1, 2, UNBOUNDED)
 
     @check("1.6", STRICT, needs="on_complete")
-    def beyond_spec106_afterTheEndInvalidRequestsMustBeNops(self) -> None:
+    def beyond_spec106_afterTheEndInvalidRequestsMustBeNops(self: Kit) -> None:
         """After on_complete, not even request(-1) or request("1") is answered.
         Look at the order of the checks in request: first, whether the subscription is over."""
         self._nothing_after_the_end("1.6", 0, -1, "1", None, 2**64)
 
     @check("1.7", needs="on_complete")
-    def required_spec107_mustNotEmitFurtherSignalsOnceOnCompleteHasBeenSignalled(self) -> None:
+    def required_spec107_mustNotEmitFurtherSignalsOnceOnCompleteHasBeenSignalled(self: Kit) -> None:
         """Requests after on_complete bring nothing.
         Look at request after the end: it must see that the subscription is over."""
         self._nothing_after_the_end("1.7", 10)
 
-    def _nothing_after_the_end(self, rule: str, *requests: object) -> None:
+    def _nothing_after_the_end(self: Kit, rule: str, *requests: object) -> None:
         subscriber = self._subscribed(1, completes=True, request=2)
         subscriber.expect_element(rule, "the only element")
         subscriber.expect_completion(rule, "on_complete after the only element")
@@ -254,7 +259,7 @@ class SignalChecks(PublisherSetup):
         subscriber.expect_nothing_more(rule, "nothing for calls after on_complete")
 
     @check("1.7", needs="on_error for request(0)")
-    def beyond_spec107_nothingMustFollowOnErrorOfAnInvalidRequest(self) -> None:
+    def beyond_spec107_nothingMustFollowOnErrorOfAnInvalidRequest(self: Kit) -> None:
         """After the on_error that request(-1) brings, requests bring nothing.
         Look at what request(-1) leaves behind: the subscription must be over."""
         subscriber = self._subscriber(self._some(10), request=-1)
@@ -263,7 +268,7 @@ class SignalChecks(PublisherSetup):
         subscriber.expect_silence("1.7", "nothing after on_error")
 
     @check("1.7", needs="on_complete, on_error for request(0)")
-    def beyond_spec107_oneEndMustBeTheOnlyOne(self) -> None:
+    def beyond_spec107_oneEndMustBeTheOnlyOne(self: Kit) -> None:
         """Two invalid requests and the end of the source, all at once: one terminal signal comes.
         Look at what is left waiting when a terminal signal is sent: errors and the end must share
         one place."""
@@ -274,7 +279,7 @@ class SignalChecks(PublisherSetup):
         subscriber.expect_nothing_more("1.7", "nothing after the first terminal signal")
 
     @check("1.7")
-    def beyond_spec107_nothingMustFollowOnErrorOfAFailedPublisher(self) -> None:
+    def beyond_spec107_nothingMustFollowOnErrorOfAFailedPublisher(self: Kit) -> None:
         """After the on_error of a failed publisher, requests bring nothing.
         Look at the subscription that a failed publisher gives: it must do nothing."""
         subscriber = self._expect_rejection("1.4")

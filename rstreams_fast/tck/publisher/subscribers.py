@@ -6,47 +6,51 @@
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING
 
 from rstreams_fast.tck.history import show
 from rstreams_fast.tck.outcome import RuleBroken
 from rstreams_fast.tck.probes import ProbeFailed, ProbeSubscriber, failing, same
-from rstreams_fast.tck.publisher.setup import THREADS, PublisherSetup
+from rstreams_fast.tck.publisher.sizes import THREADS
 from rstreams_fast.tck.verification import PYTHON, STRICT, check
+
+if TYPE_CHECKING:
+    from rstreams_fast.tck.publisher.verification import PublisherVerification as Kit
 
 __all__ = ["SubscribersChecks"]
 
 
-class SubscribersChecks(PublisherSetup):
+class SubscribersChecks:
     """§1.9 to §1.11, §2.12, §2.13."""
 
     # -- subscribe ---------------------------------------------------------------------------------
 
     @check("1.9", establishes="on_subscribe")
-    def required_spec109_mustIssueOnSubscribeForNonNullSubscriber(self) -> None:
+    def required_spec109_mustIssueOnSubscribeForNonNullSubscriber(self: Kit) -> None:
         """on_subscribe comes, once, before anything else.
         Look at subscribe: on_subscribe is the first signal in every case."""
         self._subscribed(1)
 
     @check("1.9", needs="on_subscribe")
-    def required_spec109_subscribeThrowNPEOnNullSubscriber(self) -> None:
+    def required_spec109_subscribeThrowNPEOnNullSubscriber(self: Kit) -> None:
         """``subscribe(None)`` raises to its caller, whatever the type.
         Look at the first line of subscribe."""
         self._expect_raises("1.9", BaseException, self._some(3), "subscribe", None)
 
     @check("1.9", PYTHON, needs="on_subscribe")
-    def beyond_spec109_subscribeOfNoneShouldRaiseTypeError(self) -> None:
+    def beyond_spec109_subscribeOfNoneShouldRaiseTypeError(self: Kit) -> None:
         """``subscribe(None)`` raises TypeError, which stands for Java's NullPointerException.
         Look at the first line of subscribe."""
         self._expect_raises("1.9", TypeError, self._some(3), "subscribe", None)
 
     @check("1.9", PYTHON, needs="on_subscribe")
-    def beyond_spec109_subscribeShouldRefuseWhatIsNoSubscriber(self) -> None:
+    def beyond_spec109_subscribeShouldRefuseWhatIsNoSubscriber(self: Kit) -> None:
         """``subscribe`` raises TypeError for an object without the four methods.
         Look at the first lines of subscribe: later the mistake shows far from its cause."""
         self._expect_raises("1.9", TypeError, self._some(3), "subscribe", object())
 
     @check("1.9", STRICT, needs="on_subscribe")
-    def beyond_spec109_subscribingFromManyThreadsShouldServeEachOnce(self) -> None:
+    def beyond_spec109_subscribingFromManyThreadsShouldServeEachOnce(self: Kit) -> None:
         """Threads subscribe at once: on_subscribe comes once to each, and first.
         Look at what subscribe shares between subscribers."""
         self._needs_threads()
@@ -60,7 +64,7 @@ class SubscribersChecks(PublisherSetup):
             subscriber.expect_subscription()
 
     @check("1.10", STRICT, needs="on_subscribe")
-    def beyond_spec110_theSameSubscriberTwiceShouldBeRejected(self) -> None:
+    def beyond_spec110_theSameSubscriberTwiceShouldBeRejected(self: Kit) -> None:
         """A subscriber that two threads subscribe at once is given one subscription only.
         Look at the registry of subscribers, if there is one: its test and its entry must be one
         step. A publisher that keeps no registry does not meet this, and need not."""
@@ -81,7 +85,7 @@ class SubscribersChecks(PublisherSetup):
     # -- several subscribers -----------------------------------------------------------------------
 
     @check("1.11", STRICT, needs="on_subscribe", establishes="a second subscriber")
-    def optional_spec111_maySupportMultiSubscribe(self) -> None:
+    def optional_spec111_maySupportMultiSubscribe(self: Kit) -> None:
         """Two subscribers of one publisher are both given a subscription, and no error.
         Look at whether it is meant for one subscriber: then set max_supported_subscribers = 1."""
         subscribers = self._several(2, 1)
@@ -93,13 +97,15 @@ class SubscribersChecks(PublisherSetup):
         )
 
     def _several(
-        self, count: int, elements: int, *, completes: bool = False
+        self: Kit, count: int, elements: int, *, completes: bool = False
     ) -> list[ProbeSubscriber]:
         publisher = self._publisher(elements, completes=completes, subscribers=count)
         return [self._subscriber(publisher) for _ in range(count)]
 
     @check("1.11", STRICT, needs="elements on request, a second subscriber")
-    def optional_spec111_registeredSubscribersMustReceiveOnNextOrOnCompleteSignals(self) -> None:
+    def optional_spec111_registeredSubscribersMustReceiveOnNextOrOnCompleteSignals(
+        self: Kit,
+    ) -> None:
         """Each of two subscribers gets an element or the end.
         Look at whether a second subscriber is kept waiting for ever."""
         subscribers = self._several(2, 1)
@@ -113,7 +119,7 @@ class SubscribersChecks(PublisherSetup):
 
     @check("1.11", STRICT, needs="on_complete, a second subscriber")
     def optional_spec111_multicast_mustProduceTheSameElementsInTheSameSequenceToAllOfItsSubscribersWhenRequestingOneByOne(  # noqa: E501
-        self,
+        self: Kit,
     ) -> None:
         """Three subscribers that ask at different rates get the same five elements in order.
         Look at how elements are handed to subscribers that are behind."""
@@ -128,7 +134,7 @@ class SubscribersChecks(PublisherSetup):
 
     @check("1.11", STRICT, needs="elements on request, a second subscriber")
     def optional_spec111_multicast_mustProduceTheSameElementsInTheSameSequenceToAllOfItsSubscribersWhenRequestingManyUpfront(  # noqa: E501
-        self,
+        self: Kit,
     ) -> None:
         """Three subscribers that ask for everything at once get the same elements in order.
         Look at whether elements sent to the first are kept for the others."""
@@ -136,13 +142,13 @@ class SubscribersChecks(PublisherSetup):
 
     @check("1.11", STRICT, needs="on_complete, a second subscriber")
     def optional_spec111_multicast_mustProduceTheSameElementsInTheSameSequenceToAllOfItsSubscribersWhenRequestingManyUpfrontAndCompleteAsExpected(  # noqa: E501
-        self,
+        self: Kit,
     ) -> None:
         """The same, and each of the three gets the end.
         Look at whether on_complete reaches every subscriber."""
         self._three_at_once(completes=True)
 
-    def _three_at_once(self, *, completes: bool) -> None:
+    def _three_at_once(self: Kit, *, completes: bool) -> None:
         subscribers = self._several(3, 3, completes=completes)
         for subscriber in subscribers:
             subscriber.request(4)
@@ -165,7 +171,7 @@ class SubscribersChecks(PublisherSetup):
                 )
 
     @check("1.11", needs="elements on request")
-    def beyond_spec111_aSubscriberMustNotTouchAnother(self) -> None:
+    def beyond_spec111_aSubscriberMustNotTouchAnother(self: Kit) -> None:
         """What one subscriber asks for does not go to another; nor does its cancel end the other.
         Look at demand and the cancelled state: each subscription has its own."""
         publisher = self._publisher(4)
@@ -177,23 +183,23 @@ class SubscribersChecks(PublisherSetup):
         self._expect_served(first, 3, "3 elements, though the other subscriber has cancelled")
 
     @check("1.11", needs="elements on request")
-    def beyond_spec111_aLaterSubscriberMustStartAfresh(self) -> None:
+    def beyond_spec111_aLaterSubscriberMustStartAfresh(self: Kit) -> None:
         """Demand that is left when a subscriber cancels does not pass to the next one.
         Look at what the publisher keeps for itself that belongs to a subscription."""
         self._later_subscriber()
 
     @check("1.11", needs="elements on request")
-    def beyond_spec111_aLaterSubscriberMustBeServed(self) -> None:
+    def beyond_spec111_aLaterSubscriberMustBeServed(self: Kit) -> None:
         """After one subscriber has cancelled with demand left, the next gets what it asks for.
         Look at what is left over from a subscriber that cancels: it must not hide new demand."""
         self._expect_later_subscriber_served()
 
-    def _expect_later_subscriber_served(self) -> None:
+    def _expect_later_subscriber_served(self: Kit) -> None:
         second = self._later_subscriber()
         second.request(1)
         self._expect_served(second, 1, "an element or the end for a later subscriber, on request")
 
-    def _later_subscriber(self) -> ProbeSubscriber:
+    def _later_subscriber(self: Kit) -> ProbeSubscriber:
         """A subscriber that comes after another one has cancelled with demand left."""
         publisher = self._publisher(10)
         first = self._subscriber(publisher, on_next=ProbeSubscriber.cancel)
@@ -203,7 +209,7 @@ class SubscribersChecks(PublisherSetup):
         self._expect_no_element(second, "no element before its request")
         return second
 
-    def _expect_no_element(self, subscriber: ProbeSubscriber, expected: str) -> None:
+    def _expect_no_element(self: Kit, subscriber: ProbeSubscriber, expected: str) -> None:
         self.environment.expect_quiet(lambda: subscriber.received, "1.1", expected, subscriber.came)
 
     @staticmethod
@@ -216,7 +222,7 @@ class SubscribersChecks(PublisherSetup):
     # -- what subscribers may do to a publisher ----------------------------------------------------
 
     @check("2.12", PYTHON, needs="elements on request")
-    def beyond_spec212_aSubscriberWithHostileEqualityShouldBeServed(self) -> None:
+    def beyond_spec212_aSubscriberWithHostileEqualityShouldBeServed(self: Kit) -> None:
         """A subscriber whose ==, hash, bool and len raise is served like any other.
         Look at ``subscriber in``, ``==``, dictionaries and ``if subscriber:``; use ``is``."""
         subscriber = _HostileSubscriber(self.environment)
@@ -227,7 +233,7 @@ class SubscribersChecks(PublisherSetup):
         subscriber.cancel()
 
     @check("2.13", STRICT, needs="elements on request")
-    def beyond_spec213_whatOnNextRaisesShouldNotLeaveRequest(self) -> None:
+    def beyond_spec213_whatOnNextRaisesShouldNotLeaveRequest(self: Kit) -> None:
         """A subscriber that raises in on_next is cancelled; request does not pass its error on.
         Look at the call of on_next: what it raises is logged, not signalled to the subscriber that
         raised it, and the subscription is over."""
@@ -239,7 +245,7 @@ class SubscribersChecks(PublisherSetup):
         subscriber.expect_silence("2.13", _OVER.format("on_next"))
 
     @check("2.13", STRICT, needs="elements on request")
-    def beyond_spec213_whatOnSubscribeRaisesShouldNotLeaveSubscribe(self) -> None:
+    def beyond_spec213_whatOnSubscribeRaisesShouldNotLeaveSubscribe(self: Kit) -> None:
         """A subscriber that raises in on_subscribe is cancelled; subscribe returns normally.
         Look at the call of on_subscribe: what it raises is logged, and the subscription is over."""
 
@@ -254,7 +260,7 @@ class SubscribersChecks(PublisherSetup):
         subscriber.expect_silence("2.13", _OVER.format("on_subscribe"))
 
     @check("2.13", STRICT, needs="on_complete")
-    def beyond_spec213_whatOnCompleteRaisesShouldNotLeaveRequest(self) -> None:
+    def beyond_spec213_whatOnCompleteRaisesShouldNotLeaveRequest(self: Kit) -> None:
         """What on_complete raises reaches neither request nor subscribe.
         Look at the call of on_complete: what it raises is logged."""
         subscriber = self._subscribed(
@@ -264,7 +270,7 @@ class SubscribersChecks(PublisherSetup):
         subscriber.expect_nothing_more("1.7", "nothing after an on_complete that raised")
 
     @check("2.13", STRICT, needs="on_error for request(0)")
-    def beyond_spec213_whatOnErrorRaisesShouldNotLeaveRequest(self) -> None:
+    def beyond_spec213_whatOnErrorRaisesShouldNotLeaveRequest(self: Kit) -> None:
         """What on_error raises does not reach request.
         Look at the call of on_error: what it raises is logged."""
         subscriber = self._subscriber(self._some(3), on_terminal=failing("on_error"), request=-1)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from rstreams_fast.tck.outcome import NotApplicable
+from rstreams_fast.tck.subscriber.checks import SubscriberChecks
 from rstreams_fast.tck.subscriber.races import SubscriberRaceChecks
 from rstreams_fast.tck.subscriber.stage import Stage
+from rstreams_fast.tck.verification import Verification
 
 __all__ = ["SubscriberBlackboxVerification"]
 
 
-class SubscriberBlackboxVerification(SubscriberRaceChecks):
+class SubscriberBlackboxVerification(SubscriberChecks, SubscriberRaceChecks, Verification):
     """Verifies a subscriber: define ``create_subscriber()`` in a subclass.
 
     The whitebox verification sees more, and is the one to prefer where it is possible.
@@ -19,7 +21,7 @@ class SubscriberBlackboxVerification(SubscriberRaceChecks):
 
     essential_hook = "create_subscriber"
     hooks: ClassVar[tuple[str, ...]] = (
-        *SubscriberRaceChecks.hooks,
+        *SubscriberChecks.hooks,
         "create_subscriber",
         "trigger_request",
         "trigger_cancel",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from rstreams_fast.tck.history import show
 from rstreams_fast.tck.outcome import NotApplicable, RuleBroken
@@ -16,7 +16,13 @@ from rstreams_fast.tck.probes import failing
 from rstreams_fast.tck.references import expect_collected
 from rstreams_fast.tck.subscriber.stage import Stage
 from rstreams_fast.tck.upstream import Upstream
-from rstreams_fast.tck.verification import PYTHON, STRICT, Verification, check
+from rstreams_fast.tck.verification import PYTHON, STRICT, check
+
+if TYPE_CHECKING:
+    from rstreams_fast.tck.subscriber.blackbox import SubscriberBlackboxVerification
+    from rstreams_fast.tck.subscriber.whitebox import SubscriberWhiteboxVerification
+
+    Kit: TypeAlias = SubscriberBlackboxVerification | SubscriberWhiteboxVerification
 
 __all__ = ["SubscriberChecks"]
 
@@ -26,8 +32,12 @@ _ELEMENTS = 10
 _MOST_ELEMENTS = 512
 
 
-class SubscriberChecks(Verification):
-    """What both verifications of subscribers check."""
+class SubscriberChecks:
+    """What both verifications of subscribers check.
+
+    A group of checks is a class without a base: its methods are those of a verification, which
+    they call ``Kit``.
+    """
 
     hooks: ClassVar[tuple[str, ...]] = ("create_element", "create_failing_subscriber")
 
@@ -45,14 +55,11 @@ class SubscriberChecks(Verification):
 
     # -- for the checks ----------------------------------------------------------------------------
 
-    def _new_stage(self, linger: int) -> Any:
-        raise NotImplementedError
-
     def _needs_cancel(self) -> None:
         """``NotApplicable`` if the kit has no means to make the subscriber cancel."""
 
     def _stage(
-        self, *, linger: int = 0, subscribed: bool = True, answers: list[Any] | None = None
+        self: Kit, *, linger: int = 0, subscribed: bool = True, answers: list[Any] | None = None
     ) -> Any:
         """A stage, as the class of the verification makes it, with a new subscriber."""
         stage = self._new_stage(linger)
@@ -60,17 +67,17 @@ class SubscriberChecks(Verification):
             stage.start(answers or [])
         return stage
 
-    def _element(self, index: int) -> Any:
+    def _element(self: Kit, index: int) -> Any:
         return self._make("create_element", index)
 
-    def _asked(self, count: int = 1) -> Stage:
+    def _asked(self: Kit, count: int = 1) -> Stage:
         """A stage whose subscriber has asked for something."""
         stage: Stage = self._stage()
         stage.trigger_request(count)
         stage.expect_request("2.1", "a request(n) for its first elements")
         return stage
 
-    def _cancelled(self, requests: int) -> Stage:
+    def _cancelled(self: Kit, requests: int) -> Stage:
         """A stage whose subscriber has asked, and then cancelled."""
         self._needs_cancel()
         stage = self._asked(requests)
@@ -78,7 +85,7 @@ class SubscriberChecks(Verification):
         stage.expect_cancel("2.6", "cancel() of a subscription no longer wanted")
         return stage
 
-    def _send(self, stage: Stage, count: int) -> list[Any]:
+    def _send(self: Kit, stage: Stage, count: int) -> list[Any]:
         """Send so many elements, each only when asked for; stop where the subscriber cancels."""
         sent: list[Any] = []
         while len(sent) < count and self._is_wanted(stage, len(sent)):
@@ -86,7 +93,7 @@ class SubscriberChecks(Verification):
             stage.send_next(sent[-1])
         return sent
 
-    def _is_wanted(self, stage: Stage, sent: int) -> bool:
+    def _is_wanted(self: Kit, stage: Stage, sent: int) -> bool:
         """Wait until one more is asked for; False if the subscriber cancels."""
         if not stage.cancels:
             stage.trigger_request(1)  # for each one: what is asked ahead may be buffered till then
@@ -101,7 +108,7 @@ class SubscriberChecks(Verification):
     # -- asking ------------------------------------------------------------------------------------
 
     @check("2.1", establishes="a request")
-    def required_spec201_mustSignalDemandViaSubscriptionRequest(self) -> None:
+    def required_spec201_mustSignalDemandViaSubscriptionRequest(self: Kit) -> None:
         """The subscriber asks, and accepts as many elements as it asked for, then the end.
         Look at on_subscribe: something must call request. If that is the user's act, the hook
         trigger_request, or the puppet, must perform it."""
@@ -115,7 +122,7 @@ class SubscriberChecks(Verification):
         stage.send("on_complete")
 
     @check("2.1", STRICT, needs="a request", establishes="further requests")
-    def beyond_spec201_demandShouldGoOnAsLongAsElementsCome(self) -> None:
+    def beyond_spec201_demandShouldGoOnAsLongAsElementsCome(self: Kit) -> None:
         """A subscriber that is sent what it asked for goes on asking, or cancels.
         Look at where demand is renewed: after the last element of a portion."""
         stage = self._stage()
@@ -123,30 +130,30 @@ class SubscriberChecks(Verification):
         stage.send("on_complete")
 
     @check("2.3")
-    def required_spec203_mustNotCallMethodsOnSubscriptionOrPublisherInOnComplete(self) -> None:
+    def required_spec203_mustNotCallMethodsOnSubscriptionOrPublisherInOnComplete(self: Kit) -> None:
         """on_complete calls neither request nor cancel.
         Look at on_complete and at what it calls to clean up."""
         self._end_within_subscribe("on_complete", "2.9")
 
     @check("2.3")
-    def required_spec203_mustNotCallMethodsOnSubscriptionOrPublisherInOnError(self) -> None:
+    def required_spec203_mustNotCallMethodsOnSubscriptionOrPublisherInOnError(self: Kit) -> None:
         """on_error calls neither request nor cancel.
         Look at on_error and at what it calls to clean up."""
         self._end_within_subscribe("on_error", "2.10")
 
     @check("2.4", STRICT, needs="a request")
-    def beyond_spec204_nothingShouldBeRequestedAfterOnComplete(self) -> None:
+    def beyond_spec204_nothingShouldBeRequestedAfterOnComplete(self: Kit) -> None:
         """After on_complete the subscription is not asked any more. (§3.6: it would do nothing.)
         Look at request and its callers: on_complete should make them forget the subscription."""
         self._expect_no_request_after("on_complete")
 
     @check("2.4", STRICT, needs="a request")
-    def beyond_spec204_nothingShouldBeRequestedAfterOnError(self) -> None:
+    def beyond_spec204_nothingShouldBeRequestedAfterOnError(self: Kit) -> None:
         """After on_error the subscription is not asked any more. (§3.6: it would do nothing.)
         Look at request and its callers: on_error should make them forget the subscription."""
         self._expect_no_request_after("on_error")
 
-    def _expect_no_request_after(self, terminal: str) -> None:
+    def _expect_no_request_after(self: Kit, terminal: str) -> None:
         stage = self._asked()
         stage.end(terminal)
         self.environment.is_quiet(lambda: False)  # calls that were under way are no breach
@@ -160,7 +167,7 @@ class SubscriberChecks(Verification):
         )
 
     @check("2.4", STRICT, needs="a request")
-    def beyond_spec204_theSubscriptionShouldBeDroppedAfterTheEnd(self) -> None:
+    def beyond_spec204_theSubscriptionShouldBeDroppedAfterTheEnd(self: Kit) -> None:
         """After on_complete the subscriber does not keep its subscription alive.
         Look at the attribute that holds the subscription: clear it in on_complete and on_error."""
 
@@ -179,7 +186,7 @@ class SubscriberChecks(Verification):
 
     @check("2.5", establishes="second subscriptions are cancelled")
     def required_spec205_mustCallSubscriptionCancelIfItAlreadyHasAnSubscriptionAndReceivesAnotherOnSubscribeSignal(  # noqa: E501
-        self,
+        self: Kit,
     ) -> None:
         """A second subscription is cancelled.
         Look at on_subscribe: it must look whether it has a subscription before it uses the new one.
@@ -189,7 +196,7 @@ class SubscriberChecks(Verification):
         stage.send("on_complete")
 
     @check("2.5", STRICT, needs="second subscriptions are cancelled, further requests")
-    def beyond_spec205_theFirstSubscriptionShouldSurviveASecondOne(self) -> None:
+    def beyond_spec205_theFirstSubscriptionShouldSurviveASecondOne(self: Kit) -> None:
         """A second subscription is asked for nothing, and the first goes on.
         Look at on_subscribe: it should neither ask the new subscription nor replace the old one."""
         stage = self._stage()
@@ -200,14 +207,14 @@ class SubscriberChecks(Verification):
             raise RuleBroken("2.5", "the second subscription is cancelled", "the first one was")
         self._send(stage, 3)
 
-    def _second_subscription(self, stage: Stage) -> Upstream:
+    def _second_subscription(self: Kit, stage: Stage) -> Upstream:
         second = Upstream(self.environment, stage.subscriber)
         second.send_subscription()
         second.expect_cancel("2.5", "cancel() of a second subscription")
         return second
 
     @check("2.5", STRICT, needs="second subscriptions are cancelled")
-    def beyond_spec205_ofSubscriptionsFromTwoThreadsOneShouldBeCancelled(self) -> None:
+    def beyond_spec205_ofSubscriptionsFromTwoThreadsOneShouldBeCancelled(self: Kit) -> None:
         """Two threads call on_subscribe at once: one subscription is kept, the other cancelled.
         Look at on_subscribe: its look at the subscription it has and its keeping of the new one
         should be one step."""
@@ -220,7 +227,7 @@ class SubscriberChecks(Verification):
             )
             self._expect_one_kept(one, other)
 
-    def _expect_one_kept(self, one: Upstream, other: Upstream) -> None:
+    def _expect_one_kept(self: Kit, one: Upstream, other: Upstream) -> None:
         self.environment.wait(
             lambda: one.cancels or other.cancels,
             "2.5",
@@ -234,13 +241,13 @@ class SubscriberChecks(Verification):
     # -- cancelling --------------------------------------------------------------------------------
 
     @check("2.6", needs="a request", establishes="cancel on demand")
-    def beyond_spec206_stoppingMustCancelTheSubscription(self) -> None:
+    def beyond_spec206_stoppingMustCancelTheSubscription(self: Kit) -> None:
         """A subscriber that is made to stop cancels its subscription.
         Look at every way in which the subscriber may stop early."""
         self._cancelled(1)
 
     @check("2.7", needs="further requests")
-    def beyond_spec207_callsOnTheSubscriptionMustNotOverlap(self) -> None:
+    def beyond_spec207_callsOnTheSubscriptionMustNotOverlap(self: Kit) -> None:
         """Threads of the subscriber do not call request and cancel at once.
         Look at which threads request: on_next and another thread of the subscriber need one lock,
         or one thread that makes all calls."""
@@ -251,7 +258,7 @@ class SubscriberChecks(Verification):
 
     @check("2.8", needs="cancel on demand")
     def required_spec208_mustBePreparedToReceiveOnNextSignalsAfterHavingCalledSubscriptionCancel(
-        self,
+        self: Kit,
     ) -> None:
         """Elements that were requested, and the end, are accepted after cancel.
         Look at what cancel clears and on_next then uses."""
@@ -262,7 +269,7 @@ class SubscriberChecks(Verification):
         stage.send("on_complete")
 
     @check("2.8", STRICT, needs="cancel on demand")
-    def beyond_spec208_signalsRacingWithCancelShouldBeAccepted(self) -> None:
+    def beyond_spec208_signalsRacingWithCancelShouldBeAccepted(self: Kit) -> None:
         """Elements and the end come from one thread while another makes the subscriber cancel.
         Look at attributes that cancel clears between two uses in on_next."""
         self._needs_threads()
@@ -281,7 +288,7 @@ class SubscriberChecks(Verification):
 
     @check("2.9", needs="a request")
     def required_spec209_mustBePreparedToReceiveAnOnCompleteSignalWithPrecedingRequestCall(
-        self,
+        self: Kit,
     ) -> None:
         """on_complete after a request, before any element, is accepted.
         Look at on_complete: it must not rely on an element having come."""
@@ -289,7 +296,7 @@ class SubscriberChecks(Verification):
 
     @check("2.9")
     def required_spec209_mustBePreparedToReceiveAnOnCompleteSignalWithoutPrecedingRequestCall(
-        self,
+        self: Kit,
     ) -> None:
         """on_complete without any request, right after on_subscribe, is accepted.
         Look at on_complete: it must not rely on a request having been made."""
@@ -298,7 +305,7 @@ class SubscriberChecks(Verification):
 
     @check("2.10", needs="a request")
     def required_spec210_mustBePreparedToReceiveAnOnErrorSignalWithPrecedingRequestCall(
-        self,
+        self: Kit,
     ) -> None:
         """on_error after a request, before any element, is accepted.
         Look at on_error: it must not rely on an element having come, and must not raise."""
@@ -306,7 +313,7 @@ class SubscriberChecks(Verification):
 
     @check("2.10")
     def required_spec210_mustBePreparedToReceiveAnOnErrorSignalWithoutPrecedingRequestCall(
-        self,
+        self: Kit,
     ) -> None:
         """on_error without any request, right after on_subscribe, is accepted.
         Look at on_error: it must not rely on a request having been made, and must not raise."""
@@ -314,14 +321,14 @@ class SubscriberChecks(Verification):
         self._end_within_subscribe("on_error", "2.10")
 
     @check("2.10", needs="further requests")
-    def beyond_spec210_onErrorMustBeAcceptedAfterElements(self) -> None:
+    def beyond_spec210_onErrorMustBeAcceptedAfterElements(self: Kit) -> None:
         """on_error may come after some elements, with others asked for.
         Look at what on_error does with what was received: it neither raises nor calls cancel."""
         stage = self._stage()
         stage.expect_processed(self._send(stage, 3), "2.11")
         stage.end("on_error", "2.10")
 
-    def _end_within_subscribe(self, terminal: str, rule: str) -> None:
+    def _end_within_subscribe(self: Kit, terminal: str, rule: str) -> None:
         stage = self._stage(subscribed=False)
         stage.send_subscription()
         stage.end(terminal, rule)
@@ -329,7 +336,7 @@ class SubscriberChecks(Verification):
     # -- accepting ---------------------------------------------------------------------------------
 
     @check("2.11", needs="further requests")
-    def beyond_spec211_signalsFromFreeRunningThreadsMustBeSeenInOrder(self) -> None:
+    def beyond_spec211_signalsFromFreeRunningThreadsMustBeSeenInOrder(self: Kit) -> None:
         """Each signal comes from a new thread, one after the other; all are taken, in order.
         Look at thread-locals, at loops taken from the calling thread, at hand-over without a lock.
         """
@@ -346,37 +353,41 @@ class SubscriberChecks(Verification):
 
     @check("2.13")
     def required_spec213_onSubscribe_mustThrowNullPointerExceptionWhenParametersAreNull(
-        self,
+        self: Kit,
     ) -> None:
         """``on_subscribe(None)`` raises, whatever the type.
         Look at the first line of on_subscribe."""
         self._expect_refusal("on_subscribe", BaseException)
 
     @check("2.13")
-    def required_spec213_onNext_mustThrowNullPointerExceptionWhenParametersAreNull(self) -> None:
+    def required_spec213_onNext_mustThrowNullPointerExceptionWhenParametersAreNull(
+        self: Kit,
+    ) -> None:
         """``on_next(None)`` raises, whatever the type.
         Look at the first line of on_next."""
         self._expect_refusal("on_next", BaseException)
 
     @check("2.13")
-    def required_spec213_onError_mustThrowNullPointerExceptionWhenParametersAreNull(self) -> None:
+    def required_spec213_onError_mustThrowNullPointerExceptionWhenParametersAreNull(
+        self: Kit,
+    ) -> None:
         """``on_error(None)`` raises, whatever the type.
         Look at the first line of on_error."""
         self._expect_refusal("on_error", BaseException)
 
     @check("2.13", PYTHON)
-    def beyond_spec213_whatIsRaisedForNoneShouldBeATypeError(self) -> None:
+    def beyond_spec213_whatIsRaisedForNoneShouldBeATypeError(self: Kit) -> None:
         """on_subscribe, on_next and on_error of None raise TypeError, not another exception.
         Look at the first lines of these methods."""
         for signal in ("on_subscribe", "on_next", "on_error"):
             self._expect_refusal(signal, TypeError)
 
-    def _expect_refusal(self, signal: str, error: type[BaseException]) -> None:
+    def _expect_refusal(self: Kit, signal: str, error: type[BaseException]) -> None:
         stage = self._stage(subscribed=signal != "on_subscribe")
         self._expect_raises("2.13", error, stage.subscriber, signal, None)
 
     @check("2.13", needs="a request")
-    def beyond_spec213_elementsFromWithinRequestMustBeAccepted(self) -> None:
+    def beyond_spec213_elementsFromWithinRequestMustBeAccepted(self: Kit) -> None:
         """A publisher may call on_next, and at last on_complete, before request returns (§3.10).
         Look at locks held while request is called, and at what is set up only after it: the
         subscription must be kept before it is asked."""
@@ -390,7 +401,7 @@ class SubscriberChecks(Verification):
                 break
         stage.expect_processed(elements[: stage.sent], "2.11")
 
-    def _goes_on(self, stage: Stage) -> bool:
+    def _goes_on(self: Kit, stage: Stage) -> bool:
         """Whether the subscriber asks for more, which is its own choice."""
         before = stage.sent
         stage.trigger_request(1)
@@ -399,7 +410,7 @@ class SubscriberChecks(Verification):
         )
 
     @check("2.13", STRICT, needs="further requests")
-    def beyond_spec213_elementsWithHostileEqualityShouldBeAccepted(self) -> None:
+    def beyond_spec213_elementsWithHostileEqualityShouldBeAccepted(self: Kit) -> None:
         """Elements whose ==, hash and bool raise are taken without raising.
         Look at ``if element:``, ``element == ...`` and ``element in ...``; use ``is``."""
         stage = self._stage()
@@ -410,7 +421,7 @@ class SubscriberChecks(Verification):
         stage.send("on_complete")
 
     @check("2.13")
-    def beyond_spec213_aFailureOfItsOwnMustCancelAndNotRaise(self) -> None:
+    def beyond_spec213_aFailureOfItsOwnMustCancelAndNotRaise(self: Kit) -> None:
         """A subscriber whose work fails returns normally from on_next and cancels.
         Look at what runs the user's code in on_next: its exception must become a cancel."""
         upstream = Upstream(self.environment, self._make_if_there("create_failing_subscriber"))

@@ -11,9 +11,10 @@ from rstreams_fast.tck.environment import Environment
 from rstreams_fast.tck.history import show, show_call
 from rstreams_fast.tck.outcome import HookFailed, RuleBroken
 from rstreams_fast.tck.probes import same
+from rstreams_fast.tck.subscriber.checks import SubscriberChecks
 from rstreams_fast.tck.subscriber.races import SubscriberRaceChecks
 from rstreams_fast.tck.subscriber.stage import Stage
-from rstreams_fast.tck.verification import check
+from rstreams_fast.tck.verification import Verification, check
 
 __all__ = ["Puppet", "SubscriberWhiteboxVerification", "WhiteboxProbe"]
 
@@ -169,7 +170,7 @@ class _WhiteboxStage(Stage):
         self.probe.expect_terminal(rule, *signal)
 
 
-class SubscriberWhiteboxVerification(SubscriberRaceChecks):
+class SubscriberWhiteboxVerification(SubscriberChecks, SubscriberRaceChecks, Verification):
     """Verifies a subscriber: define ``create_whitebox_subscriber(probe)`` in a subclass."""
 
     delivers_at_end: bool = False
@@ -178,8 +179,8 @@ class SubscriberWhiteboxVerification(SubscriberRaceChecks):
     """
 
     essential_hook = "create_whitebox_subscriber"
-    hooks: ClassVar[tuple[str, ...]] = (*SubscriberRaceChecks.hooks, "create_whitebox_subscriber")
-    settings: ClassVar[tuple[str, ...]] = (*SubscriberRaceChecks.settings, "delivers_at_end")
+    hooks: ClassVar[tuple[str, ...]] = (*SubscriberChecks.hooks, "create_whitebox_subscriber")
+    settings: ClassVar[tuple[str, ...]] = (*Verification.settings, "delivers_at_end")
 
     def create_whitebox_subscriber(self, probe: WhiteboxProbe) -> Any:
         """A new subscriber that asks only through its puppet and tells ``probe`` what it does.

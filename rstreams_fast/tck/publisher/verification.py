@@ -1,4 +1,8 @@
-"""The parameters of a publisher's verification, and how its checks get at a publisher."""
+"""Verification of a publisher: the checks of the official kit by their names, and others.
+
+The checks stand in groups, one for each part of the specification. A group is a class without a
+base: its methods are those of a ``PublisherVerification``, which they call ``Kit``.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +14,22 @@ from typing import Any, ClassVar
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.tck.outcome import NotApplicable, RuleBroken
 from rstreams_fast.tck.probes import ProbeFailed, ProbeSubscriber
+from rstreams_fast.tck.publisher.cancels import CancelChecks
+from rstreams_fast.tck.publisher.races import RaceChecks
+from rstreams_fast.tck.publisher.requests import RequestChecks
+from rstreams_fast.tck.publisher.signals import SignalChecks
+from rstreams_fast.tck.publisher.subscribers import SubscribersChecks
 from rstreams_fast.tck.verification import Verification
 
-__all__ = ["LONG", "ROUNDS", "THREADS", "PublisherSetup"]
+__all__ = ["PublisherVerification"]
 
-#: More elements than any counter, queue or burst that a first look would stay below.
-LONG = 1200
-#: How often a race is run, and by how many threads.
-ROUNDS, THREADS = 20, 4
 _ATTEMPTS = 10
 
 
-class PublisherSetup(Verification):
-    """Hooks, settings, and how subscribers are made and waited for."""
+class PublisherVerification(
+    SignalChecks, SubscribersChecks, RequestChecks, CancelChecks, RaceChecks, Verification
+):
+    """Verifies a publisher: define ``create_publisher(elements)`` in a subclass."""
 
     max_elements: int = UNBOUNDED - 1
     """The most elements ``create_publisher`` can give. ``UNBOUNDED`` says that its streams never
