@@ -1,7 +1,7 @@
-"""Ends that make one thing of all elements: how these reach what makes it.
+"""Ends that collect all elements in one object, such as an array or a table.
 
-Burst by burst, where our own runs send them: to look at many together costs less than a call for
-each.
+The runs of this package hand over bursts: to look at many elements together costs less than a call
+for each.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Collector(Protocol[R_co]):
-    """What the elements are handed to. What it raises cancels upstream."""
+    """Collects elements. An exception of its methods cancels upstream."""
 
     def add(self, element: Any) -> None:
         """Take an element."""
@@ -33,22 +33,22 @@ class Collector(Protocol[R_co]):
         """Take some elements."""
 
     def result(self) -> R_co:
-        """Return what has become of them, when no other follows."""
+        """Return the collection, after the last element."""
 
 
 class _CollectorSubscriber(ListSubscriber, ForEach[Any]):
-    """Foreign publishers call ``on_next``, for each element."""
+    """Hands elements to a collector: bursts, or single ones that a foreign publisher sends."""
 
     __slots__ = ("_on_elements", "burst")
 
-    def __init__(self, gatherer: Collector[Any]) -> None:
-        super().__init__(gatherer.add, None, None, UNBOUNDED)
-        self._on_elements: Callable[[list[Any]], None] | None = gatherer.add_all
+    def __init__(self, collector: Collector[Any]) -> None:
+        super().__init__(collector.add, None, None, UNBOUNDED)
+        self._on_elements: Callable[[list[Any]], None] | None = collector.add_all
         self.burst: list[Any] = []
 
     def on_burst(self) -> None:
         elements = self.burst[:]
-        self.burst.clear()  # it stays the one that the run appends to
+        self.burst.clear()  # the run keeps this list, and appends to it
         on_elements = self._on_elements
         if not elements or on_elements is None:
             return
@@ -68,20 +68,20 @@ class _CollectorSubscriber(ListSubscriber, ForEach[Any]):
         self.burst.clear()
 
 
-def collect(name: str, publisher: Publisher[Any], gatherer: Collector[R_co]) -> R_co:
-    """Hand over all elements, and wait for the end; not inside a running event loop."""
+def collect(name: str, publisher: Publisher[Any], collector: Collector[R_co]) -> R_co:
+    """Collect all elements, and wait for the end. Inside a running event loop that is refused."""
     check_publisher(publisher)
     refuse_in_loop(f"{name}()", f"use 'await {name}_async()' there")
-    drive(publisher, _CollectorSubscriber(gatherer))
-    return gatherer.result()
+    drive(publisher, _CollectorSubscriber(collector))
+    return collector.result()
 
 
-async def collect_async(publisher: Publisher[Any], gatherer: Collector[R_co]) -> R_co:
-    """Hand over all elements without blocking the loop; who cancels this cancels upstream, once."""
+async def collect_async(publisher: Publisher[Any], collector: Collector[R_co]) -> R_co:
+    """Collect all elements, and await the end. Cancelling the task cancels upstream, once."""
     iteration = Iteration(publisher, ARRAYS_PREFETCH)
     try:
         while burst := await iteration.next_burst():
-            gatherer.add_all(burst)
+            collector.add_all(burst)
     finally:
         await iteration.aclose()
-    return gatherer.result()
+    return collector.result()

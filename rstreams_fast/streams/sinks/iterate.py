@@ -1,12 +1,12 @@
 """``for`` and ``async for`` over a publisher: demand that follows the consumer.
 
-Two objects: upstream holds the subscriber, the consumer holds the iteration.
-The subscriber knows nothing of the iteration: an abandoned iteration is collected, and cancels.
+Upstream holds the subscriber, and the consumer holds the iteration. The subscriber does not know
+the iteration: so an iteration that the consumer has dropped is collected, and cancels upstream.
 
-Elements go through a ring of ``prefetch`` places and leave it in bursts. A burst counts as consumed
-when the consumer comes back for more after its last element; three quarters of the prefetch
-consumed are asked for again. So what is asked for, in the ring and in the burst is never more
-than ``prefetch``, and with 1 this is stop-and-wait.
+Elements go through a ring of ``prefetch`` places, and leave it in bursts. A burst is consumed when
+the consumer asks for the element after it. When three quarters of ``prefetch`` are consumed, as
+many are asked for again. So the elements that are asked for, in the ring and in the burst are never
+more than ``prefetch`` together. A ``prefetch`` of 1 is stop-and-wait.
 """
 
 from __future__ import annotations
@@ -67,16 +67,17 @@ __all__ = ["Iteration", "iterate"]
 T = TypeVar("T")
 
 
-# What has been begun in this process, for its children. No WeakSet: that takes longer by far.
+# The iterations that this process has begun, for its forked children. A WeakSet is much slower.
 _begun: set[weakref.ref[Iteration[Any]] | None] = set()
 _left_behind: list[Any] = []
 
 
 def _leave_bursts_behind() -> None:
-    """In the child of a fork, give none of the elements that the parent goes on with.
+    """In the child of a fork, take the elements of bursts away: the parent delivers them.
 
-    So the next step has to look for more, and is refused. No element costs a look at the process.
-    The elements are kept: to drop one here may run a finalizer that is the parent's to run.
+    So the next step in the child has to ask for more, and is refused, and no element costs a check
+    of the process. The elements are kept: to drop one may run a finalizer that belongs to the
+    parent.
     """
     for begun in list(_begun):
         iteration = None if begun is None else begun()
@@ -89,7 +90,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _IteratorSubscriber(RingSubscriber):
-    """Upstream's side: puts elements into the ring and rings the bell."""
+    """The subscriber of an iteration: puts elements in the ring, and rings the consumer's bell."""
 
     __slots__ = (
         "__weakref__",
@@ -115,7 +116,7 @@ class _IteratorSubscriber(RingSubscriber):
         self.bell = Doorbell()
         self.turns = None if loop is None else Turns(self.bell.ring)
         if self.turns is not None:
-            self.turns.begin(loop)  # subscribing is the first: it may find much to do
+            self.turns.begin(loop)  # to subscribe is the first turn: it may work for long
         self.ended = False
         """No element comes any more; what is in the ring may be taken out."""
         self.failure: Failure | None = None
@@ -133,8 +134,9 @@ class _IteratorSubscriber(RingSubscriber):
             self._ask(self._prefetch)
 
     def ask_for_a_turn(self, loop: asyncio.AbstractEventLoop | None, n: int = 0) -> bool:
-        """Ask for ``n`` more, and take elements before all is asked for; whether for any. For the
-        consumer, on his ``loop`` if he is asynchronous.
+        """Ask for ``n`` more elements, at most as many as a turn gives; return whether any.
+
+        For the consumer, on its ``loop`` if it is asynchronous.
         """
         turns = self.turns
         if turns is not None:
@@ -177,10 +179,10 @@ class _IteratorSubscriber(RingSubscriber):
             )
 
     def on_burst(self) -> None:
-        """Nothing: the ring itself rings the bell, at the first element."""
+        """Do nothing: the ring itself rings the bell, at the first element."""
 
     def arm(self) -> bool:
-        """Have the bell rung by the next element; false if it need not be waited for."""
+        """Have the next element ring the bell; return false if there is nothing to wait for."""
         ring = self.ring
         return ring is not None and not self.ended and ring.arm(self.bell.ring)
 
@@ -196,7 +198,7 @@ class _IteratorSubscriber(RingSubscriber):
             self._end(None)
 
     def fail(self, error: BaseException) -> None:
-        """Upstream broke a rule: leave it."""
+        """Cancel upstream, which broke a rule, and end with ``error``."""
         if not self.upstream.over:
             self.upstream.cancel()
             self._end(error)
@@ -209,7 +211,7 @@ class _IteratorSubscriber(RingSubscriber):
         self.bell.ring()
 
     def leave(self) -> None:
-        """Any thread, any number of times: the consumer has gone."""
+        """End without an error: the consumer is gone. Any thread may call it, repeatedly."""
         self.ended = True
         self._offer = self.ring = self.failure = None
         self.upstream.cancel()
@@ -349,7 +351,7 @@ class Iteration(BurstIterator[T]):
         try:
             if subscriber is not None:
                 yield_gil()
-                await asyncio.sleep(0)  # a stream that is always ready starves nobody
+                await asyncio.sleep(0)  # a stream that is always ready must not block the loop
             while subscriber is not None:
                 burst = self._fetch(subscriber)
                 if burst is None:
@@ -358,7 +360,7 @@ class Iteration(BurstIterator[T]):
                     return burst
                 if not subscriber.ask_for_a_turn(loop):
                     await self._wait(subscriber)
-                elif not self.buffered:  # a turn that has given nothing
+                elif not self.buffered:  # the turn has given no element
                     yield_gil()
                     await asyncio.sleep(0)
             return []
@@ -366,7 +368,7 @@ class Iteration(BurstIterator[T]):
             subscriber = None
 
     def _first_of(self, burst: list[T]) -> T:
-        """Keep the rest of a burst, unless this was closed meanwhile."""
+        """Return the first element, and keep the rest unless this was closed meanwhile."""
         element = super()._first_of(burst)
         if self._subscriber is None:
             self._forget_burst()
@@ -379,7 +381,7 @@ class Iteration(BurstIterator[T]):
             )
 
     def _start_or_ask(self, loop: asyncio.AbstractEventLoop | None) -> _IteratorSubscriber | None:
-        """Subscribe, or ask for as much as was consumed; ``None`` if this is over."""
+        """Subscribe, or ask for as many elements as were consumed; ``None`` if this is over."""
         subscriber = self._subscriber
         if subscriber is None:
             return self._start(loop)
@@ -417,8 +419,8 @@ class Iteration(BurstIterator[T]):
         return subscriber
 
     def _fetch(self, subscriber: _IteratorSubscriber) -> list[T] | None:
-        """The elements that are there, ``[]`` if there are none; ``None`` at the end."""
-        ended = subscriber.ended  # before the look into the ring: what came before the end is there
+        """Return the elements in the ring, perhaps none; ``None`` at the end."""
+        ended = subscriber.ended  # read before the ring: all elements before the end are in it then
         ring = subscriber.ring
         if ring is None:
             return None
@@ -438,7 +440,7 @@ class Iteration(BurstIterator[T]):
             subscriber.bell.disarm()
 
     async def _wait(self, subscriber: _IteratorSubscriber) -> None:
-        bell = Bell(subscriber.leave)  # of a closed loop the consumer never comes back
+        bell = Bell(subscriber.leave)  # called if the loop was closed: the consumer never continues
         subscriber.bell.arm(bell)
         try:
             if subscriber.arm():
@@ -464,7 +466,7 @@ class Iteration(BurstIterator[T]):
     # -- leaving ---------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Cancel upstream, once, and drop what is buffered. Any thread; never blocks."""
+        """Cancel upstream, once, and drop the buffered elements. Any thread; never blocks."""
         self._publisher = None
         subscriber, self._subscriber = self._subscriber, None
         self._signallers = []
@@ -474,9 +476,9 @@ class Iteration(BurstIterator[T]):
             subscriber.leave()
 
     async def aclose(self) -> None:
-        """The same, and wait until asynchronous sources and calls have closed what they have.
+        """Close, and wait until asynchronous sources and calls have released their resources.
 
-        A task that is cancelled meanwhile waits no longer; the others go on in their own time.
+        If the waiting task is cancelled, it waits no longer, and they end in their own time.
         """
         self.close()
         if self._unclosed:
@@ -490,7 +492,7 @@ class Iteration(BurstIterator[T]):
             while waiting := [f for f in self._unclosed if not f.done() and f.get_loop() is here]:
                 await asyncio.wait(waiting)
         finally:
-            self._unclosed.clear()  # who was interrupted does not wait once more
+            self._unclosed.clear()  # a caller that was interrupted does not wait again
 
     def __enter__(self) -> Self:
         with awaited_nowhere():
@@ -518,23 +520,19 @@ class Iteration(BurstIterator[T]):
 
     def __del__(self) -> None:
         subscriber = self._subscriber
-        # At the exit modules are empty.
+        # When the interpreter exits, modules are empty.
         if subscriber is not None and call_from_finalizer is not None:
             _begun.discard(self._begun_as)
             call_from_finalizer(subscriber.leave)
 
 
 def _not_the_end(error: BaseException) -> RuntimeError:
-    # A loop would take it for the end of the elements; generators do the same (PEP 479).
+    # A loop would take a StopIteration for the end; generators convert it, too (PEP 479).
     failure = RuntimeError(f"the stream failed with {type(error).__name__}")
     failure.__cause__ = error
     return failure
 
 
 def iterate(publisher: Publisher[T], *, prefetch: int = PREFETCH) -> Iteration[T]:
-    """Return an iterator over ``publisher``, for ``with``, ``for`` and their async twins.
-
-    At most ``prefetch`` elements (1 to 2**31) are asked for ahead, buffered or being consumed; with
-    1 every element is asked for after the one before was consumed (stop-and-wait).
-    """
+    """Return an iterator over ``publisher``: see ``Stream.iterate``."""
     return Iteration(publisher, prefetch)

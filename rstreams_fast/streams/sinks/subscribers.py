@@ -1,4 +1,4 @@
-"""Subscribers for those who have one function: on the caller, or behind a buffer of their own."""
+"""Subscribers that call a function, on the signalling thread or behind a buffer of their own."""
 
 from __future__ import annotations
 
@@ -76,7 +76,10 @@ class SyncSubscriber(ForEach[T]):
         super().__init__(fn, on_error, on_complete, prefetch)
 
     def fail(self, error: BaseException) -> None:
-        """End from this side (§2.6): nobody above learns why, so it is made known here."""
+        """Cancel upstream, and end with ``error`` (§2.6), which is reported here.
+
+        Upstream does not learn why it is cancelled.
+        """
         self.upstream.cancel()
         decides = self.run.claim()
         if decides:
@@ -126,7 +129,7 @@ class AsyncSubscriber(Generic[T]):
         prefetch: int = PREFETCH,
     ) -> None:
         options = AsyncBoundary(executor, prefetch, None, None, delay_error=True)
-        # The ring above it is the bound, so it may ask for all.
+        # The ring above it has the bound, so it may ask for everything.
         end = SyncSubscriber(fn, on_error=on_error, on_complete=on_complete, prefetch=UNBOUNDED)
         self.run: Run = end.run
         self._boundary = boundary = AsyncBoundarySubscription(end, options, Stages(), Need())
