@@ -77,6 +77,36 @@ def _fused(callables: Callables, new_sink: type[Summing | Appending]) -> list[Co
     ]
 
 
+# -- demand, one by one ----------------------------------------------------------------------------
+
+
+class _Passing:
+    """Passes elements to a sink, and asks for all at once, or for one after each."""
+
+    def __init__(self, sink: Sink, first: int) -> None:
+        self._sink = sink
+        self._first = first
+        self.on_error = sink.on_error
+        self.on_complete = sink.on_complete
+
+    def on_subscribe(self, subscription: rsf.Subscription) -> None:
+        self._request = subscription.request
+        subscription.request(self._first)
+
+    def on_next(self, element: int) -> None:
+        self._sink.on_next(element)
+        if self._first == 1:
+            self._request(1)
+
+
+def _asking(first: int) -> Callable[[int, Sink], None]:
+    def run(n: int, sink: Sink) -> None:
+        rsf.range_(n).map(int).subscribe(_Passing(sink, first))
+        sink.wait()
+
+    return run
+
+
 # -- one stage ------------------------------------------------------------------------------------
 
 
@@ -429,6 +459,15 @@ STREAMS = [
         "use",
         "the same with C callables (operator.neg, operator.truth, deque.append)",
         _fused(C_CALLABLES, Appending),
+    ),
+    Group(
+        "request",
+        "use",
+        "range, map, on_next in one thread, which asks for one element after each",
+        [
+            feeding("one by one", "ours", 200_000, _asking(1)),
+            feeding("all at once", "floor", 200_000, _asking(rsf.UNBOUNDED)),
+        ],
     ),
     *[_one_stage(stage) for stage in _ONE_STAGE],
     Group(

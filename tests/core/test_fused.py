@@ -333,6 +333,20 @@ def test_errors_show_the_users_frame(core: Any, wrap: Wrap) -> None:
     assert traceback.extract_tb(run.error.__traceback__)[-1].name == "culprit"
 
 
+def test_a_slot_that_asks_for_one_more_gets_it_in_the_same_drain(core: Any, wrap: Wrap) -> None:
+    demand = core.DemandCounter(1)
+    seen: list[int] = []
+
+    def ask(element: int) -> None:
+        seen.append(element)
+        if element < 3:
+            demand.request(1)
+
+    run = core.FusedRun(iter(range(9)), (("map", wrap(double)),), ask, demand)
+    assert (run.drain(1), seen) == (RunStatus.MORE, [0])
+    assert (run.drain(9), seen) == (RunStatus.IDLE, [0, 2, 4])
+
+
 # -- rings and deques ------------------------------------------------------------------------------
 
 

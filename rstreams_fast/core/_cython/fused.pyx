@@ -446,6 +446,16 @@ cdef class FusedRun:
     # -- one burst -------------------------------------------------------------------------------
 
     cdef object _drain(self, int64_t limit):
+        # A subscriber that asks for one element at a time makes many bursts of one.
+        cdef int64_t before
+        while True:
+            before = self.pulled_before
+            status = self._burst(limit)
+            limit -= self.pulled_before - before
+            if status is not MORE or limit <= 0:
+                return status
+
+    cdef object _burst(self, int64_t limit):
         cdef int64_t demand = rsf_demand_load(self.counter)
         cdef int64_t left = 0
         cdef object failed = None

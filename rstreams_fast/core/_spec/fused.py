@@ -170,16 +170,24 @@ class FusedRun:
         refuse_pickle(self)
 
     def drain(self, limit: int, /) -> RunStatus:
-        """Pull, process and deliver one burst of source elements.
+        """Pull, process and deliver source elements, as long as there is demand.
 
         Args:
-            limit: The most source elements of the burst.
+            limit: The most source elements.
         """
         limit = check_count("limit", limit, 1)
         with self._owned():
             return self._drain(limit)
 
     def _drain(self, limit: int) -> RunStatus:
+        while True:
+            before = self.pulled
+            status = self._burst(limit)
+            limit -= self.pulled - before
+            if status is not RunStatus.MORE or limit <= 0:
+                return status
+
+    def _burst(self, limit: int) -> RunStatus:
         demand = self._demand.value
         if demand < 0:
             return RunStatus.CANCELLED
