@@ -111,8 +111,16 @@ class Drain:
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
-        # Else somebody is about to see it anyway (§3.3), and nobody waits (§3.4).
-        if self._add_demand(n) == 0:
+        # What _add_demand does, without its call: many subscribers request within each on_next.
+        if self._pid != process_id():
+            self._add_demand(n)
+            return
+        try:
+            before = self._demand.request(n)
+        except Exception as refused:
+            self._bad_request(refused)
+            return
+        if before == 0:  # else the thread that drains sees the demand (§3.3, §3.4)
             self._enter()
 
     def _add_demand(self, n: int) -> int:
