@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable, Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 
-from rstreams_fast._checks import check_sync, describe_callable, refuse_coroutine, safe_repr
+from rstreams_fast._checks import check_sync, describe_callable, safe_repr
 from rstreams_fast.api import Publisher
 from rstreams_fast.errors import NoneSignalError
 from rstreams_fast.streams.engine.assembly import Foreign
@@ -22,7 +21,7 @@ from rstreams_fast.streams.sources.arrow import arrow_source
 from rstreams_fast.streams.sources.create import Emitter, create_source
 from rstreams_fast.streams.sources.interval import interval_source
 from rstreams_fast.streams.sources.iterable import CallOnce, IterableSource
-from rstreams_fast.streams.sources.lazy import defer_source, generate_source
+from rstreams_fast.streams.sources.lazy import defer_source, generate_source, using_source
 from rstreams_fast.streams.sources.numpy import array_source
 from rstreams_fast.streams.stream import Stream
 
@@ -256,30 +255,7 @@ def using(
     check_sync("using", "factory", factory)
     check_sync("using", "stream_of", stream_of)
     check_sync("using", "close", close)
-    described = f"using({describe_callable(factory)})"
-    return Stream(defer_source(partial(_use, factory, stream_of, close), described))
-
-
-def _use(
-    factory: Callable[[], A],
-    stream_of: Callable[[A], Publisher[T]],
-    close: Callable[[A], object],
-) -> Stream[T]:
-    resource = factory()
-    try:
-        stream = from_publisher(stream_of(resource))
-    except BaseException:
-        _close(close, resource)
-        raise
-    return stream.do_finally(partial(_close, close, resource))
-
-
-def _close(close: Callable[[A], object], resource: A) -> None:
-    hint = (
-        f", so {type(resource).__name__} is not closed; give from_async_iterable an async "
-        "generator that opens it by 'async with'"
-    )
-    refuse_coroutine("using(close)", close, close(resource), hint)
+    return Stream(using_source(factory, stream_of, close))
 
 
 def generate(state: A, fn: Callable[[A], tuple[T, A] | None], /) -> Stream[T]:

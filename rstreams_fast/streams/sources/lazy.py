@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
-from rstreams_fast._checks import describe_callable, safe_repr
+from rstreams_fast._checks import describe_callable, refuse_coroutine, safe_repr
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.pipeline import Pipeline, as_pipeline
 from rstreams_fast.streams.engine.signals import refuse
 from rstreams_fast.streams.engine.sink_subscriber import check_publisher
+from rstreams_fast.streams.operators.peek import Peek
 from rstreams_fast.streams.sources.iterable import IterableSource
 
-__all__ = ["defer_source", "generate_source"]
+__all__ = ["defer_source", "generate_source", "using_source"]
 
 
 def defer_source(
@@ -44,6 +46,40 @@ class _Deferred:
             refuse(subscriber, raised)  # §1.9
         else:
             as_pipeline(publisher).subscribe(subscriber)
+
+
+def using_source(
+    factory: Callable[[], Any],
+    stream_of: Callable[[Any], Publisher[Any]],
+    close: Callable[[Any], object],
+) -> Foreign:
+    """Return the source of ``rstreams_fast.using``."""
+    made = partial(_use, factory, stream_of, close)
+    return defer_source(made, f"using({describe_callable(factory)})")
+
+
+def _use(
+    factory: Callable[[], Any],
+    stream_of: Callable[[Any], Publisher[Any]],
+    close: Callable[[Any], object],
+) -> Publisher[Any]:
+    resource = factory()
+    closing = partial(_close, close, resource)
+    try:
+        publisher = stream_of(resource)
+        check_publisher(publisher)
+    except BaseException:
+        closing()
+        raise
+    return as_pipeline(publisher).with_part(Peek("finally", closing))
+
+
+def _close(close: Callable[[Any], object], resource: Any) -> None:
+    hint = (
+        f", so {type(resource).__name__} is not closed; give from_async_iterable an async "
+        "generator that opens it by 'async with'"
+    )
+    refuse_coroutine("using(close)", close, close(resource), hint)
 
 
 def generate_source(state: Any, fn: Callable[[Any], tuple[Any, Any] | None]) -> IterableSource:
