@@ -1,4 +1,4 @@
-"""What stands between two runs of stages: the face of a boundary, and the hand-over by bursts."""
+"""What is between two runs of stages: the face of a boundary, its ring, and bursts of elements."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rstreams_fast.streams.engine.stages import Need, Stages
 __all__ = [
     "Boundary",
     "FunctionSubscriber",
+    "InputRing",
     "ListSubscriber",
     "RingSubscriber",
     "StagesBoundary",
@@ -107,6 +108,47 @@ class RingSubscriber:
     def on_burst(self) -> None:
         """Notice that elements were put in the ring."""
         raise NotImplementedError
+
+
+class _Dropped:
+    """Replaces a ring at the end of its stream. It forgets each element that comes later (§2.8)."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        return 0
+
+    def offer(self, _element: Any, /) -> bool:
+        return True
+
+
+_DROPPED = _Dropped()
+
+
+class InputRing:
+    """Holds the elements that have come until the drain of the subscription takes them out.
+
+    Args:
+        ring: An ``SpscRing``, or a ``RecordRing``.
+        accept: Adds an element to the ring; returns false if upstream has sent too many elements.
+            For the thread that upstream signals on. Default: ``ring.offer``.
+
+    Attributes:
+        elements: The ring. The drain, its ``FusedRun`` or its window of calls takes from there.
+        accept: The argument.
+    """
+
+    __slots__ = ("accept", "elements")
+
+    def __init__(self, ring: Any, accept: Callable[[Any], bool] | None = None) -> None:
+        self.elements = ring
+        self.accept: Callable[[Any], bool] = ring.offer if accept is None else accept
+
+    def drop(self) -> None:
+        """Drop the ring and its elements. An element that comes later is accepted and forgotten."""
+        self.elements.disarm()
+        self.elements = _DROPPED
+        self.accept = _DROPPED.offer
 
 
 class ListSubscriber:

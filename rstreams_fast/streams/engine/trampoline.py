@@ -21,9 +21,8 @@ from typing import Any, Final
 from rstreams_fast.api import Publisher
 from rstreams_fast.core import FusedRun, RunStatus, SpscRing
 from rstreams_fast.runtime.executors import Trampoline
-from rstreams_fast.streams.engine.boundary import RingSubscriber
+from rstreams_fast.streams.engine.boundary import InputRing, RingSubscriber
 from rstreams_fast.streams.engine.defaults import TRAMPOLINE_PREFETCH, replenish_at
-from rstreams_fast.streams.engine.input_ring import InputRing
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.sink_subscriber import subscribe

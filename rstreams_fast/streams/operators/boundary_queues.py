@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Protocol
 from rstreams_fast._checks import Weigher, weigh
 from rstreams_fast.core import DemandCounter, SpscRing, Wip
 from rstreams_fast.errors import DemandExceededError
+from rstreams_fast.streams.engine.boundary import InputRing
 from rstreams_fast.streams.engine.defaults import replenish_at
-from rstreams_fast.streams.engine.input_ring import InputRing
 
 __all__ = ["Ask", "BoundaryQueue", "ElementQueue", "WeighedQueue", "ignore"]
 

@@ -32,10 +32,9 @@ from rstreams_fast.runtime.awaiting import awaited_stream
 from rstreams_fast.runtime.executors import Resource, Work, WorkDroppedError
 from rstreams_fast.runtime.loops import HeldLoop, check_loop, describe_loop, loop_resource
 from rstreams_fast.runtime.parking import running_loop
-from rstreams_fast.streams.engine.boundary import Boundary, RingSubscriber
+from rstreams_fast.streams.engine.boundary import Boundary, InputRing, RingSubscriber
 from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.defaults import BURST, replenish_at
-from rstreams_fast.streams.engine.input_ring import InputRing
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.signals import refuse, report_late

@@ -19,9 +19,8 @@ from rstreams_fast.api import Publisher
 from rstreams_fast.core import DemandCounter, RecordRing, Wip
 from rstreams_fast.errors import DemandExceededError
 from rstreams_fast.runtime.executors import check_executor, describe_executor
-from rstreams_fast.streams.engine.boundary import StagesBoundary
+from rstreams_fast.streams.engine.boundary import InputRing, StagesBoundary
 from rstreams_fast.streams.engine.custody import Custody
-from rstreams_fast.streams.engine.input_ring import InputRing
 from rstreams_fast.streams.engine.stages import EVERYTHING, Need, Stages
 from rstreams_fast.streams.engine.upstream import Upstream
 from rstreams_fast.streams.operators.boundary_queues import Ask, ignore
