@@ -1,7 +1,8 @@
-"""One of several publishers above a subscription.
+"""The inner subscriber: one of several publishers above a subscription.
 
-An owner (a fan-in, or a subscription arbiter) sees the same face whether there is a subscription
-behind it, or a sequence of the package that needs none. Elements reach it in bursts.
+Its owner is that subscription: a fan-in or a subscription arbiter. An inner of any publisher
+subscribes to it. An inner of a sequence of the package needs no subscription: it takes the elements
+out itself. The owner sees the same face, and gets elements in bursts.
 """
 
 from __future__ import annotations
@@ -36,25 +37,25 @@ __all__ = ["Inner", "InnerOwner", "InnerSubscriber", "Sequence", "new_inner"]
 
 
 Sequence = tuple[Iterator[Any], tuple[tuple[Any, ...], ...], DemandCounter]
-"""An iterator, the stages below it, and what may come of them."""
+"""An iterator, the stages below it, and the demand for their results."""
 
 
 class InnerOwner(Protocol):
-    """What an inner reports to, on the threads that its publisher signals on."""
+    """What an inner reports to. The publisher's thread makes these calls."""
 
     custody: Custody | None
 
     def _inner_attached(self, inner: Any, /) -> None:
-        """It can be asked now; once at most."""
+        """``inner`` can be asked from now on. Called once at most."""
 
     def _inner_burst(self, inner: Any, burst: list[Any], over: bool = False, /) -> None:
-        """Elements have come that were asked for. ``over``: they are the last."""
+        """Elements of ``inner`` have come, all asked for. ``over``: they are the last."""
 
     def _inner_ended(self, inner: Any, error: BaseException | None, /) -> None:
-        """Nothing more will come: it has completed, or failed with ``error``."""
+        """``inner`` has completed, or failed with ``error``: nothing more comes of it."""
 
     def _lacking_for(self, inner: Any, /) -> list[Any]:
-        """Return the inners without an element that those of ``inner`` wait for."""
+        """Return the inners that have no element yet, for which elements of ``inner`` wait."""
 
 
 class Inner:
@@ -86,13 +87,13 @@ class Inner:
         self.owner: InnerOwner | None = owner
         below = owner.custody
         self.custody = None if below is None else below.inner()
-        # Each is counted by one thread at a time: the asking one, and the signalling one.
-        self.asked = self.came = 0
-        self.attached = False  # it can be asked: noted by an owner that asks one after the other
+        self.asked = 0  # elements, counted by the thread that asks
+        self.came = 0  # elements, counted by the thread that signals
+        self.attached = False  # whether it can be asked: only some owners note it
         # For the holder of the owner's drain:
         self.queue: list[Any] | None = None  # what has come and waits
-        self.consumed = 0  # elements delivered for which others have not been asked yet
-        self.done = False  # nothing more will come
+        self.consumed = 0  # elements delivered since it was asked the last time
+        self.done = False  # whether it has ended
 
     def subscribe(self) -> None:
         """Begin: ``_inner_attached`` or ``_inner_ended`` follows."""
@@ -103,8 +104,10 @@ class Inner:
         raise NotImplementedError
 
     def ask_for_a_turn(self, n: int = 0) -> bool:
-        """Ask for ``n`` more, and for what is due, for a turn; whether for any. For an owner that
-        does nothing with the elements before this returns.
+        """Ask for ``n`` more elements and for those that are ``due``, as many as fit in a turn.
+
+        True if any were asked for. Only for an owner that does nothing with the elements before
+        this returns.
         """
         raise NotImplementedError
 
@@ -114,7 +117,10 @@ class Inner:
         raise NotImplementedError
 
     def hand_over(self) -> Sequence | None:
-        """In place of asking for everything: what the owner's drain is to run itself, if it can."""
+        """Return the sequence, so that the owner's drain iterates it; ``None`` if that cannot be.
+
+        To be called in place of ``ask(UNBOUNDED)``.
+        """
         return None
 
     def cancel(self) -> None:
@@ -122,14 +128,14 @@ class Inner:
         raise NotImplementedError
 
     def forget(self) -> None:
-        """Drop the references to the owner, which has no more use for this, and to what waits."""
+        """Drop the references to the owner and to the elements that wait (§3.13)."""
         self.owner = None
         self.queue = None
         if self.custody is not None:
             self.custody.close()
 
     def _tell_owner(self, error: BaseException | None) -> None:
-        """Report the end, to the owner if it still has a use for this."""
+        """Report the end to the owner; if that has gone, report the error as late."""
         owner = self.owner
         if owner is not None:
             owner._inner_ended(self, error)
@@ -142,7 +148,7 @@ class Inner:
 
 
 def new_inner(owner: InnerOwner, publisher: Publisher[Any]) -> Inner:
-    """Return what ``publisher`` is taken by, before it is subscribed to."""
+    """Return an inner of ``publisher``, not subscribed yet."""
     sequence = sequence_of(publisher)
     if sequence is not None:
         return _InnerSequence(owner, *sequence)
@@ -152,9 +158,9 @@ def new_inner(owner: InnerOwner, publisher: Publisher[Any]) -> Inner:
 class InnerSubscriber(Inner, ListSubscriber):
     """A subscriber to one publisher, which it does not trust.
 
-    What the publisher does against the rules, it does to itself only: ``None``, elements that were
-    not asked for, signals after the end or from several threads, a second subscription, calls that
-    raise. The owner gets elements that it asked for and at most one end.
+    The publisher may break the rules: signal ``None``, elements that were not asked for, or after
+    the end; signal from several threads; send a second subscription; raise. The owner still gets
+    elements that it asked for, and at most one end.
     """
 
     __slots__ = ("_publisher", "_upstream", "burst")
@@ -170,7 +176,7 @@ class InnerSubscriber(Inner, ListSubscriber):
 
     @property
     def lacking(self) -> list[Inner]:
-        """The others without which the owner cannot use what came by this one."""
+        """The inners without whose elements the owner cannot use those of this one."""
         owner = self.owner
         return [] if owner is None else owner._lacking_for(self)
 
@@ -193,7 +199,7 @@ class InnerSubscriber(Inner, ListSubscriber):
             self._break(raised)
 
     def ask_for_a_turn(self, n: int = 0) -> bool:
-        """Ask for ``n`` more, and for what is due, for a turn; whether for any."""
+        """Ask for ``n`` more elements and for those that are due; true if any were asked for."""
         self.asked += n
         try:
             return self._upstream.request_for_a_turn(n)
@@ -211,7 +217,7 @@ class InnerSubscriber(Inner, ListSubscriber):
     def cancel(self) -> None:
         """Cancel, unless it is over, and forget the owner (§3.13). Any thread."""
         self.owner = None
-        self._publisher = None  # perhaps it is not subscribed to yet
+        self._publisher = None  # it may not be subscribed to yet
         self._upstream.cancel()
         if self.custody is not None:
             self.custody.close()
@@ -249,9 +255,9 @@ class InnerSubscriber(Inner, ListSubscriber):
             owner._inner_burst(self, burst)
 
     def on_burst(self) -> None:
-        """Hand on what a run of the package has appended, which bears the rules in mind."""
+        """Hand on the elements that a run of the package has appended: none breaks the rules."""
         burst = self.burst[:]
-        self.burst.clear()  # it stays the one that the run appends to
+        self.burst.clear()  # the run goes on to append to this list
         owner = self.owner
         if burst and owner is not None:
             self.came += len(burst)
@@ -260,26 +266,26 @@ class InnerSubscriber(Inner, ListSubscriber):
             owner._inner_burst(self, burst)
 
     def on_error(self, error: BaseException, /) -> None:
-        """Hand on the first end."""
+        """Hand on the end, unless there was one."""
         check_error_signal(self, error)
         if not self._end(error):
             report_late(error)
 
     def on_complete(self) -> None:
-        """Hand on the first end."""
+        """Hand on the end, unless there was one."""
         self._end(None)
 
     def _end(self, error: BaseException | None) -> bool:
         if not self._upstream.ended():
             return False
-        self._upstream.never_attached()  # one that comes now is cancelled
+        self._upstream.never_attached()  # a subscription that comes now is cancelled
         if self.custody is not None:
             self.custody.close()
         self._tell_owner(error)
         return True
 
     def _break(self, error: BaseException) -> None:
-        """End with ``error``, which the publisher cannot know of."""
+        """Cancel upstream, which has not ended, and end with ``error``."""
         owner, first = self.owner, self._upstream.cancel()
         self.cancel()
         if owner is not None and first:
@@ -287,8 +293,9 @@ class InnerSubscriber(Inner, ListSubscriber):
 
 
 class _InnerSequence(Inner):
-    """A sequence and stages below it, run by ``ask`` itself: what a subscription would do, without
-    one. Such a source never waits and needs no closing, so there is nothing to cancel but a loop.
+    """A sequence and the stages below it. ``ask`` takes the elements out, without a subscription.
+
+    A sequence never waits and needs no closing. So a cancel has only to end the loop over it.
     """
 
     __slots__ = (
@@ -331,7 +338,7 @@ class _InnerSequence(Inner):
             if custody is not None:
                 program = custody.stages(program, enters=True)
             self._run = FusedRun(iterator, program, self._results.append, self._demand)
-        if self.owner is None:  # who cancels may have looked before
+        if self.owner is None:  # the thread that cancels may have come before the iterator
             self._close()
         elif not (self._ended and self._finish()):
             owner._inner_attached(self)
@@ -339,7 +346,7 @@ class _InnerSequence(Inner):
     def ask(self, n: int) -> None:
         """Take ``n`` more elements, or as many as there are."""
         self.asked += n
-        if self.owner is None or self._iterator is None:  # the owner may ask for more than there is
+        if self.owner is None or self._iterator is None:  # cancelled, or all were taken
             return
         demand = self._demand
         if demand is None:
@@ -348,8 +355,8 @@ class _InnerSequence(Inner):
             self._run_stages(forever=True)
 
     def ask_for_a_turn(self, n: int = 0) -> bool:
-        """The same, as many as fit in a turn."""
-        if self._run is None:  # it is over, or no element of it takes long
+        """Take ``n`` more elements, and those that are due, as many as fit in a turn."""
+        if self._run is None:  # the sequence is over, or no stage makes its elements slow
             if n:
                 self.ask(n)
             return n > 0
@@ -370,12 +377,12 @@ class _InnerSequence(Inner):
         return self._run is not None and self._demand is not None and self._demand.value > 0
 
     def hand_over(self) -> Sequence | None:
-        """Give what there is, unless some of it was asked for."""
+        """Return the sequence, unless elements of it were asked for or may be discarded."""
         iterator, stages = self._iterator, self._stages
         if self.asked or self.custody is not None or iterator is None or stages is None:
             return None
         self._demand = demand = DemandCounter(UNBOUNDED)
-        if self.owner is None:  # who cancels may have looked before
+        if self.owner is None:  # the thread that cancels may have come before the demand
             demand.cancel()
         self._close()
         return iterator, stages.stages, demand
@@ -383,7 +390,7 @@ class _InnerSequence(Inner):
     def cancel(self) -> None:
         """End the loop, and forget the owner (§3.13). Any thread."""
         self.owner = None
-        self._source = self._stages = None  # perhaps it is not opened yet
+        self._source = self._stages = None  # the source may not be opened yet
         if self._demand is not None:
             self._demand.cancel()
         self._close()
@@ -407,7 +414,7 @@ class _InnerSequence(Inner):
             self._give(owner, burst)
 
     def _passed_on(self, burst: list[Any], custody: Custody) -> list[Any]:
-        if self._demand is None:  # else they entered as they came
+        if self._demand is None:  # else the first stage has entered them
             for element in burst:
                 custody.enter(element)
         return custody.pass_on(burst)
@@ -420,8 +427,9 @@ class _InnerSequence(Inner):
             owner._inner_burst(self, burst)
 
     def _run_stages(self, *, forever: bool) -> None:
-        """The same, through stages, all or for a turn: bursts grow from one, as their functions may
-        be slow.
+        """Run the sequence through the stages: ``forever`` until demand is met, else for a turn.
+
+        Bursts grow from one element, as the functions of stages may be slow.
         """
         until = perf_counter() + TURN_SECONDS
         while not self._ended:
@@ -451,7 +459,7 @@ class _InnerSequence(Inner):
         self._finish()
 
     def _finish(self) -> bool:
-        """Hand on what stages hold at the end; whether it is over."""
+        """Hand on what stages hold at the end; false if more has to be asked for first."""
         run = self._run
         if run is not None:
             status = self._step(run.finish)
@@ -464,7 +472,7 @@ class _InnerSequence(Inner):
         return True
 
     def _step(self, step: Callable[..., RunStatus], *args: int) -> RunStatus:
-        """A step of the run, which may be cleared at this moment, as all is cancelled."""
+        """Make a step of the run. Another thread may cancel this, and clear the run meanwhile."""
         try:
             return step(*args)
         except OverlappingCallsError:

@@ -1,4 +1,4 @@
-"""``combine_latest``: the newest elements of several publishers, for each that comes."""
+"""``combine_latest``: for each element, a tuple of the newest elements of all publishers."""
 
 from __future__ import annotations
 

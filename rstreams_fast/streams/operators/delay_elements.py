@@ -1,4 +1,4 @@
-"""``delay_elements``: each element after its time."""
+"""``delay_elements``: delivers each element some seconds after it could have been delivered."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class DelayElements(Boundary):
         self.timer = timer
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher of the elements of ``upstream``, later."""
+        """Return a publisher of the elements of ``upstream``, each delayed."""
         return self.attach_within(upstream, Need())
 
     def attach_within(self, upstream: Publisher[Any], need: Need, /) -> Publisher[Any]:
-        """Return the same, where no more elements are used than ``need`` says."""
+        """Return the same, for a subscriber that uses no more elements than ``need`` says."""
         return Combined(upstream, _DelaySubscription, (self, need.total))
 
     def describe(self) -> str:

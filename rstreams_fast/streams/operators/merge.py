@@ -27,7 +27,7 @@ ToPublisher = Callable[[Any], Publisher[Any]]
 def merge_source(
     publishers: tuple[Publisher[Any], ...], prefetch: int, delay_error: bool
 ) -> Foreign:
-    """The source of ``rstreams_fast.merge``, its arguments checked: one publisher or more."""
+    """Check the arguments of ``rstreams_fast.merge``; return its source. At least one publisher."""
     check_publishers("merge", publishers)
     prefetch = check_capacity("prefetch", prefetch)
     check_bool("delay_error", delay_error)

@@ -1,4 +1,4 @@
-"""``with_latest_from``: each element with the newest ones of other publishers."""
+"""``with_latest_from``: each element in a tuple with the newest elements of other publishers."""
 
 from __future__ import annotations
 

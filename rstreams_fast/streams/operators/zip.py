@@ -1,4 +1,4 @@
-"""Zipping: the first elements of several publishers together, the second ones, and so on."""
+"""``zip_``: tuples of the first elements of several publishers, then of the second ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["zip_source"]
 
 
 def zip_source(publishers: tuple[Publisher[Any], ...], prefetch: int) -> Foreign:
-    """The source of ``rstreams_fast.zip_``, its arguments checked: one publisher or more."""
+    """Check the arguments of ``rstreams_fast.zip_``; return its source. At least one publisher."""
     check_publishers("zip_", publishers)
     zipped = _Zip(publishers, check_capacity("prefetch", prefetch))
     return Foreign(zipped, zipped.describe(), trusted=True, inside=publishers)
