@@ -325,3 +325,37 @@ def test_combine_latest_and_race_are_factories_too() -> None:
     for factory in (rsf.combine_latest, rsf.race):
         with pytest.raises(TypeError, match=r"publisher 1"):
             factory(3)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("how", ["alone", "merge", "zip_"])
+def test_an_error_of_map_async_names_the_element_that_failed(how: str) -> None:
+    async def divide(n: int) -> float:
+        return 6 / (n - 3)
+
+    one, other = rsf.range_(8).map_async(divide), rsf.range_(4, 8).map_async(divide)
+    stream: rsf.Stream[Any] = {
+        "alone": one, "merge": rsf.merge(one, other), "zip_": rsf.zip_(other, one)
+    }[how]  # fmt: skip
+    with pytest.raises(ZeroDivisionError) as caught:
+        stream.to_list()
+    (note,) = caught.value.__notes__
+    assert note.startswith("rstreams_fast: map_async(")
+    assert note.endswith("divide) failed for the element 3")
+
+
+def test_an_element_without_a_repr_and_one_error_for_all_take_at_most_one_note() -> None:
+    class Dumb:
+        def __repr__(self) -> str:
+            raise ValueError
+
+    error = ZeroDivisionError()
+
+    async def fail(_element: object) -> int:
+        raise error
+
+    for element in (Dumb(), "x", "x"):
+        with pytest.raises(ZeroDivisionError):
+            rsf.from_iterable([element]).map_async(fail).to_list()
+    notes = error.__notes__
+    assert sum("'x'" in note for note in notes) == 1
+    assert len(notes) <= 2

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import reprlib
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from threading import get_ident
 from typing import Any
 
@@ -79,8 +81,9 @@ class MapAsync(Boundary):
     ``loop=None`` is the loop running where the stream is subscribed to, or else a private one,
     which ends with the subscription. All calls run in copies of the context of ``subscribe``.
 
-    An error of upstream is signalled at once, that of a call after the results that are ready and
-    asked for; either cancels the other calls, and upstream. Where ``take`` below needs no more
+    An error of upstream is signalled at once. The error of a call is signalled after the results
+    that are ready and asked for; a note on it names the element. Either cancels the other calls,
+    and upstream. Where ``take`` below needs no more
     elements than have come, an error of upstream is signalled after their results. A function that
     returns ``None`` is a ``TypeError``, and so is one whose result cannot be awaited.
     ``asyncio.CancelledError`` out of a function, while nobody cancelled the stream, is a
@@ -158,6 +161,14 @@ class MapAsync(Boundary):
             ordered=self.ordered,
             key=self.key,
         )
+
+
+def _note_element(error: BaseException, stage: str, element: Any) -> None:
+    """Note on ``error`` for which element ``stage`` failed."""
+    with suppress(Exception):  # of repr, or of an error that takes no notes
+        note = f"rstreams_fast: {stage} failed for the element {reprlib.repr(element)}"
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
 
 
 class _Awaited:
@@ -405,11 +416,15 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         return StageReturnedNoneError(f"§2.13: {what} returned None, which is not an element")
 
     def _call_failed(self, window: Any) -> bool:
+        options = self._options
         if window.failure is not None:
             self._told = True
-            error = window.failure[1]
-            name = "a function" if self._options is None else self._options.name
-            self._fail(not_a_cancellation(error, name))
+            element, error = window.failure
+            error = not_a_cancellation(error, "a function" if options is None else options.name)
+            if options is not None and element is not None:
+                _note_element(error, f"{options.operator}({options.name})", element)
+            del element
+            self._fail(error)
         return self._act_on_end()
 
     def _stop(self) -> None:
