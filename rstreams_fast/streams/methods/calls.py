@@ -42,11 +42,11 @@ class CallMethods(Generic[T_co]):
         an element that waits for its turn counts towards ``prefetch``, not towards ``concurrency``.
 
         An error of upstream is signalled at once; an error of a call after the results that are
-        ready and asked for. Either cancels the other calls, and upstream. Where a ``take`` below
-        needs no more elements than have come, an error of upstream is signalled after their
-        results. ``asyncio.CancelledError`` out of ``fn``, while nobody cancelled the stream, is a
-        ``RuntimeError``. ``cancel`` waits for nothing: it cancels the running calls, which end in
-        their own time, and no other call starts.
+        ready and asked for, with a note that names the element. Either cancels the other calls, and
+        upstream. Where a ``take`` below needs no more elements than have come, an error of upstream
+        is signalled after their results. ``asyncio.CancelledError`` out of ``fn``, while nobody
+        cancelled the stream, is a ``RuntimeError``. ``cancel`` waits for nothing: it cancels the
+        running calls, which end in their own time, and no other call starts.
 
         ```python
         import asyncio
