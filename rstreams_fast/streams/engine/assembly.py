@@ -15,7 +15,7 @@ from rstreams_fast.streams.engine.pull import PullSegment
 from rstreams_fast.streams.engine.pull_source import PullSource
 from rstreams_fast.streams.engine.push import PushSubscription
 from rstreams_fast.streams.engine.stages import EVERYTHING, Need, Stages
-from rstreams_fast.streams.engine.subscribing import Below
+from rstreams_fast.streams.engine.trampoline import Below
 
 __all__ = ["Foreign", "Part", "Run", "Source", "Stage", "assemble", "needs"]
 

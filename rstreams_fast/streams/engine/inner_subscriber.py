@@ -30,7 +30,7 @@ from rstreams_fast.streams.engine.pipeline import sequence_of
 from rstreams_fast.streams.engine.pull_source import PullSource, at_end, take_burst
 from rstreams_fast.streams.engine.signals import check_error_signal, report_late
 from rstreams_fast.streams.engine.stages import Stages
-from rstreams_fast.streams.engine.subscribing import subscribe_to
+from rstreams_fast.streams.engine.trampoline import subscribe_to
 from rstreams_fast.streams.engine.upstream import Upstream
 
 __all__ = ["Inner", "InnerOwner", "InnerSubscriber", "Sequence", "new_inner"]

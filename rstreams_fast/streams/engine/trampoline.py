@@ -16,18 +16,26 @@ smaller portions, because it holds the elements that come too early for a call.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar, cast
 
-from rstreams_fast.api import Publisher
+from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import FusedRun, RunStatus, SpscRing
 from rstreams_fast.runtime.executors import Trampoline
 from rstreams_fast.streams.engine.boundary import InputRing, RingSubscriber
-from rstreams_fast.streams.engine.defaults import TRAMPOLINE_PREFETCH, replenish_at
+from rstreams_fast.streams.engine.chain import Chained
+from rstreams_fast.streams.engine.defaults import (
+    TRAMPOLINE_EVERY,
+    TRAMPOLINE_PREFETCH,
+    replenish_at,
+)
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.sink_subscriber import subscribe
 
-__all__ = ["NAME", "TrampolineSubscription"]
+__all__ = ["NAME", "Below", "TrampolineSubscription", "subscribe_to"]
+
+A = TypeVar("A")
 
 NAME: Final = f"trampoline: at most {TRAMPOLINE_PREFETCH} elements"
 
@@ -133,3 +141,39 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
 
 _FEW = TRAMPOLINE_PREFETCH - replenish_at(TRAMPOLINE_PREFETCH)
 """More elements are requested when no more than this number are still to come."""
+
+
+def subscribe_to(upstream: Publisher[Any], subscriber: Chained) -> None:
+    """Subscribe ``subscriber`` to ``upstream``, which may raise instead of signalling (§1.9).
+
+    A subscriber that stands on many others is subscribed through a trampoline. So a long chain, or
+    a stream within a stream within a stream, takes a bounded part of the interpreter's stack.
+    """
+    if subscriber.depth < TRAMPOLINE_EVERY:
+        subscribe(upstream, cast("Subscriber[Any]", subscriber))
+    else:
+        TrampolineSubscription(subscriber).start(upstream)
+
+
+class Below(Generic[A]):
+    """A publisher that subscribes an operator's subscription to ``upstream``.
+
+    ``make(subscriber, argument)`` makes the subscription, anew for each subscriber. ``where`` names
+    the threads that it works on.
+    """
+
+    def __init__(
+        self,
+        upstream: Publisher[Any],
+        make: Callable[[Subscriber[Any], A], Chained],
+        argument: A,
+        where: str = "",
+    ) -> None:
+        self._upstream = upstream
+        self._make = make
+        self._argument = argument
+        self.where = where
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        """Subscribe to upstream on behalf of ``subscriber``."""
+        subscribe_to(self._upstream, self._make(subscriber, self._argument))

@@ -10,7 +10,7 @@ from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.errors import BufferOverflowError
 from rstreams_fast.runtime.timers import Timer, check_timer
 from rstreams_fast.streams.engine.boundary import Boundary
-from rstreams_fast.streams.engine.subscribing import Below
+from rstreams_fast.streams.engine.trampoline import Below
 from rstreams_fast.streams.operators.divider import Divider
 from rstreams_fast.streams.operators.shared_places import SharedPlaces
 from rstreams_fast.streams.operators.substreams import Substream, ToStream

@@ -46,7 +46,7 @@ from rstreams_fast.streams.engine.sink_subscriber import (
     not_a_cancellation,
 )
 from rstreams_fast.streams.engine.stages import Need
-from rstreams_fast.streams.engine.subscribing import subscribe_to
+from rstreams_fast.streams.engine.trampoline import subscribe_to
 
 __all__ = ["MapAsync"]
 

@@ -15,7 +15,7 @@ from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_above
 from rstreams_fast.streams.engine.not_picklable import not_picklable
 from rstreams_fast.streams.engine.signals import report_late
-from rstreams_fast.streams.engine.subscribing import Below
+from rstreams_fast.streams.engine.trampoline import Below
 
 __all__ = ["OnDiscard"]
 

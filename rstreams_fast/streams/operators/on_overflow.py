@@ -24,7 +24,7 @@ from rstreams_fast.streams.engine.defaults import OVERFLOW_CAPACITY
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.signals import check_error_signal, report_late
-from rstreams_fast.streams.engine.subscribing import Below
+from rstreams_fast.streams.engine.trampoline import Below
 
 __all__ = ["Overflow", "OverflowBoundary", "OverflowSubscription"]
 

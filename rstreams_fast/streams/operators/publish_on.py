@@ -31,7 +31,7 @@ from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.signals import refuse
 from rstreams_fast.streams.engine.stages import Need, Stages
-from rstreams_fast.streams.engine.subscribing import subscribe_to
+from rstreams_fast.streams.engine.trampoline import subscribe_to
 from rstreams_fast.streams.operators.boundary_queues import (
     BoundaryQueue,
     ElementQueue,

@@ -25,7 +25,7 @@ from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.push import PushSubscription
 from rstreams_fast.streams.engine.signals import forked
 from rstreams_fast.streams.engine.stages import Stages
-from rstreams_fast.streams.engine.subscribing import subscribe_to
+from rstreams_fast.streams.engine.trampoline import subscribe_to
 
 __all__ = ["SubscribeOn"]
 

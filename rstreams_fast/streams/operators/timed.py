@@ -22,7 +22,7 @@ from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.deadline import Deadline
 from rstreams_fast.streams.engine.not_picklable import not_picklable
 from rstreams_fast.streams.engine.signals import check_error_signal
-from rstreams_fast.streams.engine.subscribing import Below
+from rstreams_fast.streams.engine.trampoline import Below
 from rstreams_fast.streams.operators.on_overflow import (
     Overflow,
     OverflowBoundary,

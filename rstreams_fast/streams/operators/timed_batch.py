@@ -30,7 +30,7 @@ from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.deadline import Deadline
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
-from rstreams_fast.streams.engine.subscribing import Below
+from rstreams_fast.streams.engine.trampoline import Below
 
 __all__ = ["TimedBatch"]
 

@@ -13,7 +13,7 @@ from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.deadline import Deadline
 from rstreams_fast.streams.engine.push import PushSubscription
 from rstreams_fast.streams.engine.stages import Stages
-from rstreams_fast.streams.engine.subscribing import Below
+from rstreams_fast.streams.engine.trampoline import Below
 
 __all__ = ["Timeout"]
 

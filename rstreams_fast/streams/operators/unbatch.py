@@ -15,7 +15,7 @@ from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.pull_source import at_end, close_source
 from rstreams_fast.streams.engine.signals import silent
 from rstreams_fast.streams.engine.stages import Need, Stages
-from rstreams_fast.streams.engine.subscribing import Below
+from rstreams_fast.streams.engine.trampoline import Below
 
 __all__ = ["Unbatch"]
 

@@ -7,7 +7,7 @@ from typing import Any
 from rstreams_fast._checks import check_count
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.streams.engine.boundary import Boundary
-from rstreams_fast.streams.engine.subscribing import Below
+from rstreams_fast.streams.engine.trampoline import Below
 from rstreams_fast.streams.operators.divider import Divider
 from rstreams_fast.streams.operators.substreams import ToStream
 

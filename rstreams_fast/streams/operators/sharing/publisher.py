@@ -31,7 +31,7 @@ from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.engine.not_picklable import not_picklable
 from rstreams_fast.streams.engine.signals import forked, leaves, refuse, report_late
-from rstreams_fast.streams.engine.subscribing import subscribe_to
+from rstreams_fast.streams.engine.trampoline import subscribe_to
 from rstreams_fast.streams.engine.upstream import Upstream
 from rstreams_fast.streams.operators.sharing.buffer import Cursor, MulticastBuffer, Retention
 from rstreams_fast.streams.operators.sharing.deferred import DeferredWork
