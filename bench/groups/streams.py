@@ -9,7 +9,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import Any
 
 import rstreams_fast as rsf
@@ -21,7 +21,6 @@ from bench.peers import rxpy
 from bench.workloads import C_CALLABLES, PYTHON_CALLABLES, Appending, Callables, Sink, Summing
 from bench.workloads import add_one as add_one_to
 from bench.workloads import is_even as is_even_number
-from rstreams_fast.core._spec.bursts import BurstIterator as PythonBurstIterator
 
 __all__ = ["STREAMS"]
 
@@ -77,34 +76,23 @@ def _fused(callables: Callables, new_sink: type[Summing | Appending]) -> list[Co
     ]
 
 
-# -- demand, one by one ----------------------------------------------------------------------------
+class _OneByOne(Summing):
+    """Asks for one element at first, and for one more after each."""
 
-
-class _Passing:
-    """Passes elements to a sink, and asks for all at once, or for one after each."""
-
-    def __init__(self, sink: Sink, first: int) -> None:
-        self._sink = sink
-        self._first = first
-        self.on_error = sink.on_error
-        self.on_complete = sink.on_complete
+    _request: Callable[[int], object] = abs  # for the model, which has no subscription
 
     def on_subscribe(self, subscription: rsf.Subscription) -> None:
         self._request = subscription.request
-        subscription.request(self._first)
+        subscription.request(1)
 
     def on_next(self, element: int) -> None:
-        self._sink.on_next(element)
-        if self._first == 1:
-            self._request(1)
+        self.total += element
+        self._request(1)
 
 
-def _asking(first: int) -> Callable[[int, Sink], None]:
-    def run(n: int, sink: Sink) -> None:
-        rsf.range_(n).map(int).subscribe(_Passing(sink, first))
-        sink.wait()
-
-    return run
+def _mapped(n: int, sink: Sink) -> None:
+    rsf.range_(n).map(int).subscribe(sink)
+    sink.wait()
 
 
 # -- one stage ------------------------------------------------------------------------------------
@@ -235,23 +223,6 @@ def _generator_for(n: int) -> int:
 
     total = 0
     for element in numbers():
-        total += element
-    return total
-
-
-def _iterator_in_python(n: int) -> int:
-    class Numbers(PythonBurstIterator[int]):
-        def __init__(self) -> None:
-            self.source = iter(range(n))
-
-        def _refill(self) -> int:
-            burst = list(islice(self.source, 256))
-            if not burst:
-                raise StopIteration
-            return self._first_of(burst)
-
-    total = 0
-    for element in Numbers():
         total += element
     return total
 
@@ -465,8 +436,8 @@ STREAMS = [
         "use",
         "range, map, on_next in one thread, which asks for one element after each",
         [
-            feeding("one by one", "ours", 200_000, _asking(1)),
-            feeding("all at once", "floor", 200_000, _asking(rsf.UNBOUNDED)),
+            feeding("one by one", "ours", 200_000, _mapped, new_sink=_OneByOne),
+            feeding("all at once", "floor", 200_000, _mapped),
         ],
     ),
     *[_one_stage(stage) for stage in _ONE_STAGE],
@@ -505,14 +476,6 @@ STREAMS = [
         [
             plain("ours", "ours", 200_000, _ours_for, _sum_of),
             plain("generator", "floor", 200_000, _generator_for, _sum_of),
-            plain(
-                "bursts, each step in Python",
-                "lost",
-                200_000,
-                _iterator_in_python,
-                _sum_of,
-                "no stream: the iterator alone",
-            ),
         ],
     ),
     Group(
