@@ -6,8 +6,8 @@ do, and holds the parts that it needs. Which of them depends on what the operato
 =====================================  ======================  =====================================
 The operator                           Base                    Parts, and the methods it fills in
 =====================================  ======================  =====================================
-passes each element on as it comes     ``PushSubscription``    none: it holds a ``Watch``, if it is
-(``timeout``, ``subscribe_on``)        itself                  to see requests and deliveries
+passes each element on as it comes     ``PushSubscription``    none; a ``Watch``, if the operator
+(``timeout``, ``subscribe_on``)        itself                  must see requests and deliveries
 holds elements, and asks by itself     ``OperatorSubscriber``  ``InputRing``, ``Waits``;
 (``publish_on``, ``batch`` by time)                            ``on_next``, ``_work``
 has several publishers at once         ``FanIn``               ``Prefetch``, an ``Inner`` for each;
@@ -20,24 +20,24 @@ works by the clock                     any                     a ``Deadline``
 (``debounce``, ``delay_elements``)
 =====================================  ======================  =====================================
 
-All of them hold ``Wip`` and ``Latch`` of ``rstreams_fast.core``, a ``DemandCounter``, and, below a
+All bases hold ``Wip`` and ``Latch`` of ``rstreams_fast.core``, a ``DemandCounter``, and, below a
 publisher, an ``Upstream``: the subscription above, which may misbehave.
 
-What holds in each of them:
+The invariants of all bases:
 
-* **One drain.** ``_wip`` is held from the start until ``on_subscribe`` has returned. A thread that
-  brings news writes it where ``_work`` looks, and calls ``_enter()`` after that. ``_work`` returns
+* **One drain.** ``_wip`` is held from the start until ``on_subscribe`` has returned. A thread with
+  news stores it in a field that ``_work`` reads, and then calls ``_enter()``. ``_work`` returns
   true if there is more to do at once.
 * **No call upward from the drain of a fan-in.** The drain leaves a note; the thread that leaves the
   drain acts on it in ``_upward``. ``_upward`` returns true only if it has made a call.
 * **The end is read before the elements.** ``_completed``, and ``_late_error``, are read before the
   buffer: an empty buffer is then the end, and no element that came before it is lost.
 * **One end.** The call of ``_demand.cancel()`` or ``terminate()`` that returns true decides how the
-  stream ends. ``_stop`` cancels upstream. ``_drop_references`` clears what the class holds, once.
-  A thread may add an element after that: ``_report_undelivered`` and ``_forget_upward`` clear what
-  came late, and report errors that nobody received.
-* **References are replaced, not emptied.** Another thread may be at work with a deque that is
-  dropped, so the end puts a new one in its place (§3.13).
+  stream ends. ``_stop`` cancels upstream. ``_drop_references`` clears the fields, once.
+  A thread may add an element later: ``_report_undelivered`` and ``_forget_upward`` clear late
+  elements, and report errors that no subscriber received.
+* **References are replaced, not emptied.** Another thread may be using a deque when the stream
+  ends, so the end replaces the deque by a new one (§3.13).
 * **Dropped elements.** An operator that drops elements while the stream goes on calls
-  ``_discard(elements)``; what the end drops, ``Custody`` finds by itself.
+  ``_discard(elements)``; ``Custody`` itself finds the elements that the end drops.
 """

@@ -1,15 +1,15 @@
-"""One publisher after another, for one subscriber, who sees a single stream.
+"""The subscription arbiter: one publisher after another, which the subscriber sees as one stream.
 
-The next publisher is asked for what the subscriber has asked for and the one before has not given:
-no more (§1.1), and no less. Asking and changing over are the upward work of a fan-in, which one
-thread does at a time. So a request may race with the change, and a thousand changes in a row do not
-nest (§3.3).
+The arbiter asks the next publisher for exactly the elements that the subscriber has asked for and
+the publisher before has not sent (§1.1). Asking, and the change to the next publisher, are upward
+work of a fan-in, which one thread does at a time. So a request may race with the change, and a
+thousand changes in a row do not nest (§3.3).
 
 A sequence of the package needs no subscription: the drain iterates it, straight to the subscriber.
 The thread that leaves the drain then does the change.
 
-What an operator adds is an object that its arbiter holds: a ``Following`` says what comes next, a
-``Companion`` deals with a publisher beside.
+An operator gives its arbiter objects: a ``Following`` chooses the next publisher, a ``Companion``
+deals with a second publisher, beside the current publisher.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["Chain", "Companion", "Following", "PendingDemand", "SubscriptionArbi
 
 
 class PendingDemand:
-    """The demand of the subscriber that no publisher was asked for yet."""
+    """The subscriber's demand that the arbiter has not passed on to a publisher yet."""
 
     __slots__ = ("counter",)
 
@@ -56,7 +56,7 @@ class PendingDemand:
         return True
 
     def ask(self, inner: Inner, most: int = UNBOUNDED) -> bool:
-        """Ask ``inner`` for the demand, for at most ``most``; false if it cannot be asked."""
+        """Ask ``inner`` for the demand, at most for ``most``; false if nothing was asked for."""
         n = self.counter.value
         if n <= 0 or not inner.attached or inner.asked >= UNBOUNDED:
             return False
@@ -66,7 +66,7 @@ class PendingDemand:
         return True
 
     def take_back(self, inner: Inner) -> None:
-        """Add what ``inner`` was asked for and has not given before its end."""
+        """Add the elements that ``inner`` was asked for and has not sent before its end."""
         left = inner.asked - inner.came
         if left > 0:
             self.counter.request(left)
@@ -80,14 +80,14 @@ class Chain:
 
 
 class Following(Protocol):
-    """Says what an arbiter goes on with."""
+    """Chooses the next publisher of an arbiter."""
 
     def next(self, error: BaseException | None, /) -> Publisher[Any] | Ended | None:
-        """Return what follows a publisher that has completed, or has failed with ``error``.
+        """Return the successor of a publisher that has completed, or has failed with ``error``.
 
         An ``Ended`` ends the stream after the elements that have come. ``None``: not known yet;
         call ``go_on`` or ``call_next`` later. The upward work makes one call at a time, outside of
-        any signal to downstream. An ``Exception`` that this raises ends the stream.
+        any signal to downstream. If this raises an ``Exception``, the stream ends with it.
         """
 
 
@@ -102,11 +102,11 @@ class Companion(Protocol):
     def took(self, burst: list[Any], over: bool, /) -> bool:
         """Take elements of ``inner``, or its end (``over``). True: the stream completes at once.
 
-        Any thread calls this, one at a time.
+        Any thread calls this; calls do not overlap.
         """
 
     def upward(self, arbiter: SubscriptionArbiter, /) -> bool:
-        """Make one call upward; false if none is due. The arbiter's own calls come later."""
+        """Make one call upward; false if none is due. The arbiter then makes its own calls."""
 
     def metrics(
         self, arbiter: SubscriptionArbiter, above: tuple[BoundaryMetrics, ...], /
@@ -117,8 +117,8 @@ class Companion(Protocol):
 class SubscriptionArbiter(FanIn):
     """A subscription that has one publisher after another above it.
 
-    ``start()`` calls ``on_subscribe`` and subscribes to ``first``, if there is one. By default the
-    stream ends as the first publisher does.
+    ``start()`` calls ``on_subscribe`` and subscribes to ``first``, if that is given. Without a
+    ``following`` the stream ends as ``first`` ends.
     """
 
     __slots__ = (
@@ -144,21 +144,21 @@ class SubscriptionArbiter(FanIn):
     ) -> None:
         super().__init__(subscriber)
         self.following = following
-        #: Called once, when the current publisher has given an element.
+        #: Called once, at the first element of the current publisher.
         self.on_first_element: Callable[[], None] | None = None
         #: Called when the stream is over: at least once, by any thread.
         self.on_end: Callable[[], None] | None = None
         self._companion: Companion | None = None
-        self._publisher = first  # to be subscribed to
-        self._rest: deque[Publisher[Any]] = deque()  # of a chain: they follow a completed one
+        self._publisher = first  # the upward work will subscribe to it
+        self._rest: deque[Publisher[Any]] = deque()  # the publishers of a chain still to come
         self._current: Inner | None = None
-        self._over = False  # whether a publisher has ended, and the next was not looked for yet
-        self._error: BaseException | None = None  # with which that publisher has failed
-        #: What is to be asked for. A sequence that the drain iterates uses it as its demand.
+        self._over = False  # a publisher has ended, and next() was not called yet
+        self._error: BaseException | None = None  # the error with which that publisher failed
+        #: The demand still to pass on. A sequence that the drain iterates uses it as its demand.
         self.pending = PendingDemand()
         # The sequence that takes the place of a current inner.
         self._sequence: tuple[Iterator[Any], tuple[tuple[Any, ...], ...]] | None = None
-        self._ending: Ended | None = None  # how the stream ends, after what has come
+        self._ending: Ended | None = None  # how the stream ends, after the elements in the mail
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
@@ -182,16 +182,16 @@ class SubscriptionArbiter(FanIn):
         self._unsubscribed.append(companion.inner)
 
     def go_on(self, publisher: Publisher[Any]) -> None:
-        """Subscribe to ``publisher``, once ``next`` has returned ``None``. Any thread."""
+        """Subscribe to ``publisher``, after ``next`` returned ``None``. Any thread."""
         self._publisher = publisher
         self._call_up()
 
     def call_next(self) -> None:
-        """Have ``next`` called, once it has returned ``None``. For the upward work."""
+        """Have ``next`` called again, after it returned ``None``. For the upward work."""
         self._over = True
 
     def outstanding(self) -> int:
-        """How many elements are to be asked for, or were and have not come. Any thread."""
+        """Return how many elements the subscriber has asked for that have not come. Any thread."""
         current = self._current
         coming = 0 if current is None else current.asked - current.came
         return self.pending.counter.pending + coming
@@ -236,7 +236,7 @@ class SubscriptionArbiter(FanIn):
         self._enter()
 
     def _first_element(self, _element: object) -> bool:
-        """Report the first element of the current publisher, which is passed on."""
+        """Call ``on_first_element``; false, so that ``skip_while`` passes the element on."""
         on_first_element, self.on_first_element = self.on_first_element, None
         if on_first_element is not None:
             on_first_element()
@@ -252,7 +252,7 @@ class SubscriptionArbiter(FanIn):
         if changed:
             self._change_over()
         publisher = self._publisher
-        if publisher is not None:  # else nothing is written: go_on() may write at this moment
+        if publisher is not None:  # else do not write: go_on() may write at this moment
             self._publisher = None
             self._begin_with(publisher)
             changed = True
@@ -263,7 +263,7 @@ class SubscriptionArbiter(FanIn):
         while isinstance(publisher, Chain):
             publisher, *rest = publisher.publishers
             self._rest.extendleft(reversed(rest))
-        # With a custody each publisher has a scope of its own, which ends with it.
+        # With a custody each publisher has a scope of its own, which ends with the publisher.
         found = sequence_of(publisher) if self.custody is None else None
         if found is None:
             self._current = self._subscribe_to(publisher)
@@ -278,7 +278,7 @@ class SubscriptionArbiter(FanIn):
             last = (("skip_while", self._first_element),) if self.on_first_element else ()
             self._sequence = iterator, stages.stages + last
             if self._wip.enter():
-                self._drain()  # the upward work looks next at what the drain has left
+                self._drain()  # the upward work then looks whether the sequence has ended
 
     def _change_over(self) -> None:
         error, self._error = self._error, None
@@ -297,17 +297,17 @@ class SubscriptionArbiter(FanIn):
         following = self.following
         try:
             found = Ended(error) if following is None else following.next(error)
-        except RecursionError:  # to where the stack has room again
+        except RecursionError:  # propagates to a caller where the stack has room again
             raise
         except Exception as raised:
             if error is not None and raised is not error and raised.__context__ is None:
                 raised.__context__ = error
             found = Ended(raised)
         finally:
-            error = None  # its traceback keeps this frame (§3.13)
+            error = None  # the error's traceback keeps this frame (§3.13)
         if isinstance(found, Ended):
             self._ending = found
-            del found  # the traceback of its error keeps this frame (§3.13)
+            del found  # the error's traceback keeps this frame (§3.13)
             self._enter()
         elif found is not None:
             self._publisher = found
@@ -318,7 +318,7 @@ class SubscriptionArbiter(FanIn):
         return self._over
 
     def _work(self) -> bool:
-        # Read first: then the elements that came before the end are in the mail.
+        # Read these before the mail: then elements that came before the end are in the mail.
         ending, sequence = self._ending, self._sequence
         mail = self._mail
         while mail and self._demand.value >= 0:
@@ -327,7 +327,7 @@ class SubscriptionArbiter(FanIn):
             return self._act_on_end()
         if sequence is not None:
             iterator, stages = sequence
-            # To make a run takes longer than to deliver a few elements.
+            # Making a run takes longer than delivering a few elements.
             few = not stages and self._run is None and length_hint(iterator, FEW + 1) <= FEW
             pending = self.pending.counter
             end = self._pass_on(iterator) if few else self._run_on(iterator, stages, pending)
@@ -346,7 +346,7 @@ class SubscriptionArbiter(FanIn):
 
     def _pass_on(self, iterator: Iterator[Any]) -> Ended | None:
         """Deliver elements of a short sequence. Return how the sequence ended, if it has."""
-        asked_for = max(0, self.pending.counter.value)  # asked for none, it may be at its end
+        asked_for = max(0, self.pending.counter.value)  # with 0, take_burst still looks for the end
         burst, over, error = take_burst(iterator, min(asked_for, FEW))
         n = len(burst)
         try:

@@ -1,7 +1,7 @@
-"""From the description of a stream to the publishers that carry it out.
+"""Makes the publishers of a stream from its description: a source and parts.
 
-Stages without a boundary between them become one run. Reading the parts from below tells how many
-elements each part can make use of; reading them from above joins them.
+Stages without a boundary between them become one run. A first pass, from below, finds how many
+elements each part can use; a second pass, from above, joins the parts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Foreign", "Part", "Run", "Source", "Stage", "assemble", "needs"]
 
 
 class Stage(NamedTuple):
-    """A stage of a fused run, as ``FusedRun`` takes it."""
+    """A stage of a fused run: ``op`` is a tuple that ``FusedRun`` understands."""
 
     op: tuple[Any, ...]
 
@@ -30,8 +30,8 @@ Part = Stage | Boundary
 
 
 class Foreign(NamedTuple):
-    """A publisher as a source. ``trusted``: it is ours, and needs no guard against broken rules.
-    ``inside``: what it combines, for ``describe``.
+    """A publisher as a source. ``trusted``: it is internal, and needs no guard against broken
+    rules. ``inside``: the publishers that it combines, for ``describe``.
     """
 
     publisher: Publisher[Any]
@@ -48,8 +48,8 @@ Source = PullSource | Foreign
 
 
 class Run(NamedTuple):
-    """A run of stages, for ``describe``: what it stands below, what it is made of, where it
-    works.
+    """A run of stages, for ``describe``: the source or boundary ``above`` it, its stages, and the
+    threads on which it works.
     """
 
     above: str
@@ -58,7 +58,7 @@ class Run(NamedTuple):
 
 
 def needs(parts: tuple[Part, ...]) -> list[Need]:
-    """For each part, one or more: how many elements what is below it can make use of."""
+    """Return for each part how many elements the parts below it can use. ``parts`` has a part."""
     need = EVERYTHING
     below = [need]
     for part in reversed(parts[1:]):
@@ -72,7 +72,7 @@ def needs(parts: tuple[Part, ...]) -> list[Need]:
 
 
 class _Joint:
-    """What a run under construction stands on."""
+    """The upstream end of the run that is being built."""
 
     def __init__(self, source: Source) -> None:
         self.source: Source = source
@@ -88,8 +88,8 @@ class _Joint:
         return not isinstance(self.source, Foreign)
 
     def close(self, runs: list[Run], *, guarded: bool = False) -> Publisher[Any]:
-        """Make the publisher of the run. ``guarded``: what follows bears a publisher that breaks
-        the rules.
+        """Make the publisher of the run. ``guarded``: the next part tolerates a publisher that
+        breaks the rules.
         """
         stages = Stages(tuple(self.stages), self.seed)
         source = self.source
@@ -110,7 +110,7 @@ class _Joint:
 
 
 def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], list[Run]]:
-    """Return the publisher for ``parts`` above ``source``, and the runs it is made of."""
+    """Return the publisher for ``source`` and the ``parts`` below it, and the publisher's runs."""
     runs: list[Run] = []
     joint = _Joint(source)
     fails_unasked = isinstance(source, Foreign) and getattr(
@@ -119,13 +119,13 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
     for part, need in zip(parts, needs(parts) if parts else (), strict=True):
         if isinstance(part, Boundary):
             if fails_unasked and need.total == UNBOUNDED:
-                # How many are needed is not known: to ask for few would make the source fail.
+                # The total need is unknown, and asking for few would make the source fail.
                 need = EVERYTHING
             fails_unasked = part.fails_unasked or (fails_unasked and part.one_to_one)
         if isinstance(part, Stage):
             op = part.op
             if op[0] == "scan" and op[2] is not MISSING:
-                # The seed comes out first: it goes in before all elements, to an unseeded scan.
+                # The stream begins with the seed: it enters an unseeded scan before all elements.
                 if joint.stages or joint.boundary is not None or joint.seed is not MISSING:
                     upstream = joint.close(runs)
                     joint = _Joint(Foreign(upstream, "the run above", trusted=True))

@@ -1,4 +1,4 @@
-"""What is between two runs of stages: the face of a boundary, its ring, and bursts of elements."""
+"""Boundaries between two runs of stages: their interface, their ring, and bursts of elements."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ __all__ = [
 
 
 class Boundary:
-    """A part of a stream that is no stage of a fused run.
+    """A part of a stream that is not a stage of a fused run.
 
-    It subscribes to what is above it, asks it for elements as it sees fit, and publishes to what
-    is below.
+    A boundary subscribes to the publisher above, decides how many elements to ask it for, and
+    publishes to the subscriber below.
     """
 
-    #: Whether each element that leaves is one that has come: then what is below bounds the demand.
+    #: Whether each output is an input: then the need of the parts below bounds the demand.
     one_to_one: ClassVar[bool] = False
-    #: Whether the stream fails if fewer elements are asked for than come.
+    #: Whether the stream fails if more elements come than were asked for.
     fails_unasked: bool = False
-    #: Whether it bears a publisher that breaks the rules.
+    #: Whether the boundary tolerates a publisher that breaks the rules.
     guards: ClassVar[bool] = False
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
@@ -43,36 +43,34 @@ class Boundary:
         raise NotImplementedError
 
     def attach_within(self, upstream: Publisher[Any], need: Need, /) -> Publisher[Any]:  # noqa: ARG002
-        """Do the same, where what is below can make use of ``need`` only."""
+        """Do the same as ``attach``, where the parts below can use ``need`` only."""
         return self.attach(upstream)
 
     def resource_above(self) -> Any:
-        """The executor on which a source directly above is pulled; ``...`` if that stays as it
-        is, and this is attached to it.
+        """Return the executor on which a source directly above is pulled. ``...``: the boundary
+        does not choose that executor, and is attached below the source.
         """
         return ...
 
     def describe(self) -> str:
-        """Say in one line what this is and how many elements (and bytes) it may hold."""
+        """Name the boundary in one line, with how many elements (and bytes) it may hold."""
         raise NotImplementedError
 
 
 class StagesBoundary(Boundary):
-    """A boundary whose own drain carries out the stages directly below it, with which it is
-    attached.
-    """
+    """A boundary whose own drain carries out the stages directly below it."""
 
     guards = True
 
     def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:
-        """Return a publisher of what ``stages`` make of the elements of ``upstream``.
+        """Return a publisher of the results of ``stages`` for the elements of ``upstream``.
 
-        It has an attribute ``where``: the threads that it works on, in words.
+        Its attribute ``where`` says in words on which threads the publisher works.
         """
         raise NotImplementedError
 
     def describe_within(self, need: Need) -> str:  # noqa: ARG002 - by default it changes nothing
-        """Say the same as ``describe``, where what is below can make use of ``need`` only."""
+        """Return the line of ``describe``, where the parts below can use ``need`` only."""
         return self.describe()
 
 
@@ -81,15 +79,15 @@ class StagesSource:
 
     __slots__ = ()
 
-    #: The threads that it works on, in words.
+    #: The threads that the publisher works on, in words.
     where: ClassVar[str]
 
     def with_stages(self, stages: Stages) -> Publisher[Any]:
-        """Return a publisher of what ``stages`` make of its elements."""
+        """Return a publisher of the results of ``stages`` for its elements."""
         raise NotImplementedError
 
     def whole(self) -> PullSource | None:
-        """The source of its elements, if they are all there: a subscriber may as well take them."""
+        """Return a source of all elements, if they are there already; a subscriber may use that."""
         return None
 
 
@@ -97,7 +95,7 @@ class RingSubscriber:
     """A subscriber whose ``on_next`` our runs may bypass: they offer to ``ring`` directly.
 
     After each burst of offers, and before any terminal signal, a run calls ``on_burst``. The ring
-    takes everything that was requested, so an offer never fails. ``ring`` is ``None`` while
+    has room for all requested elements, so an offer never fails. ``ring`` is ``None`` while
     elements must come one by one.
     """
 
@@ -106,12 +104,12 @@ class RingSubscriber:
     ring: SpscRing | None
 
     def on_burst(self) -> None:
-        """Notice that elements were put in the ring."""
+        """Act on elements that a run has put in the ring."""
         raise NotImplementedError
 
 
 class _Dropped:
-    """Replaces a ring at the end of its stream. It forgets each element that comes later (§2.8)."""
+    """Replaces a ring at the end of its stream, and drops each element that comes later (§2.8)."""
 
     __slots__ = ()
 
@@ -126,7 +124,7 @@ _DROPPED = _Dropped()
 
 
 class InputRing:
-    """Holds the elements that have come until the drain of the subscription takes them out.
+    """Holds elements until the drain of the subscription takes them out.
 
     Args:
         ring: An ``SpscRing``, or a ``RecordRing``.
@@ -134,7 +132,7 @@ class InputRing:
             For the thread that upstream signals on. Default: ``ring.offer``.
 
     Attributes:
-        elements: The ring. The drain, its ``FusedRun`` or its window of calls takes from there.
+        elements: The ring. The drain, its ``FusedRun`` or its window of calls takes from it.
         accept: The argument.
     """
 
@@ -145,27 +143,27 @@ class InputRing:
         self.accept: Callable[[Any], bool] = ring.offer if accept is None else accept
 
     def drop(self) -> None:
-        """Drop the ring and its elements. An element that comes later is accepted and forgotten."""
+        """Drop the ring and its elements. An element that comes later is accepted and dropped."""
         self.elements.disarm()
         self.elements = _DROPPED
         self.accept = _DROPPED.offer
 
 
 class ListSubscriber:
-    """The same where there is no bound: a run of the package appends to ``burst``.
+    """Like ``RingSubscriber``, but unbounded: a run of the package appends to the list ``burst``.
 
-    Its bursts are short, as on a resource: what the subscriber makes of slow elements is not late.
+    Such a run makes its bursts short where elements are slow, so that none of them is late.
     """
 
     __slots__ = ()
 
-    #: Whether no element may be held back by a source that waits for the next one.
+    #: Whether each element must arrive before its source waits for the next element.
     prompt: ClassVar[bool] = False
 
     burst: list[Any]
 
     def on_burst(self) -> None:
-        """Notice that elements were appended, and take them out."""
+        """Take out the elements that a run has appended to ``burst``."""
         raise NotImplementedError
 
 
@@ -176,13 +174,13 @@ class FunctionSubscriber:
 
     @property
     def slot(self) -> FunctionSlot | None:
-        """The function; ``None``: its elements must be sent to ``on_next``."""
+        """The function; ``None`` if elements must be sent to ``on_next``."""
         raise NotImplementedError
 
 
 def burst_slot(subscriber: Subscriber[Any]) -> Callable[[list[Any]], None] | None:
     """The receiver of bursts; ``None`` if elements must come one by one."""
-    # One look at the ring: the subscriber may drop it at any time.
+    # Read ``ring`` once: the subscriber may drop it at any time.
     if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
         return partial(_offer_all, ring, subscriber.on_burst)
     if isinstance(subscriber, ListSubscriber):

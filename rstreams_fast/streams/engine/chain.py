@@ -1,4 +1,4 @@
-"""What a subscriber inherits from the subscriber below it: a chain of them nests its calls."""
+"""The attributes that a subscriber takes over from the subscriber below it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["Chained", "drop", "stand_on"]
 class Chained(Protocol):
     """A subscriber of this package that passes signals on to another subscriber."""
 
-    #: How many subscribers it stands on, counted from the last trampoline or from the ground.
+    #: How many internal subscribers its calls nest in, down to a trampoline or the last of them.
     depth: int
-    #: Where its calls stop nesting; ``None``: nowhere yet.
+    #: The trampoline below, at which its calls stop nesting; ``None``: there is none yet.
     trampoline: Trampoline | None
-    #: The scope of an ``on_discard`` below it, which answers for the elements that it drops.
+    #: The scope of an ``on_discard`` below, whose hook gets the elements that this one drops.
     custody: Custody | None
-    #: The turns of the caller below, where that is on an event loop.
+    #: The turns of the caller below, if that runs on an event loop.
     turns: Turns | None
 
 
 def stand_on(chained: Chained, below: object) -> None:
-    """Take over what ``chained`` inherits from its subscriber ``below``.
+    """Set the attributes of ``chained`` from those of its subscriber ``below``.
 
-    A subscriber that is not of this package is the ground.
+    A subscriber from outside this package ends the chain.
     """
     chained.depth = 1
     chained.trampoline = None
@@ -41,10 +41,10 @@ def stand_on(chained: Chained, below: object) -> None:
 
 
 def drop(subscriber: object) -> None:
-    """Tell a subscriber that no signal will come, not even a terminal one.
+    """Tell a subscriber that no signal will come, not even a terminal signal.
 
-    It has cancelled, or a subscriber below it has raised. Only what must act on this, such as
-    ``do_finally``, has a method ``dropped``.
+    The subscriber has cancelled, or a subscriber below it has raised. Only subscribers that must
+    act on this, such as that of ``do_finally``, have a method ``dropped``.
     """
     dropped = getattr(subscriber, "dropped", None) if is_internal(subscriber) else None
     if dropped is not None:

@@ -1,11 +1,10 @@
-"""Who answers for an element between its source and an ``on_discard``: it is delivered, or the hook
-is called for it, once.
+"""Custody: each element above an ``on_discard`` is either delivered, or given to the hook once.
 
-An element *enters* where it comes into being: at a source, or as what a function returned. Who uses
-it up *claims* it: the subscriber below, a function that makes another of it, a batch. What is still
-here when the scope ends is discarded, in whatever buffer it waits, and what enters after that, at
-once. So the buffers need not know of it; only what drops elements while the stream goes on does.
-A scope is what stands above an ``on_discard``, or above an inner subscriber there.
+An element *enters* the custody where it comes into being: at a source, or as a function's result.
+Its user *claims* the element: the subscriber below, a function that makes another element of it, a
+batch. When the scope ends, the custody discards all unclaimed elements, and each that enters later.
+So buffers need no code for that; only operators that drop elements in mid-stream do. A scope is the
+part of a stream above an ``on_discard``, or above an inner subscriber there.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ _COLLECTIONS: Final = (list, tuple, set, frozenset)
 
 
 class _NoPublisher:
-    """In place of a publisher, where nobody is to subscribe any more."""
+    """The result of a function that was called after the end of the stream."""
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Give nothing: the subscriber is of a stream that has ended."""
+        """Send nothing: the stream of the subscriber has ended."""
 
 
 NO_PUBLISHER: Final = _NoPublisher()
@@ -44,17 +43,17 @@ class Custody:
 
     def __init__(self, hook: Callable[[Any], object], below: Custody | None = None) -> None:
         self._hook = hook
-        self._below = below  # the scope that what leaves this one enters
-        # By identity: each with the number of times that it is here. None at the end.
+        self._below = below  # the scope that elements enter when they leave this scope
+        # By identity: each element, and how often it has entered. None after the end.
         self._held: dict[int, tuple[Any, int]] | None = {}
-        self._lock = threading.RLock()  # reentrant, for the collector may run anything anywhere
+        self._lock = threading.RLock()  # reentrant: the garbage collector may call this anywhere
 
     def inner(self) -> Custody:
-        """Return a scope whose elements go on to this one."""
+        """Return a scope whose elements go on to this scope."""
         return Custody(self._hook, self)
 
     def enter(self, element: Any) -> None:
-        """Answer for ``element``."""
+        """Hold ``element`` until it is claimed or discarded."""
         with self._lock:
             held = self._held
             if held is not None:
@@ -63,7 +62,7 @@ class Custody:
         self.release(element)
 
     def claim(self, *elements: Any) -> bool:
-        """Whether they may be used: they were not discarded. Then the caller answers for them."""
+        """Hand ``elements`` to the caller; false if the scope has ended and discarded them."""
         with self._lock:
             for element in elements:
                 self._leave(element)
@@ -81,14 +80,14 @@ class Custody:
         return True
 
     def release(self, element: Any) -> None:
-        """Call the hook for ``element``, which nobody answers for any more."""
+        """Call the hook for ``element``, which the custody does not hold any more."""
         try:
             self._hook(element)
         except Exception as raised:
             report_unraisable(raised, "on_discard", self._hook)
 
     def discard(self, elements: Iterable[Any]) -> None:
-        """Discard those of ``elements`` that are here."""
+        """Discard the ``elements`` that are held here."""
         for element in elements:
             with self._lock:
                 here = self._leave(element)
@@ -96,14 +95,14 @@ class Custody:
                 self.release(element)
 
     def pass_on(self, burst: list[Any]) -> list[Any]:
-        """Hand elements to the scope below; return those that were not discarded."""
+        """Move the elements of ``burst`` to the scope below; return the elements moved."""
         passed = [element for element in burst if self.claim(element)]
         for element in passed:
             self._below.enter(element)  # type: ignore[union-attr]
         return passed
 
     def gather(self, group: Any) -> Any:
-        """Answer for a list or a tuple in place of its members; return it."""
+        """Hold a list or a tuple, ``group``, in place of its members; return ``group``."""
         with self._lock:
             if self._held is not None:
                 for element in group:
@@ -112,7 +111,7 @@ class Custody:
         return group
 
     def open(self, iterable: Any) -> bool:
-        """Answer for the items in place of ``iterable``; false: for each when it comes."""
+        """Hold the items in place of ``iterable``; false if each item enters when it comes."""
         with self._lock:
             if not isinstance(iterable, _COLLECTIONS):
                 self.claim(iterable)
@@ -123,7 +122,7 @@ class Custody:
         return True
 
     def close(self) -> None:
-        """The end: discard what is here, and what follows."""
+        """End the scope: discard all elements held, and each that enters later."""
         with self._lock:
             held, self._held = self._held, None
         for element, count in (held or {}).values():
@@ -133,14 +132,14 @@ class Custody:
     # -- functions -------------------------------------------------------------------------------
 
     def using(self, fn: Function, *, makes: bool = False, last: bool = False) -> Function:
-        """``fn``, which uses its arguments (the ``last`` one) up, unless it raises or returns
-        ``None``; it returns an element (``makes``) or a publisher.
+        """Wrap ``fn``, which uses up its arguments (``last``: only the last argument) unless it
+        raises or returns ``None``. ``makes``: it returns an element, not a publisher.
         """
 
         @wraps(fn, updated=())
         def use(*elements: Any) -> Any:
             own = elements[-1:] if last else elements
-            if not self.claim(*own):  # all is over: what is returned goes nowhere
+            if not self.claim(*own):  # the stream is over: the result goes nowhere
                 return elements[-1] if makes else NO_PUBLISHER
             result = None
             try:
@@ -156,13 +155,13 @@ class Custody:
         return use
 
     def looking(self, fn: Function, *, drops: bool | None) -> Function:
-        """``fn``, which looks at an element, that is dropped if what it returns is ``drops``."""
+        """Wrap ``fn``, which only looks at an element; a result ``drops`` drops the element."""
 
         @wraps(fn, updated=())
         def look(element: Any) -> Any:
             if not self.claim(element):
                 return not drops
-            keeps = drops is None  # else what raises ends the stream
+            keeps = drops is None  # else an exception of fn ends the stream, and drops the element
             try:
                 result = fn(element)
                 keeps = drops is None or bool(result) is not drops
@@ -173,7 +172,7 @@ class Custody:
         return look
 
     def awaiting(self, fn: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
-        """The same as ``using`` for what ``map_async`` calls."""
+        """Do the same as ``using`` for the function of ``map_async``."""
 
         @wraps(fn, updated=())
         async def use(element: Any) -> Any:
@@ -194,7 +193,7 @@ class Custody:
     def stages(
         self, stages: tuple[tuple[Any, ...], ...], *, enters: bool = False
     ) -> tuple[tuple[Any, ...], ...]:
-        """The same stages, which discard what they drop; ``enters``: of a source's elements."""
+        """Make ``stages`` discard the elements that they drop. ``enters``: elements enter here."""
         kept: list[tuple[Any, ...]] = [("do_on_next", self.enter)] if enters else []
         for stage in stages:
             kept += self._stage(*stage)
@@ -204,7 +203,7 @@ class Custody:
         match name:
             case "map" | "map_not_none" | "reduce":
                 return [(name, self.using(fn, makes=True), *seed)]
-            case "scan":  # what it has made before has gone on
+            case "scan":  # its first argument, the result before, has been delivered
                 return [(name, self.using(fn, makes=True, last=True), *seed)]
             case "filter" | "take_while":
                 return [(name, self.looking(fn, drops=False))]
@@ -225,7 +224,7 @@ class Custody:
 
 
 def _differs(key: Function | None) -> Function:
-    """What ``distinct_until_changed`` asks of each element."""
+    """Return the predicate of ``distinct_until_changed``."""
     last = MISSING
 
     def differs(element: Any) -> bool:

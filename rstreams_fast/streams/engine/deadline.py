@@ -23,9 +23,9 @@ __all__ = ["Deadline"]
 class Deadline:
     """Calls ``work()`` when the moment that ``due()`` returns has come.
 
-    ``due`` is called from any thread, by one at a time, and must be quick. It returns the timer's
-    seconds, or ``None`` while there is no such moment. When there is one again, or an earlier one,
-    ``look()`` must be called. ``work`` checks for itself whether there is still something to do.
+    Any thread calls ``due``, but calls do not overlap; ``due`` must be quick. It returns seconds of
+    the timer's clock, or ``None`` while there is no such moment. When a moment is set again, or an
+    earlier moment, ``look()`` must be called. ``work`` checks itself whether work is left to do.
     ``close`` drops both functions. ``when_dropped`` is called with the error if the timer stops, or
     if no thread can be started.
     """

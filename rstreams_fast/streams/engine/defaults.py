@@ -1,4 +1,4 @@
-"""The numbers that streams are tuned by, in one home."""
+"""The default sizes and limits of streams."""
 
 from __future__ import annotations
 
@@ -27,66 +27,66 @@ __all__ = [
 ]
 
 PREFETCH: Final = 1024
-"""Elements that ``publish_on``, ``for`` and ``async for`` ask for ahead: bursts of that size make a
-hand-over cheap. With 64, 256, 1024 and 4096 an element of another thread costs ``for`` 1080, 294,
-140 and 69 ns, ``async for`` 1965, 554, 244 and 106 (two processors, CPython 3.11)."""
+"""Elements that ``publish_on``, ``for`` and ``async for`` ask for ahead: large bursts make a
+hand-over cheap. With 64, 256, 1024 and 4096 an element from another thread costs ``for`` 1080, 294,
+140 and 69 ns, ``async for`` 1965, 554, 244 and 106 ns (two processors, CPython 3.11)."""
 
 INNER_PREFETCH: Final = 256
 """Elements that ``merge`` and ``zip_`` ask each of their publishers for ahead, and ``concat_map``
-the one above it. Bursts of 32 cost three times as much an element; beyond 256 ``zip_`` gains
-nothing more, ``merge`` half, for four times the memory."""
+its upstream. With 32 an element costs three times as much. With 1024, which takes four times the
+memory, ``zip_`` is no faster, and an element of ``merge`` costs half."""
 
 FLAT_MAP_CONCURRENCY: Final = 256
 """Publishers that ``flat_map`` is subscribed to at once."""
 
 FLAT_MAP_PREFETCH: Final = 32
-"""Elements that ``flat_map`` asks each of them for ahead: they are many, and mostly short."""
+"""Elements that ``flat_map`` asks each inner publisher for ahead: many are open, mostly short."""
 
 DELAYED_ERRORS: Final = 64
-"""The most errors that are kept until the others are over: any number of publishers may fail."""
+"""The most errors that are kept until all publishers have ended: any number of them may fail."""
 
 OVERFLOW_CAPACITY: Final = 1024
-"""Elements held of a source that does not wait to be asked."""
+"""Elements held for a source that sends elements without waiting for demand."""
 
 MULTICAST_BUFFER: Final = 1024
 """Elements by which one subscriber of a multicast may be ahead of another. Each element costs more
 in a smaller buffer, and hardly less in a larger one."""
 
 ROWS: Final = 1 << 16
-"""Rows of an array, or records, that are handed on as one element, or held by a boundary."""
+"""Rows of an array, or records, that are delivered as one element, or held by a boundary."""
 
 ARRAYS_PREFETCH: Final = 8
 """Arrays that an asynchronous end asks for ahead: each may be large."""
 
 BURST: Final = 256
-"""The most source elements that a drain processes before it looks up."""
+"""The most source elements that a drain processes before it checks whether its turn is over."""
 
 CALLER_BURST: Final = 4096
-"""The same on the thread that asks, where nobody waits for a turn."""
+"""The same as ``BURST``, on the requesting thread, where no other work waits for a turn."""
 
 FEW: Final = 64
-"""The most elements of a sequence for which no run is made, which takes a tenth more of 32."""
+"""The most elements of a sequence that are delivered without a run: a run of 32 costs 10 % more."""
 
 PART_GROWS: Final = 16
-"""How many times as many elements a publisher is asked for when it sent the last ones at once."""
+"""The factor by which a request grows when the publisher answered the request before at once."""
 
 DESCRIBED_DEPTH: Final = 8
 """Combinations within combinations that ``describe`` looks into."""
 
 TRAMPOLINE_EVERY: Final = 16
-"""Boundaries whose calls may nest: each takes some ten frames, and the stack has 1000 of them."""
+"""Boundaries whose calls may nest: each takes about ten frames, of the 1000 that a stack has."""
 
 TRAMPOLINE_PREFETCH: Final = 64
-"""The most elements held where calls stop nesting."""
+"""The most elements that a trampoline, where calls stop nesting, holds."""
 
 
 def replenish_at(prefetch: int) -> int:
-    """How many elements are consumed before as many are asked for again: three quarters."""
+    """Return after how many consumed elements as many are asked for again: three quarters."""
     return max(1, prefetch - (prefetch >> 2))
 
 
 def next_burst(burst: int, seconds: float) -> int:
-    """How many elements to process at once next, after so many took so long."""
+    """Return the size of the next burst, after ``burst`` elements took ``seconds``."""
     if seconds > TURN_SECONDS:
         return max(1, burst // 2)
     if burst < BURST and seconds < TURN_SECONDS / 4:

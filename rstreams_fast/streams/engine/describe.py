@@ -1,5 +1,5 @@
-"""What a stream will do, in words: sources, runs and how they execute, boundaries and what they
-hold.
+"""Describes a stream in words: its sources, its runs and how these execute, its boundaries and how
+many elements these hold.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _describe_run(run: Run) -> list[str]:
 
 
 def _describe_inside(source: Source, depth: int) -> list[str]:
-    """The publishers that ``source`` combines; those in a row that are alike, once."""
+    """Describe the publishers that ``source`` combines; equal neighbours are described once."""
     if not isinstance(source, Foreign) or depth == 0:
         return []
     pipelines = map(as_pipeline, source.inside)
@@ -49,9 +49,9 @@ def _describe_inside(source: Source, depth: int) -> list[str]:
 
 
 def describe(source: Source, parts: tuple[Part, ...], depth: int = DESCRIBED_DEPTH) -> str:
-    """One line for each source or boundary, with its bounds, and two for each run below it.
+    """Write one line for each source or boundary, with its bounds, and two for each run below it.
 
-    What a source combines follows it, indented, down to ``depth``.
+    The publishers that a source combines follow it, indented, ``depth`` levels deep.
     """
     _, runs = assemble(source, parts)
     lines = ["Stream"]

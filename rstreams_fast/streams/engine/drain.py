@@ -1,17 +1,16 @@
-"""The drain: all of a subscription's work, done by one thread at a time, on the caller or
-elsewhere.
+"""The drain: all work of a subscription, done by one thread at a time, the caller's or another.
 
-A thread that brings news (a request, a cancel, an element, a terminal signal) leaves it where the
-drain looks, and *enters*: work in progress (WIP) goes up by one. The thread that takes it from 0
-to 1 drains; the others leave at once: the drain looks again until it has seen all that entered. So
-signals never overlap (§1.3), a request from within ``on_next`` never nests (§3.3), and nobody
-waits. On the thread of an event loop a drain leaves what it cannot do in a turn to the next one.
+A thread that has news (a request, a cancel, an element, a terminal signal) stores it in a field
+that the drain reads, and *enters*: it adds one to the work in progress (WIP). The thread that takes
+WIP from 0 to 1 drains, and looks again until it has seen the news of all threads that entered.
+Other threads return at once. So signals never overlap (§1.3), a request from within ``on_next``
+never nests (§3.3), and no thread waits. On an event loop a drain works for a turn at a time.
 
-A ``RecursionError`` of the calls from one subscriber to the next leaves as ``KeyboardInterrupt``
-does, through the call it happened in: a full stack has no room to report it.
+A ``RecursionError`` of the calls from one subscriber to the next propagates through these calls, as
+``KeyboardInterrupt`` does: a full stack has no room to report it.
 
-How a stream ends is decided by its demand counter: the one call of ``cancel()`` or ``terminate()``
-that returns true says it. One that ends it by an error leaves that in ``_failure`` and enters.
+The demand counter decides how a stream ends: exactly one call of ``cancel()`` or ``terminate()``
+returns true. To end with an error, its caller then stores the error in ``_failure`` and enters.
 """
 
 from __future__ import annotations
@@ -76,16 +75,15 @@ class Drain:
     trampoline: Trampoline | None
     turns: Turns | None
 
-    #: Whether the caller, where there is no resource, is downstream: then what leaves through the
-    #: call tells it.
+    #: Whether downstream is the caller, if there is no resource: then exceptions reach it directly.
     _asked_from_below: ClassVar[bool] = True
 
     def __init__(self, subscriber: Subscriber[Any], resource: Resource | None) -> None:
         stand_on(self, subscriber)
         self._subscriber: Subscriber[Any] | None = subscriber
         self._demand = DemandCounter()
-        # Held from the start: nothing is signalled until on_subscribe has returned, which may
-        # request already (§3.2).
+        # Held from the start: on_subscribe may request, and must return before any other signal
+        # (§3.2).
         self._wip = Wip(held=True)
         self._run: FusedRun | None = None
         self._failure: BaseException | None = None
@@ -97,7 +95,7 @@ class Drain:
         if resource is not None:
             self.turns = None
         self._paused = False
-        # Elements may be slow: where others wait for their turn, bursts grow from one.
+        # Elements may be slow: where other work waits for a turn, bursts grow from one element.
         self._grows = resource is not None or self.turns is not None
         self._burst = 1 if self._grows else BURST
         self._on_burst: Callable[[], None] | None = None
@@ -106,12 +104,12 @@ class Drain:
 
     @property
     def works_when_asked(self) -> bool:
-        """Whether a request may take as long as what it asks for."""
+        """Whether a request may take until the requested elements are delivered."""
         return self._resource is None
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
-        # What _add_demand does, without its call: many subscribers request within each on_next.
+        # _add_demand, inlined to save a call: many subscribers request within each on_next.
         if self._pid != process_id():
             self._add_demand(n)
             return
@@ -124,9 +122,9 @@ class Drain:
             self._enter()
 
     def _add_demand(self, n: int) -> int:
-        """Return the demand before ``request(n)``; negative if nothing is to be done about it."""
+        """Add ``n``; return the demand before, or a negative number if the stream is over."""
         if self._pid != process_id():
-            # The threads that would serve it, or are at work on it, live in the parent only.
+            # The threads that would serve the request live in the parent process only.
             if self._demand.value >= 0:
                 self._fail(forked())
             return CANCELLED
@@ -141,11 +139,11 @@ class Drain:
         if self._demand.cancel():
             try:
                 self._stop()
-            finally:  # which Ctrl-C in somebody's clean-up may leave, say
+            finally:  # also when Ctrl-C interrupts a clean-up
                 self._enter()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """What the boundaries from here upwards hold and wait for, the nearest first."""
+        """Return the metrics of the boundaries from here upwards, the nearest first."""
         return ()
 
     # -- entering --------------------------------------------------------------------------------
@@ -154,10 +152,10 @@ class Drain:
         if self._wip.enter():
             self._go()
         elif self._resource is not None and process_id() != self._pid:
-            self._refused(forked())  # the holder of the drain was left behind in the parent
+            self._refused(forked())  # the thread that holds the drain is in the parent process
 
     def _go(self) -> None:
-        """Drain, or have it done: for the holder of the drain only."""
+        """Drain, or schedule the drain on the resource: for the holder of the drain only."""
         if self._resource is None:
             self._drain()
         else:
@@ -172,14 +170,14 @@ class Drain:
             self._refused(refused)
 
     def _turn(self) -> None:
-        """The drain on a resource: at most so long, then to the back of the queue."""
+        """Drain on a resource for at most ``TURN_SECONDS``, then queue the rest of the work."""
         wip, context, resource = self._wip, self._context, self._resource
         if context is None or resource is None:
             return
         try:
             while True:
                 missed = wip.missed
-                # The context is left before the drain is: the next to drain may be another thread.
+                # Leave the context before the drain: another thread may drain next, and enter it.
                 if context.run(self._work_for_a_turn):
                     break
                 if wip.leave(missed):
@@ -190,7 +188,7 @@ class Drain:
         self._schedule(resource)
 
     def _work_for_a_turn(self) -> bool:
-        """Work until there is nothing to do, or until others should have a turn, which is true."""
+        """Work for at most ``TURN_SECONDS``; return whether there is more to do."""
         until = perf_counter() + TURN_SECONDS
         while self._work():
             if perf_counter() >= until:
@@ -198,7 +196,7 @@ class Drain:
         return False
 
     def _refused(self, error: BaseException) -> None:
-        """The resource does not work: the drain, which is ours, ends here."""
+        """End with ``error``, as the resource refused the work. For the holder of the drain."""
         ended = self._demand.terminate()
         if ended:
             self._failure = error
@@ -207,7 +205,7 @@ class Drain:
     # -- the drain -------------------------------------------------------------------------------
 
     def _drain(self) -> None:
-        """The drain on the caller."""
+        """Drain on the calling thread."""
         wip, turns = self._wip, self.turns
         try:
             while True:
@@ -223,17 +221,17 @@ class Drain:
             raise
 
     def _pause(self, wip: Wip, turns: Turns) -> None:
-        """Leave the work that ``wip`` counts to the next turn, or to an earlier thread."""
+        """Leave the work that ``wip`` counts to the next turn, or to a thread that enters first."""
         first, self._paused = not self._paused, True
         while not wip.leave(wip.missed):
-            pass  # the next turn looks at all there is
+            pass  # the next turn looks at all news
         if first:
             turns.pause(self)
-        if self._demand.value < 0:  # nobody need ask any more
+        if self._demand.value < 0:  # the stream is over: clean up now
             self.resume()
 
     def resume(self) -> None:
-        """Go on with what was left to this turn."""
+        """Go on with the work that was left to this turn."""
         self._paused = False
         self._enter()
 
@@ -242,12 +240,12 @@ class Drain:
         raise NotImplementedError
 
     def _stages(self, stages: tuple[tuple[Any, ...], ...]) -> tuple[tuple[Any, ...], ...]:
-        """The stages of a run below others, which discard what they drop."""
+        """Make the stages of a run that is not at a source discard the elements that they drop."""
         custody = self.custody
         return stages if custody is None else custody.stages(stages)
 
     def _gathered(self, groups: list[Any]) -> list[Any]:
-        """Lists or tuples of elements, each of which is now one element."""
+        """Note that each list or tuple in ``groups`` is one element from now on; return them."""
         custody = self.custody
         if custody is not None:
             for group in groups:
@@ -255,18 +253,18 @@ class Drain:
         return groups
 
     def _discard(self, elements: list[Any]) -> None:
-        """Drop elements, while the stream goes on."""
+        """Give ``elements``, dropped while the stream goes on, to the hook of ``on_discard``."""
         custody = self.custody
         if custody is not None:
             custody.discard(elements)
 
     def _using(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """A function that uses up the element it is called with."""
+        """Wrap ``fn``, which uses up its argument, for ``on_discard``."""
         custody = self.custody
         return fn if custody is None else custody.using(fn)
 
     def _burst_on(self, run: FusedRun) -> RunStatus:
-        """Drain one burst. Where somebody waits for its end, slow elements make it smaller."""
+        """Drain one burst. If ``_grows``, the next burst is smaller after slow elements."""
         started = perf_counter() if self._grows else 0.0
         status = run.drain(self._burst)
         if self._on_burst is not None:
@@ -277,18 +275,17 @@ class Drain:
         return status
 
     def _flush(self, run: FusedRun) -> RunStatus:
-        """Deliver what stages hold at the end."""
+        """Deliver the elements that stages hold at the end."""
         status = run.finish()
         if self._on_burst is not None:
             self._on_burst()
         return status
 
     def _slot_by_bursts(self, subscriber: Subscriber[Any], *, waits: bool = False) -> Any:
-        """The slot for a run: the ring, list or function of our own subscriber, else ``on_next``.
-
-        ``waits``: the run's source may wait in the middle of a burst.
+        """Return the output of a run: an internal subscriber's ring, list or function, or
+        ``on_next``. ``waits``: the run's source may wait in the middle of a burst.
         """
-        # One look at the ring: the subscriber may drop it at any time.
+        # Read ``ring`` once: the subscriber may drop it at any time.
         if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
             self._on_burst = subscriber.on_burst
             return ring
@@ -304,22 +301,25 @@ class Drain:
         return subscriber.on_next
 
     def _interrupted(self, leaving: BaseException) -> None:
-        """KeyboardInterrupt and its like pass through: cancel upstream, and end for good."""
+        """End, as ``leaving`` (say, ``KeyboardInterrupt``) propagates through the drain."""
         if self._resource is None and self._asked_from_below:
             ended = self._demand.cancel()
         else:
-            # They leave through a thread where nobody waits for them, or to upstream, so downstream
-            # gets the error as well.
+            # It propagates to a resource's thread, or to upstream. So downstream gets it as
+            # on_error.
             ended = self._demand.terminate()
             if ended:
                 self._failure = leaving
         self._stop_and_leave_drain(ended)
         if not ended and self._resource is not None and isinstance(leaving, RecursionError):
-            # Nobody can receive it any more, and an executor may keep what leaves to itself.
+            # No subscriber is left to receive it, and an executor may swallow it.
             report_dropped(leaving, "§2.13: a subscriber filled the stack")
 
     def _stop_and_leave_drain(self, ended: bool) -> None:
-        """Leave the drain, which is ours, after the clean-up if it has ``ended`` by this."""
+        """Call ``_stop`` if the caller has ``ended`` the stream; then leave the drain.
+
+        For the holder of the drain.
+        """
         try:
             if ended:
                 self._stop()
@@ -327,7 +327,7 @@ class Drain:
             self._leave_drain()
 
     def _leave_drain(self) -> None:
-        """Leave a drain that has nothing to do but to act on the end."""
+        """Act on the end, and leave the drain."""
         wip = self._wip
         while True:
             missed = wip.missed
@@ -338,7 +338,7 @@ class Drain:
     # -- endings, for the holder of the drain ----------------------------------------------------
 
     def _answer(self, status: RunStatus, run: FusedRun) -> bool:
-        """Act on a run that ended one way or the other; false, as there is nothing more to do."""
+        """Act on the end of a run. Always false: there is nothing more to do."""
         if status is RunStatus.FAILED:
             error = run.error
             if error is not None:
@@ -354,7 +354,7 @@ class Drain:
         return self._act_on_end()
 
     def _complete(self) -> bool:
-        """Signal ``on_complete``, unless it is over; false, as there is nothing more to do."""
+        """Signal ``on_complete``, unless the stream is over. Always false: nothing more to do."""
         if not self._demand.terminate():
             return self._act_on_end()
         self._stop()
@@ -373,9 +373,7 @@ class Drain:
             report_dropped(raised, "§2.13: on_next raised")
 
     def _bad_request(self, refused: Exception) -> None:
-        """End with what is wrong with a request (§3.9), or what a number raised that was asked what
-        it is.
-        """
+        """End with the error of a wrong request (§3.9), or the error that ``__index__`` raised."""
         # Without the traceback, which would keep the caller's frame and so the subscriber.
         self._fail(refused.with_traceback(None))
 
@@ -385,7 +383,7 @@ class Drain:
             report_late(error)
 
     def end_with(self, error: BaseException) -> bool:
-        """End with ``error``, which the drain signals; false if it is over. Any thread."""
+        """End with ``error``, which the drain signals; false if the stream is over. Any thread."""
         ends = self._demand.terminate()
         if ends:
             try:
@@ -396,18 +394,18 @@ class Drain:
         return ends
 
     def _end_late(self) -> bool:
-        """End with the error that waited, before which no element is left. For the drain."""
+        """End with ``_late_error``, once all elements before it are delivered. For the drain."""
         late, self._late_error = self._late_error, None
         if late is not None:
             self._fail(late)
         return self._act_on_end()
 
     def _act_on_end(self) -> bool:
-        """After a cancel or a terminal decision: drop everything, signal ``on_error`` if that
-        is it.
+        """After a cancel or a terminal decision: drop everything, and signal ``on_error`` if the
+        stream has failed.
         """
         failure = self._failure
-        if failure is not None:  # else nothing is written: it may be left at this very moment
+        if failure is not None:  # else do not write: a thread may store it at this moment
             self._failure = None
             subscriber = self._drop_everything()
             if subscriber is not None:
@@ -416,21 +414,21 @@ class Drain:
                 report_late(failure)
         elif self._demand.cancelled:
             drop(self._drop_everything())
-        # else: the thread that terminated has not left the error yet, and enters when it has.
+        # else: the thread that called terminate() stores the error next, and then enters
         self._report_undelivered()
         return False
 
     def _report_undelivered(self) -> None:
-        """Report the errors that still wait at the end. The thread that leaves one enters after
-        that, so none is missed.
+        """Report an error that still waits at the end. No error is missed: a thread that stores an
+        error enters after that.
         """
         error = self._late_error
-        if error is not None:  # else nothing is written: it may be left at this very moment
+        if error is not None:  # else do not write: a thread may store it at this moment
             self._late_error = None
             report_late(error)
 
     def _drop_everything(self) -> Subscriber[Any] | None:
-        """Drop everything (§3.13); return the subscriber for its last signal, once."""
+        """Drop all references (§3.13). The first call returns the subscriber, for a last signal."""
         subscriber, self._subscriber = self._subscriber, None
         self._on_burst = None
         run, self._run = self._run, None
@@ -443,15 +441,15 @@ class Drain:
         return subscriber
 
     def _stop(self) -> None:
-        """Cancel upstream: called once, by the thread whose ``cancel()`` or ``terminate()``
-        counted.
+        """Cancel upstream. Called once, by the thread whose ``cancel()`` or ``terminate()``
+        returned true.
         """
 
     def _drop_references(self) -> None:
-        """Drop, or close, what the subclass holds."""
+        """Drop, or close, the objects that the subclass holds."""
 
     def _begin(self) -> None:
-        """Introduce ourselves, and do what there is."""
+        """Signal ``on_subscribe``, and do the work that is there."""
         if self._introduce():
             self._go()
 

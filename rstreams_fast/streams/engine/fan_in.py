@@ -5,14 +5,13 @@ There are two kinds of work, each done by one thread at a time:
 * *downward*, the drain: signalling the subscriber;
 * *upward*: calling the user's function, subscribing to publishers, asking them for elements.
 
-A publisher may answer a call before the call returns. So the drain makes no such call: it notes
-what is to be asked for. The thread that leaves the drain, or finds it held, does the upward work.
-If an answer calls for more upward work, that waits until the call before has returned. So nothing
-nests, however many synchronous publishers there are (§3.3), and the elements of a slow publisher
-come out as they come in.
+A publisher may answer a call before the call returns. So the drain calls no publisher: it notes the
+requests to make. The thread that leaves the drain, or finds it held, does the upward work. If an
+answer causes more upward work, that work waits until the call has returned. So calls do not nest,
+however many synchronous publishers there are (§3.3), and the elements of a slow publisher are
+delivered as they come.
 
-Elements come in bursts. The inner puts a burst in the drain's mail; the drain delivers it under one
-entry.
+Elements come in bursts: an inner puts a burst in the drain's mail, and the drain delivers it.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ A = TypeVar("A")
 
 
 class Ended:
-    """How an inner has ended: the last that it puts in the mail. ``None``: it has completed."""
+    """The end of an inner, after its elements in the mail. ``error=None``: it has completed."""
 
     __slots__ = ("error",)
 
@@ -53,12 +52,12 @@ _AT_END = (RunStatus.IDLE, RunStatus.EXHAUSTED, RunStatus.ENDED)
 class Prefetch:
     """Asks inners ahead: each for ``size`` elements, and for more when most of these are consumed.
 
-    The drain notes in ``asks`` which inner is to be asked for how many elements. The upward work
-    asks. It asks nobody before the subscriber has asked. On an event loop an inner may leave a part
-    of a request to another turn.
+    The drain notes in ``asks`` which inner to ask for how many elements; the upward work asks, but
+    not before the subscriber's first request. On an event loop an inner may leave a part of a
+    request to another turn.
 
     Args:
-        size: How many elements of one inner may be held.
+        size: How many elements of each inner may be held.
         name: The boundary with its bounds, for its metrics.
         max_held: How many elements of all inners may be held.
     """
@@ -80,7 +79,7 @@ class Prefetch:
         self._name = name
         self._max_held = max_held
         self.asks: deque[tuple[Inner, int]] = deque()
-        self._unfinished: deque[Inner] = deque()  # left a part of a request to another turn
+        self._unfinished: deque[Inner] = deque()  # inners that left a part of a request to a turn
         self._begun = False
         self.waits = Waits(on_look=True)
 
@@ -88,12 +87,12 @@ class Prefetch:
 
     def begun(self, demand: DemandCounter) -> bool:
         """Whether the subscriber has asked for anything yet."""
-        if not self._begun:  # nothing was delivered yet, so the demand is still there
+        if not self._begun:  # no element was delivered yet, so any demand is still counted
             self._begun = demand.value > 0
         return self._begun
 
     def step(self, demand: DemandCounter) -> bool:
-        """Ask an inner; false if none is to be asked."""
+        """Ask an inner; false if no inner needs to be asked."""
         asks, unfinished = self.asks, self._unfinished  # clear() replaces them
         asked = bool(asks) and self.begun(demand)
         if asked:
@@ -104,7 +103,7 @@ class Prefetch:
         return asked
 
     def ask(self, inner: Inner, n: int) -> None:
-        """Ask ``inner`` for ``n`` more elements, and for what it has left to this turn."""
+        """Ask ``inner`` for ``n`` more elements, and for those it has left to this turn."""
         inner.ask_for_a_turn(n)
         if inner.due and inner not in self._unfinished:
             self._unfinished.append(inner)
@@ -112,7 +111,7 @@ class Prefetch:
     # -- for the drain ---------------------------------------------------------------------------
 
     def consumed(self, inner: Inner, n: int) -> None:
-        """Count ``n`` elements of ``inner`` as delivered; have more asked for when it is time."""
+        """Count ``n`` elements of ``inner`` as delivered; note a request when most are consumed."""
         inner.consumed += n
         if inner.consumed >= self.replenish_at:
             n, inner.consumed = inner.consumed, 0
@@ -120,37 +119,37 @@ class Prefetch:
                 self.asks.append((inner, n))
 
     def idle(self, demand: int) -> bool:
-        """Time the wait for ``demand``, or for elements; false, as there is nothing to do."""
+        """Begin to time the wait for demand, or for elements. Always false: nothing to do."""
         self.waits.begin(for_demand=demand == 0)
         return False
 
     # -- any thread ------------------------------------------------------------------------------
 
     def is_due(self, demand: DemandCounter) -> bool:
-        """Whether an inner is to be asked."""
+        """Whether an inner needs to be asked."""
         return bool(self.asks or (self._unfinished and demand.value > 0))
 
     def metrics(self, demand: DemandCounter, held: int) -> BoundaryMetrics:
-        """What is held here and waited for."""
+        """Return the metrics of the fan-in itself, which holds ``held`` elements."""
         return self.waits.metrics(demand, name=self._name, held=held, max_held=self._max_held)
 
     def clear(self) -> None:
-        """Drop the references to inners. Another thread may still be at work with them."""
+        """Drop the references to inners. Another thread may still be using the old deques."""
         self.asks = deque()
         self._unfinished = deque()
 
 
 NO_PREFETCH: Final = Prefetch(0, "", 0)
-"""For a fan-in that asks its inners in its own way. It is shared, and not used."""
+"""The placeholder for fan-ins that ask their inners in their own way."""
 
 
 class FanIn(Drain):
     """A subscription below several publishers.
 
-    By default the drain delivers elements in the order in which they come. A subclass that does
-    otherwise fills in ``_work``, or ``_take``. By default the inners are asked ahead, as
-    ``prefetch`` says. A subclass that asks in another way fills in ``_upward``, ``_to_ask``,
-    ``_inner_attached`` and ``metrics``.
+    By default the drain delivers elements in the order in which they come. A subclass with another
+    order overrides ``_work`` or ``_take``. By default ``prefetch`` asks the inners ahead. A
+    subclass that asks in another way overrides ``_upward``, ``_to_ask``, ``_inner_attached`` and
+    ``metrics``.
     """
 
     __slots__ = (
@@ -170,18 +169,18 @@ class FanIn(Drain):
     def __init__(self, subscriber: Subscriber[Any], prefetch: Prefetch = NO_PREFETCH) -> None:
         super().__init__(subscriber, None)
         self._ahead = prefetch
-        #: The upward work subscribes to these before anything else.
+        #: Inners that the upward work subscribes first.
         self._unsubscribed: deque[Inner] = deque()
         self._on_next: Callable[[Any], object] | None = subscriber.on_next
         self._take_burst: Callable[[list[Any]], None] | None = None
-        self._inners: set[Inner] = set()  # to be cancelled when the stream ends
+        self._inners: set[Inner] = set()  # the end of the stream cancels these
         self._mail: deque[tuple[Inner, list[Any] | Ended]] = deque()
         self._open = True  # whether elements are delivered
         self._delivering: list[Any] | None = None  # the burst that is being delivered
-        self._up = Wip(held=True)  # of upward work: held until on_subscribe has returned
+        self._up = Wip(held=True)  # counts upward work; held until on_subscribe has returned
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """What is held here and waited for, then the boundaries above, inner by inner."""
+        """Return the fan-in's own metrics, then those of the boundaries above each inner."""
         inners = self._inners.copy()
         held = sum(len(what) for _, what in self._mail.copy() if isinstance(what, list))
         held += sum(len(inner.queue or ()) for inner in inners)
@@ -200,7 +199,7 @@ class FanIn(Drain):
     # -- upward ----------------------------------------------------------------------------------
 
     def _upward(self) -> bool:
-        """Make one call upward; false if there is none to be made."""
+        """Make one call upward; false if no call is due."""
         return self._ahead.step(self._demand)
 
     def _give_up(self) -> None:
@@ -208,14 +207,14 @@ class FanIn(Drain):
         self._forget_upward()
 
     def _forget_upward(self) -> None:
-        """Drop what the upward work keeps.
+        """Drop the references that the upward work keeps.
 
-        It is called again when that work ends, which may have kept something in the meantime.
+        Called again when the upward work ends, because it may have stored new references.
         """
         self._ahead.clear()
 
     def _call_up(self) -> None:
-        """Have the upward work done, by this thread or the one that is at it. Not in the drain."""
+        """Do the upward work, or leave it to the thread that is doing it. Not in the drain."""
         if self._up.enter():
             self._go_up()
 
@@ -238,14 +237,14 @@ class FanIn(Drain):
                 if up.leave(missed):
                     return
         except BaseException as leaving:
-            # KeyboardInterrupt and its like leave through the call, which a publisher above may
-            # have made. So the subscriber gets the error as well.
+            # KeyboardInterrupt and its like propagate to the caller, which may be a publisher
+            # above. So the subscriber gets the error as well.
             if self._demand.value >= 0:
                 self._fail(leaving)
             raise
 
     def resume(self) -> None:
-        """Go on with what was left to this turn."""
+        """Go on with the work that was left to this turn."""
         super().resume()
         self._call_up()
 
@@ -260,11 +259,11 @@ class FanIn(Drain):
             inner.subscribe()
 
     def _add(self, inner: Inner) -> bool:
-        """Have ``inner`` cancelled when the stream ends; false if it has ended already."""
+        """Register ``inner``, to be cancelled with the stream; false if the stream has ended."""
         self._inners.add(inner)
         if self._demand.value >= 0:
             return True
-        self._inners.discard(inner)  # the thread that ended it may have looked before
+        self._inners.discard(inner)  # _stop() may have run before the inner was added
         inner.cancel()
         return False
 
@@ -300,7 +299,7 @@ class FanIn(Drain):
     def _enter(self) -> None:
         if self._wip.enter():
             self._drain()
-        if self._to_ask():  # here, too, as the holder of the drain may be busy for long
+        if self._to_ask():  # also if another thread holds the drain: it may be busy for long
             self._call_up()
 
     def _to_ask(self) -> bool:
@@ -323,7 +322,7 @@ class FanIn(Drain):
             self._fail(what.error)
 
     def _deliver(self, burst: list[Any]) -> None:
-        """Deliver the elements of ``burst``, which were all asked for, and empty it."""
+        """Deliver the elements of ``burst``, which were all requested, and empty the list."""
         count = len(burst)
         take_burst = self._take_burst
         on_next = self._on_next
@@ -334,7 +333,7 @@ class FanIn(Drain):
                 take_burst(burst)
             else:
                 self._delivering = burst
-                if self._open:  # else _cut_short() came too early to see the burst
+                if self._open:  # else _cut_short() has run before _delivering was set
                     for element in burst:
                         on_next(element)
         except RecursionError:
@@ -344,7 +343,7 @@ class FanIn(Drain):
             report_dropped(raised, "§2.13: on_next raised")
         finally:
             self._delivering = None
-            burst.clear()  # a traceback keeps this frame, and those that called it (§3.13)
+            burst.clear()  # a traceback keeps this frame and its callers' frames (§3.13)
             on_next = take_burst = element = None
         self._demand.fulfil(count)
 
@@ -352,7 +351,7 @@ class FanIn(Drain):
         """Deliver nothing more of the burst that is being delivered."""
         delivering = self._delivering
         if delivering is not None:
-            delivering.clear()  # which ends the loop over it
+            delivering.clear()  # ends the loop over the list in _deliver
 
     def _run_on(
         self,
@@ -394,7 +393,7 @@ class FanIn(Drain):
     def _report_undelivered(self) -> None:
         super()._report_undelivered()
         mail = self._mail
-        while mail:  # elements that were on their way when the stream ended are dropped
+        while mail:  # drops elements that were in the mail when the stream ended
             _, what = mail.popleft()
             if isinstance(what, Ended) and what.error is not None:
                 report_late(what.error)
@@ -410,14 +409,14 @@ class FanIn(Drain):
         self._on_next = self._take_burst = None
         unsubscribed, self._unsubscribed = self._unsubscribed, deque()
         for inner in (*self._inners.copy(), *unsubscribed.copy()):
-            inner.cancel()  # the thread that ends the stream may not have arrived at it yet
+            inner.cancel()  # the thread that is in _stop() may not have cancelled it yet
             inner.forget()
         self._inners.clear()
         self._forget_upward()
 
 
 class Combined(Generic[A]):
-    """A publisher: each subscriber gets a fan-in of its own below ``upstream``.
+    """A publisher that gives each subscriber a fan-in of its own below ``upstream``.
 
     ``make(subscriber, upstream, argument)`` returns the fan-in.
     """

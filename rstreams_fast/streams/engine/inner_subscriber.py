@@ -1,8 +1,8 @@
 """The inner subscriber: one of several publishers above a subscription.
 
-Its owner is that subscription: a fan-in or a subscription arbiter. An inner of any publisher
-subscribes to it. An inner of a sequence of the package needs no subscription: it takes the elements
-out itself. The owner sees the same face, and gets elements in bursts.
+Its owner is that subscription: a fan-in or a subscription arbiter. ``InnerSubscriber`` subscribes
+to any publisher. ``_InnerSequence`` takes the elements of an internal sequence without a
+subscription. Both have one interface, ``Inner``, and give the owner bursts of elements.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ Sequence = tuple[Iterator[Any], tuple[tuple[Any, ...], ...], DemandCounter]
 
 
 class InnerOwner(Protocol):
-    """What an inner reports to. The publisher's thread makes these calls."""
+    """The receiver of an inner's reports. The publisher's thread makes these calls."""
 
     custody: Custody | None
 
     def _inner_attached(self, inner: Any, /) -> None:
-        """``inner`` can be asked from now on. Called once at most."""
+        """Note that ``inner`` can be asked from now on. Called at most once."""
 
     def _inner_burst(self, inner: Any, burst: list[Any], over: bool = False, /) -> None:
-        """Elements of ``inner`` have come, all asked for. ``over``: they are the last."""
+        """Take a burst of requested elements of ``inner``. ``over``: ``inner`` has completed."""
 
     def _inner_ended(self, inner: Any, error: BaseException | None, /) -> None:
-        """``inner`` has completed, or failed with ``error``: nothing more comes of it."""
+        """Note that ``inner`` has completed, or failed with ``error``: its last report."""
 
     def _lacking_for(self, inner: Any, /) -> list[Any]:
-        """Return the inners that have no element yet, for which elements of ``inner`` wait."""
+        """Return the inners whose elements must come before those of ``inner`` can be used."""
 
 
 class Inner:
-    """One publisher of an owner that has others, too."""
+    """One of the publishers above an owner."""
 
     __slots__ = (
         "__weakref__",
@@ -89,14 +89,14 @@ class Inner:
         self.custody = None if below is None else below.inner()
         self.asked = 0  # elements, counted by the thread that asks
         self.came = 0  # elements, counted by the thread that signals
-        self.attached = False  # whether it can be asked: only some owners note it
+        self.attached = False  # whether this inner can be asked; only some owners set it
         # For the holder of the owner's drain:
-        self.queue: list[Any] | None = None  # what has come and waits
-        self.consumed = 0  # elements delivered since it was asked the last time
-        self.done = False  # whether it has ended
+        self.queue: list[Any] | None = None  # elements that wait for delivery
+        self.consumed = 0  # elements delivered since the last request
+        self.done = False  # whether this inner has ended
 
     def subscribe(self) -> None:
-        """Begin: ``_inner_attached`` or ``_inner_ended`` follows."""
+        """Begin. The owner's ``_inner_attached`` or ``_inner_ended`` is called later."""
         raise NotImplementedError
 
     def ask(self, n: int) -> None:
@@ -113,18 +113,18 @@ class Inner:
 
     @property
     def due(self) -> bool:
-        """Whether more is to be asked for in another turn."""
+        """Whether a part of a request is left to another turn."""
         raise NotImplementedError
 
     def hand_over(self) -> Sequence | None:
-        """Return the sequence, so that the owner's drain iterates it; ``None`` if that cannot be.
+        """Return the sequence, so that the owner's drain iterates it; ``None`` if it has none.
 
-        To be called in place of ``ask(UNBOUNDED)``.
+        Call this in place of ``ask(UNBOUNDED)``.
         """
         return None
 
     def cancel(self) -> None:
-        """Cancel, unless it is over, and forget the owner (§3.13). Any thread."""
+        """Cancel upstream, unless it is over, and forget the owner (§3.13). Any thread."""
         raise NotImplementedError
 
     def forget(self) -> None:
@@ -135,7 +135,7 @@ class Inner:
             self.custody.close()
 
     def _tell_owner(self, error: BaseException | None) -> None:
-        """Report the end to the owner; if that has gone, report the error as late."""
+        """Report the end to the owner; without an owner, report the error as late."""
         owner = self.owner
         if owner is not None:
             owner._inner_ended(self, error)
@@ -156,11 +156,11 @@ def new_inner(owner: InnerOwner, publisher: Publisher[Any]) -> Inner:
 
 
 class InnerSubscriber(Inner, ListSubscriber):
-    """A subscriber to one publisher, which it does not trust.
+    """A subscriber to a publisher that may break the rules.
 
-    The publisher may break the rules: signal ``None``, elements that were not asked for, or after
-    the end; signal from several threads; send a second subscription; raise. The owner still gets
-    elements that it asked for, and at most one end.
+    Such a publisher may signal ``None``, too many elements, or after its end; signal from several
+    threads; send a second subscription; raise. The owner still gets only elements that it asked
+    for, and at most one end.
     """
 
     __slots__ = ("_publisher", "_upstream", "burst")
@@ -176,7 +176,7 @@ class InnerSubscriber(Inner, ListSubscriber):
 
     @property
     def lacking(self) -> list[Inner]:
-        """The inners without whose elements the owner cannot use those of this one."""
+        """The inners whose elements the owner needs before it can use those of this inner."""
         owner = self.owner
         return [] if owner is None else owner._lacking_for(self)
 
@@ -193,7 +193,7 @@ class InnerSubscriber(Inner, ListSubscriber):
         self.asked += n
         try:
             self._upstream.request(n)
-        except RecursionError:  # to where the stack has room again
+        except RecursionError:  # propagates to a caller where the stack has room again
             raise
         except Exception as raised:  # §3.16
             self._break(raised)
@@ -211,13 +211,13 @@ class InnerSubscriber(Inner, ListSubscriber):
 
     @property
     def due(self) -> bool:
-        """Whether more is to be asked for in another turn."""
+        """Whether a part of a request is left to another turn."""
         return self._upstream.due > 0 and not self._upstream.over
 
     def cancel(self) -> None:
-        """Cancel, unless it is over, and forget the owner (§3.13). Any thread."""
+        """Cancel upstream, unless it is over, and forget the owner (§3.13). Any thread."""
         self.owner = None
-        self._publisher = None  # it may not be subscribed to yet
+        self._publisher = None  # in case subscribe() has not run yet
         self._upstream.cancel()
         if self.custody is not None:
             self.custody.close()
@@ -236,7 +236,7 @@ class InnerSubscriber(Inner, ListSubscriber):
                 owner._inner_attached(self)
 
     def on_next(self, element: Any, /) -> None:
-        """Hand on an element that was asked for."""
+        """Pass a requested element to the owner."""
         if element is None:
             error = NoneSignalError("§2.13: the publisher signalled on_next(None)")
             self._break(error)
@@ -255,7 +255,7 @@ class InnerSubscriber(Inner, ListSubscriber):
             owner._inner_burst(self, burst)
 
     def on_burst(self) -> None:
-        """Hand on the elements that a run of the package has appended: none breaks the rules."""
+        """Pass on the elements that an internal run has appended; these need no checks."""
         burst = self.burst[:]
         self.burst.clear()  # the run goes on to append to this list
         owner = self.owner
@@ -266,13 +266,13 @@ class InnerSubscriber(Inner, ListSubscriber):
             owner._inner_burst(self, burst)
 
     def on_error(self, error: BaseException, /) -> None:
-        """Hand on the end, unless there was one."""
+        """Pass the error to the owner, unless upstream has ended before."""
         check_error_signal(self, error)
         if not self._end(error):
             report_late(error)
 
     def on_complete(self) -> None:
-        """Hand on the end, unless there was one."""
+        """Pass the completion to the owner, unless upstream has ended before."""
         self._end(None)
 
     def _end(self, error: BaseException | None) -> bool:
@@ -285,7 +285,7 @@ class InnerSubscriber(Inner, ListSubscriber):
         return True
 
     def _break(self, error: BaseException) -> None:
-        """Cancel upstream, which has not ended, and end with ``error``."""
+        """Cancel upstream, and report ``error`` to the owner as the end."""
         owner, first = self.owner, self._upstream.cancel()
         self.cancel()
         if owner is not None and first:
@@ -295,7 +295,7 @@ class InnerSubscriber(Inner, ListSubscriber):
 class _InnerSequence(Inner):
     """A sequence and the stages below it. ``ask`` takes the elements out, without a subscription.
 
-    A sequence never waits and needs no closing. So a cancel has only to end the loop over it.
+    A sequence never waits and needs no closing. So ``cancel`` only has to end the loop over it.
     """
 
     __slots__ = (
@@ -338,7 +338,7 @@ class _InnerSequence(Inner):
             if custody is not None:
                 program = custody.stages(program, enters=True)
             self._run = FusedRun(iterator, program, self._results.append, self._demand)
-        if self.owner is None:  # the thread that cancels may have come before the iterator
+        if self.owner is None:  # cancel() may have run before the iterator was set
             self._close()
         elif not (self._ended and self._finish()):
             owner._inner_attached(self)
@@ -346,7 +346,7 @@ class _InnerSequence(Inner):
     def ask(self, n: int) -> None:
         """Take ``n`` more elements, or as many as there are."""
         self.asked += n
-        if self.owner is None or self._iterator is None:  # cancelled, or all were taken
+        if self.owner is None or self._iterator is None:  # cancelled, or at its end
             return
         demand = self._demand
         if demand is None:
@@ -356,7 +356,7 @@ class _InnerSequence(Inner):
 
     def ask_for_a_turn(self, n: int = 0) -> bool:
         """Take ``n`` more elements, and those that are due, as many as fit in a turn."""
-        if self._run is None:  # the sequence is over, or no stage makes its elements slow
+        if self._run is None:  # the sequence is over, or has no stages that may be slow
             if n:
                 self.ask(n)
             return n > 0
@@ -373,16 +373,16 @@ class _InnerSequence(Inner):
 
     @property
     def due(self) -> bool:
-        """Whether more is to be asked for in another turn."""
+        """Whether a part of a request is left to another turn."""
         return self._run is not None and self._demand is not None and self._demand.value > 0
 
     def hand_over(self) -> Sequence | None:
-        """Return the sequence, unless elements of it were asked for or may be discarded."""
+        """Return the sequence; ``None`` if it was asked for elements, or is in a custody."""
         iterator, stages = self._iterator, self._stages
         if self.asked or self.custody is not None or iterator is None or stages is None:
             return None
         self._demand = demand = DemandCounter(UNBOUNDED)
-        if self.owner is None:  # the thread that cancels may have come before the demand
+        if self.owner is None:  # cancel() may have run before _demand was set
             demand.cancel()
         self._close()
         return iterator, stages.stages, demand
@@ -390,7 +390,7 @@ class _InnerSequence(Inner):
     def cancel(self) -> None:
         """End the loop, and forget the owner (§3.13). Any thread."""
         self.owner = None
-        self._source = self._stages = None  # the source may not be opened yet
+        self._source = self._stages = None  # in case subscribe() has not run yet
         if self._demand is not None:
             self._demand.cancel()
         self._close()
@@ -414,7 +414,7 @@ class _InnerSequence(Inner):
             self._give(owner, burst)
 
     def _passed_on(self, burst: list[Any], custody: Custody) -> list[Any]:
-        if self._demand is None:  # else the first stage has entered them
+        if self._demand is None:  # else the first stage has entered the elements
             for element in burst:
                 custody.enter(element)
         return custody.pass_on(burst)
@@ -459,7 +459,7 @@ class _InnerSequence(Inner):
         self._finish()
 
     def _finish(self) -> bool:
-        """Hand on what stages hold at the end; false if more has to be asked for first."""
+        """Pass on the elements that stages hold at the end; false if they wait for demand."""
         run = self._run
         if run is not None:
             status = self._step(run.finish)
@@ -472,7 +472,7 @@ class _InnerSequence(Inner):
         return True
 
     def _step(self, step: Callable[..., RunStatus], *args: int) -> RunStatus:
-        """Make a step of the run. Another thread may cancel this, and clear the run meanwhile."""
+        """Call ``step`` of the run. Meanwhile another thread may cancel, and clear the run."""
         try:
             return step(*args)
         except OverlappingCallsError:

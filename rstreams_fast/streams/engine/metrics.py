@@ -1,4 +1,4 @@
-"""What the boundaries of a running stream hold and wait for, readable at any moment."""
+"""Metrics of the boundaries of a running stream: elements held, demand and waiting times."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ __all__ = ["BoundaryMetrics", "Waits", "metrics_above", "metrics_further_up", "m
 class BoundaryMetrics:
     """One boundary at one moment.
 
-    The boundary is read without being stopped, so the values may be a moment apart. ``create``,
+    Reading does not stop the boundary, so the values may be a moment apart. ``create``,
     ``on_overflow``, ``multicast`` and the operators that combine publishers count their waiting
-    time from the first reading on: counting takes a quarter of the time that an element takes.
+    time only from the first reading on: counting costs a quarter of the time of an element.
 
     Attributes:
         name: The boundary with its bounds, as ``describe()`` names it.
-        held: Elements in the ring; the element that is being delivered has left it.
+        held: Elements in the ring, without the element that is being delivered.
         max_held: The bound on ``held``.
-        held_bytes: The bytes of those elements and of the one being delivered, by the weigher;
-            ``None`` without a weigher.
-        demand: Elements that were requested from below and are not delivered yet.
+        held_bytes: The bytes of the elements in the ring and of the element being delivered, by
+            the weigher; ``None`` without a weigher.
+        demand: Elements that downstream has requested and that are not delivered yet.
         waited_for_upstream: Seconds with demand, but without an element to deliver.
-        waited_for_demand: Seconds in which an element was, or might have been, ready, but was not
-            asked for.
+        waited_for_demand: Seconds without demand, whether or not an element was ready.
         dropped: Elements that an overflow strategy dropped.
     """
 
@@ -42,32 +41,32 @@ class BoundaryMetrics:
     dropped: int = 0
 
 
-#: It waits, and nobody has looked yet.
+#: The value of ``_since`` while the drain waits, and the times are not counted yet.
 _UNCOUNTED: Final = -1.0
 
 
 class Waits:
-    """What a drain waits for, and for how long: kept by its holder, readable by any thread.
+    """How long a drain has waited for upstream and for demand.
 
-    ``on_look``: kept from the first look on, where it would cost much of what an element does.
-    ``counts``: whether it is kept by now.
+    The holder of the drain writes the times; any thread reads them. ``on_look``: the times are
+    counted from the first reading on, where counting is too slow. ``counts``: they are counted.
     """
 
     __slots__ = ("_demand", "_for_demand", "_since", "_upstream", "counts")
 
     def __init__(self, *, on_look: bool = False) -> None:
         self.counts = not on_look
-        self._since = 0.0  # when the drain found nothing to do, and why; 0: it works
+        self._since = 0.0  # when the drain began to wait; 0: it works
         self._for_demand = True
         self._upstream = self._demand = 0.0
 
     def begin(self, *, for_demand: bool) -> None:
-        """The drain has nothing to do: nothing is asked for, or nothing is there."""
+        """Begin to wait: the drain lacks demand (``for_demand``), or an element."""
         self._for_demand = for_demand
         self._since = perf_counter() if self.counts else _UNCOUNTED
 
     def end(self) -> None:
-        """The drain works again."""
+        """End the wait: the drain works again."""
         since, self._since = self._since, 0.0
         if since > 0:
             if self._for_demand:
@@ -76,11 +75,11 @@ class Waits:
                 self._upstream += perf_counter() - since
 
     def seconds(self, *, going_on: bool) -> tuple[float, float]:
-        """Return how long upstream was waited for, and demand; up to now, if it goes on."""
+        """Return the waits for upstream and for demand. ``going_on``: with the present wait."""
         if not self.counts:
             self.counts = True
             if self._since == _UNCOUNTED:
-                self._since = perf_counter()  # should the drain work by now, it begins anew
+                self._since = perf_counter()  # if the drain works by now, its next begin() resets
         since, for_demand = self._since, self._for_demand
         waiting = perf_counter() - since if since > 0 and going_on else 0.0
         return (
@@ -98,8 +97,8 @@ class Waits:
         held_bytes: int | None = None,
         dropped: int = 0,
     ) -> BoundaryMetrics:
-        """Return the metrics of the boundary whose drain this is about."""
-        if self._since == _UNCOUNTED:  # elements may have passed the drain by since that began
+        """Return the metrics of the boundary whose drain this times."""
+        if self._since == _UNCOUNTED:  # the demand may have changed since the wait began
             self._for_demand = demand.value == 0
         for_upstream, for_demand = self.seconds(going_on=demand.value >= 0)
         return BoundaryMetrics(
@@ -115,7 +114,7 @@ class Waits:
 
 
 class _Further:
-    """In place of the metrics from here upwards: where to ask for them."""
+    """A placeholder for metrics further up: the subscription to ask for them."""
 
     __slots__ = ("subscription",)
 
@@ -124,11 +123,11 @@ class _Further:
 
 
 def metrics_of(subscription: Any) -> tuple[BoundaryMetrics, ...]:
-    """The metrics of the boundaries above ``subscription``, the nearest first.
+    """Return the metrics of the boundaries above ``subscription``, the nearest first.
 
-    Any thread may call it at any time. After the end the metrics of boundaries further up are gone.
-    The metrics of the nearest boundary then tell what was, such as the elements that it dropped:
-    nothing is held or asked for any more.
+    Any thread may call it at any time. After the end of the stream only the nearest boundary has
+    metrics. They give its totals, such as the elements that it dropped; ``held`` and ``demand`` are
+    0.
 
     Args:
         subscription: The argument of ``on_subscribe``, or a ``Run``. A subscription of another
@@ -146,11 +145,11 @@ def metrics_of(subscription: Any) -> tuple[BoundaryMetrics, ...]:
 
 
 def metrics_above(subscription: Any) -> tuple[BoundaryMetrics, ...]:
-    """The same for a ``metrics`` method, whose caller is ``metrics_of`` in the end."""
+    """Return the metrics above, for a ``metrics`` method: ``metrics_of`` resolves placeholders."""
     own = getattr(subscription, "metrics", None)
     return tuple(own()) if callable(own) else ()
 
 
 def metrics_further_up(subscription: Any) -> tuple[BoundaryMetrics, ...]:
-    """The same, but asked for later, so that along a long chain the calls do not nest."""
+    """Return a placeholder for these metrics, so that calls do not nest along a long chain."""
     return (cast("BoundaryMetrics", _Further(subscription)),)

@@ -1,4 +1,4 @@
-"""The mark of what lives in this process only: a subscription, a run, a subscriber at work."""
+"""The mark of objects that live in this process only: a subscription, a run, a live subscriber."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["is_internal", "not_picklable"]
 
 
 def not_picklable(self: object) -> NoReturn:
-    """Refuse to be pickled. A class of live objects takes it as its ``__reduce__``."""
+    """Raise a ``TypeError``. The ``__reduce__`` of classes whose objects cannot be pickled."""
     raise TypeError(
         f"{type(self).__name__} is live and cannot be pickled: it belongs to the process and "
         "the threads that run it; pickle the Stream, and subscribe to it where it is to run"

@@ -1,7 +1,7 @@
-"""A drain that is the subscriber of a publisher, and so a processor (§4.1).
+"""A drain that is also the subscriber of a publisher, and so a processor (§4.1).
 
-No publisher is trusted. Where upstream breaks a rule, the stream ends with an error, or the signal
-has no effect. The subscriber below sees a publisher that keeps the rules.
+The publisher may break rules. Then the stream ends with an error, or the publisher's signal has no
+effect. The subscriber below sees a publisher that keeps the rules.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ A = TypeVar("A")
 class OperatorSubscriber(Drain):
     """A subscription downstream, and the subscriber of upstream. Subclasses add ``on_next``.
 
-    ``_upstream`` is the part that requests and cancels. Three ways to treat an error of upstream:
-    ``on_error`` here signals it at once, ``_keep_error`` and ``_fail_after_elements`` leave it to
-    the drain.
+    ``_upstream`` requests and cancels. A subclass chooses how to treat an error of upstream:
+    ``on_error`` here signals the error at once, ``_keep_error`` and ``_fail_after_elements`` leave
+    the error to the drain.
     """
 
     __slots__ = ("_completed", "_upstream")
@@ -39,7 +39,7 @@ class OperatorSubscriber(Drain):
     def __init__(self, subscriber: Subscriber[Any], resource: Resource | None) -> None:
         super().__init__(subscriber, resource)
         self._upstream = Upstream()
-        self._completed = False  # upstream has ended; elements of it may still wait
+        self._completed = False  # whether upstream has ended; elements may still wait
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         """Take the first subscription, cancel any other (§2.5), and signal ``on_subscribe``."""
@@ -51,13 +51,13 @@ class OperatorSubscriber(Drain):
         raise NotImplementedError
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error at once (§4.2), whether elements are asked for or not (§2.10)."""
+        """Signal the error at once (§4.2), even without demand (§2.10)."""
         check_error_signal(self, error)
         self._upstream.ended()
         self._fail(error)
 
     def _keep_error(self, error: BaseException) -> None:
-        """Leave an error of upstream to the drain, which signals it after elements that wait."""
+        """Leave an error of upstream to the drain, which signals it after the elements it holds."""
         check_error_signal(self, error)
         if self._completed:
             self._fail(error)  # upstream has ended twice
@@ -65,7 +65,7 @@ class OperatorSubscriber(Drain):
             self._fail_after_elements(error)
 
     def _fail_after_elements(self, error: BaseException) -> None:
-        """Leave an error to the drain, if it is the first end of upstream; else report it."""
+        """Leave an error to the drain, unless upstream has ended before; then report the error."""
         if self._upstream.ended():
             self._late_error = error
             self._completed = True
@@ -75,7 +75,7 @@ class OperatorSubscriber(Drain):
         self._introduce_late()
 
     def on_complete(self) -> None:
-        """Complete after the elements that came before, asked for or not (§2.9)."""
+        """Complete after the elements that came before, even without demand (§2.9)."""
         if self._upstream.ended():
             self._completed = True
             self._enter()
@@ -95,12 +95,12 @@ class OperatorSubscriber(Drain):
         self._introduce_late()
 
     def _introduce_late(self) -> None:
-        """Signal ``on_subscribe`` (§1.9), if upstream has ended or broken a rule without it."""
+        """Signal ``on_subscribe`` (§1.9), if upstream ended or broke a rule before its own."""
         if self._upstream.never_attached():
             self._begin()
 
     def _check_element(self, element: Any) -> None:
-        """Raise a ``TypeError`` for ``None`` (§2.13), after downstream was signalled it, too."""
+        """Raise a ``TypeError`` for ``None`` (§2.13), and signal it downstream, too."""
         if element is None:
             error = NoneSignalError("§2.13: the publisher signalled on_next(None)")
             self._fail(error)
@@ -110,7 +110,7 @@ class OperatorSubscriber(Drain):
             custody.enter(element)
 
     def _takes(self, element: Any) -> bool:
-        """Check the element; return whether it came before the end, so that it counts (§2.8)."""
+        """Check the element; return false if the stream has ended, or was not begun (§2.8)."""
         self._check_element(element)
         takes = not self._completed and self._demand.value >= 0
         if not takes:
@@ -121,7 +121,7 @@ class OperatorSubscriber(Drain):
         return takes
 
     def _accepts(self, element: Any, accept: Callable[[Any], bool]) -> bool:
-        """Whether ``accept`` has put the element where the drain looks. Else the element came after
+        """Add the element by ``accept``; true if it was added. Otherwise the element came after
         the end, or the publisher broke a rule and the stream ends.
         """
         if not self._takes(element):
@@ -140,12 +140,12 @@ class OperatorSubscriber(Drain):
         self._fail(DemandExceededError("§1.9: the publisher called on_next before on_subscribe"))
 
     def _begin_turns(self) -> None:
-        """Have synchronous publishers above work in turns of the resource. For subscriptions that
+        """Make synchronous publishers above work in turns of the resource. For subscriptions that
         ask upstream on their resource.
         """
         if self._resource is not None:
             self.turns = Turns(self._enter)
-            self.turns.begin(running_loop())  # of the subscribing thread
+            self.turns.begin(running_loop())  # the loop of the subscribing thread
 
     def _work_for_a_turn(self) -> bool:
         if self.turns is not None:
@@ -162,7 +162,7 @@ class OperatorSubscriber(Drain):
             self._fail(raised)  # §3.16
 
     def _request_for_a_turn(self, n: int = 0) -> bool:
-        """Request ``n`` elements, and those that are due, as far as a turn allows.
+        """Request ``n`` elements, and those that are due, as many as fit in a turn.
 
         Return whether any were requested. For the drain of a subscription that holds elements.
         """

@@ -1,4 +1,4 @@
-"""A source and the parts below it: a publisher that is a description until it is subscribed to."""
+"""The pipeline: the description of a source and the parts below it, which becomes a publisher."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["Pipeline", "as_pipeline", "sequence_of"]
 
 T_co = TypeVar("T_co", covariant=True)
 
-#: Each part beside those before it: an operator on a long stream copies none of them.
+#: A linked list, the last part first: an operator on a long stream copies no parts.
 _Parts = tuple[()] | tuple["_Parts", Part]
 _NO_STAGES: Final = Stages()
 
 
 class Pipeline(Generic[T_co]):
-    """Keeps every rule, so its subscribers need no guard. Immutable."""
+    """A publisher of the results of ``parts`` below ``source``. It keeps every rule. Immutable."""
 
     __slots__ = ("_assembled", "_parts", "source")
 
@@ -39,7 +39,7 @@ class Pipeline(Generic[T_co]):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What stands below the source, from above."""
+        """The parts below the source, the uppermost first."""
         parts: list[Part] = []
         left = self._parts
         while left:
@@ -48,19 +48,19 @@ class Pipeline(Generic[T_co]):
         return tuple(reversed(parts))
 
     def with_part(self, part: Part) -> Self:
-        """The same with ``part`` at the end, which shares what it has in common with this."""
+        """Return a pipeline with ``part`` added at the end. Both share the other parts."""
         longer = type(self)(self.source)
         longer._parts = (self._parts, part)
         return longer
 
     def with_stage(self, *op: Any) -> Self:
-        """The same with the stage ``op`` at the end."""
+        """Return a pipeline with the stage ``op`` added at the end."""
         return self.with_part(Stage(op))
 
     def subscribe(self, subscriber: Subscriber[T_co], /) -> None:
         """Start signalling ``subscriber``, first of all ``on_subscribe`` (§1.9).
 
-        Every other failure than those below is an ``on_error`` after ``on_subscribe``.
+        All failures but the ``TypeError`` below are an ``on_error`` after ``on_subscribe``.
 
         Args:
             subscriber: Any object with the four methods of ``Subscriber``.
@@ -75,7 +75,7 @@ class Pipeline(Generic[T_co]):
         publisher.subscribe(subscriber)
 
     def publisher_itself(self) -> Publisher[Any] | None:
-        """The publisher that this is, without parts below it, if it needs no guard."""
+        """Return the source's publisher, if the pipeline has no parts and needs no guard."""
         source = self.source
         if self._parts or not isinstance(source, Foreign) or not source.trusted:
             return None
@@ -83,9 +83,9 @@ class Pipeline(Generic[T_co]):
 
 
 def sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
-    """The source and the stages of ``publisher``, if it is a sequence with nothing but stages below
-    it: a subscriber may as well run them itself. Else, or if they end before the source is
-    opened, ``None``.
+    """Return the source and the stages of ``publisher``, so that a subscriber can run them itself.
+    ``None`` if the source is not a sequence, if there are other parts than stages, or if the
+    stages end before the source is opened.
     """
     found = _sequence_of(publisher)
     return None if found is None or found[1].takes_nothing else found
@@ -113,7 +113,7 @@ def _sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
 
 
 def as_pipeline(publisher: Publisher[Any]) -> Pipeline[Any]:
-    """``publisher``, behind a guard unless it is a pipeline: then its signals keep the rules."""
+    """Return ``publisher`` if it is a pipeline; else put it behind a guard against broken rules."""
     if isinstance(publisher, Pipeline):
         return publisher
     name = f"from_publisher({type(publisher).__name__})"

@@ -1,4 +1,4 @@
-"""A run of stages over an iterator, which pulls as many elements as were asked for."""
+"""A run of stages over an iterator: it pulls as many elements as the subscriber asked for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["PullSegment"]
 
 
 class PullSegment:
-    """Publishes what the stages ``program`` make of the elements of the source ``origin``.
+    """Publishes the results of the stages ``program`` for the elements of the source ``origin``.
 
     All work is done on ``executor``. If that is ``...``, the publisher is synchronous: it works on
     the thread that calls ``request`` or ``subscribe`` (§3.10, §3.11).
@@ -62,7 +62,7 @@ class _PullSubscription(Drain):
 
     @property
     def works_when_asked(self) -> bool:
-        """Whether ``request`` may take as long as the elements do. It never does for a sequence."""
+        """Whether ``request`` may take long: not for a sequence without stages."""
         slow = bool(self._program.stages) or not self._of_sequence
         return slow and super().works_when_asked
 
@@ -102,7 +102,7 @@ class _PullSubscription(Drain):
             if origin is not None and not self._open(origin):
                 return self._act_on_end()
             if demand == 0 and not self._is_over():
-                return False  # many subscriptions only wait: the run is made when there is demand
+                return False  # no run before demand: many subscriptions never request anything
             run = self._make_run()
             if run is None:
                 return self._act_on_end()
@@ -120,10 +120,7 @@ class _PullSubscription(Drain):
         return self._answer(status, run)
 
     def _is_over(self) -> bool:
-        """Return whether no element can follow, so that the stream completes without demand (§1.2).
-
-        So completion comes at the earliest moment.
-        """
+        """Return whether no element can follow: then the stream completes without demand (§1.2)."""
         source, run = self._source, self._run
         if source is None:
             return False

@@ -1,6 +1,6 @@
 """A run of stages below a publisher. Each element is processed on the thread that signals it.
 
-No publisher is trusted. Upstream may signal from several threads at once, call ``on_next`` within
+The publisher may break rules: signal from several threads at once, call ``on_next`` within
 ``request``, send ``None`` or too many elements, go on after its end, or call ``on_subscribe``
 twice. Downstream sees a publisher that keeps the rules.
 """
@@ -29,23 +29,23 @@ class Watch(Protocol):
         """Return the function that delivers an element by calling ``on_next``."""
 
     def asks(self, demand: int, /) -> None:
-        """Notice that elements are about to be asked for, while ``demand`` others are expected."""
+        """Note a request that is about to be counted; ``demand`` is the demand before it."""
 
     def asked_first(self) -> None:
-        """Notice that elements were asked for, while no other was expected."""
+        """Note that a request was counted, before which there was no demand."""
 
     def close(self) -> None:
-        """Notice the end of the stream, and drop everything."""
+        """Note the end of the stream, and drop all references."""
 
 
 class UpstreamCalls(Protocol):
-    """Makes the calls to upstream of one ``PushSubscription``, elsewhere than on its callers."""
+    """Makes the calls of one ``PushSubscription`` to upstream, on threads of its own choice."""
 
     def is_ready(self) -> bool:
         """Note that ``on_subscribe`` came; return whether upstream may be asked from now on."""
 
     def ask(self, subscription: PushSubscription, /) -> None:
-        """Have ``subscription._ask_now`` called where upstream may be called."""
+        """Call ``subscription._ask_now``, now or later, on a thread that may call upstream."""
 
     def make(self, subscription: PushSubscription, call: Callable[[], object], /) -> None:
         """Make one call to upstream, from within ``_ask_now``."""
@@ -64,10 +64,10 @@ class PushSubscription(OperatorSubscriber):
     Args:
         subscriber: The subscriber below the stages.
         program: The stages.
-        watch: Makes the part that is informed of requests and deliveries.
-        early: ``start`` signals ``on_subscribe`` downstream, whether upstream is there or not.
-            Otherwise the ``on_subscribe`` of upstream has it signalled.
-        calls: Makes the calls to upstream. Default: the thread that requests elements.
+        watch: Makes the ``Watch`` that is informed of requests and deliveries.
+        early: ``start`` signals ``on_subscribe`` downstream, before upstream has called it.
+            Otherwise the ``on_subscribe`` of upstream does.
+        calls: Makes the calls to upstream. Default: the requesting thread calls upstream.
     """
 
     __slots__ = (
@@ -103,7 +103,7 @@ class PushSubscription(OperatorSubscriber):
         self._early = early
         self._calls = calls
         if calls is not None:
-            self.turns = None  # the caller, on whose loop the turns are, asks nobody
+            self.turns = None  # the caller, whose loop has the turns, does not call upstream
         self._watch = None if watch is None else watch(self)
         on_next: Callable[[Any], object] = subscriber.on_next
         if self._watch is not None:
@@ -122,15 +122,15 @@ class PushSubscription(OperatorSubscriber):
         self._asking = Wip(held=True)  # held until on_subscribe has returned
         self._unbounded = False
         self._backlog: deque[Any] = deque()
-        self._open = True  # whether on_next counts
+        self._open = True  # false: on_next ignores elements
         self._ended = program.takes_nothing
-        # Whether an element may be processed at once: no seed and no end is to come before it.
+        # Whether an element may be processed at once: no seed and no end must precede it.
         self._direct = program.seed is MISSING and not program.takes_nothing
 
     # -- the subscription's face -----------------------------------------------------------------
 
     def request(self, n: int, /) -> None:
-        """Ask for ``n`` more elements, and upstream for what they take."""
+        """Ask for ``n`` more elements, and upstream for the elements that this takes."""
         try:
             n = check_request(n)  # once only: __index__ may return another number next time
         except Exception as refused:
@@ -145,7 +145,7 @@ class PushSubscription(OperatorSubscriber):
         if before == 0 and watch is not None:
             watch.asked_first()
         if before == 0 and (self._completed or self._ended or self._seed is not MISSING):
-            self._enter()  # what is held back waits for demand
+            self._enter()  # the seed, or elements that stages hold, wait for demand
         self._ask(min(n * self._ratio, UNBOUNDED))
 
     # -- signals from upstream -------------------------------------------------------------------
@@ -175,7 +175,7 @@ class PushSubscription(OperatorSubscriber):
             super()._introduce_late()
 
     def on_next(self, element: Any, /) -> None:
-        """Process the element, or leave it to the thread that is processing another (§2.11)."""
+        """Process the element, or leave it to the thread that processes an earlier one (§2.11)."""
         self._check_element(element)
         if not self._open:
             self._upstream.unwanted()
@@ -183,7 +183,7 @@ class PushSubscription(OperatorSubscriber):
         wip = self._wip
         if not wip.enter():
             if self._upstream.attached:
-                # It came within a request of this subscription, or on a second thread.
+                # The element came within a request of this subscription, or on a second thread.
                 self._backlog.append(element)
                 self._enter()
             else:
@@ -210,10 +210,10 @@ class PushSubscription(OperatorSubscriber):
                         self._enter_asking()
                     return
         del element
-        self._drain()  # for the work that came meanwhile
+        self._drain()  # does the work that came meanwhile
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error after the elements that came before it, asked for or not (§2.10)."""
+        """Signal the error after the elements that came before it, even without demand (§2.10)."""
         check_error_signal(self, error)
         self._open = False
         self._fail_after_elements(error)
@@ -246,7 +246,7 @@ class PushSubscription(OperatorSubscriber):
                 self._owed += run.refund
             elif status is not RunStatus.MORE:
                 return self._act_on(status, run)
-        # Read before the elements that came before them.
+        # Read these before the backlog: elements that came before the end are then in it.
         completed, error = self._completed, self._late_error
         while self._backlog and not self._ended:
             status = run.push(self._backlog.popleft())
@@ -304,10 +304,10 @@ class PushSubscription(OperatorSubscriber):
             self._owed += run.refund
 
     def _repay(self) -> bool:
-        """Add the elements that replace dropped ones to the pending requests; whether it did.
+        """Add replacements of dropped elements to the pending requests; true if any were added.
 
-        They are requested together, but before upstream has sent all that was requested. For the
-        holder of the drain, which asks upstream when it has left the drain.
+        Replacements are requested together, but before upstream has sent all requested elements.
+        For the holder of the drain, which asks upstream after it has left the drain.
         """
         counted = self._counted
         if counted is not None and self._owed < counted.value:
@@ -326,7 +326,7 @@ class PushSubscription(OperatorSubscriber):
             self._have_asked()
 
     def _have_asked(self) -> None:
-        """Ask upstream, or have that done elsewhere: for the holder of ``_asking``."""
+        """Ask upstream, here or by ``_calls``. For the holder of ``_asking``."""
         if self._calls is None:
             self._ask_now()
         else:

@@ -1,4 +1,4 @@
-"""Signals that must not raise, or that nobody can receive any more."""
+"""Signals whose calls must not raise, and errors that no subscriber can receive."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def check_error_signal(subscriber: Subscriber[Any], error: object) -> None:
-    """End ``subscriber`` with an error, and raise it, if the publisher's error is none (§2.13)."""
+    """If ``error`` is not an exception, end ``subscriber`` with an error and raise that (§2.13)."""
     if not isinstance(error, BaseException):
         wrong = NoneSignalError(
             "§2.13: on_error needs an exception instance, the publisher signalled "
@@ -39,14 +39,14 @@ def check_error_signal(subscriber: Subscriber[Any], error: object) -> None:
 
 
 def forked() -> WorkDroppedError:
-    """What a stream ends with in the child of a fork, where its threads are missing."""
+    """Return the error of a stream in the child of a fork, which lacks the stream's threads."""
     return WorkDroppedError("the process was forked: its streams live on in the parent only")
 
 
 def silent(call: Callable[..., object], *args: Any) -> None:
-    """Make a call that must return normally (§2.13, §3.15), and make known when it does not.
+    """Make a call that must return normally (§2.13, §3.15); report an exception that it raises.
 
-    ``RecursionError`` is nobody's fault, and leaves: there is no room here to tell anybody.
+    A ``RecursionError`` is re-raised: the stack has no room to report it.
     """
     try:
         call(*args)
@@ -57,18 +57,18 @@ def silent(call: Callable[..., object], *args: Any) -> None:
 
 
 def report_late(error: BaseException) -> None:
-    """Report an error that no subscriber can receive any more; a refused request is none (§3.6)."""
+    """Report an error that no subscriber can receive any more, but no refused request (§3.6)."""
     if not isinstance(error, (InvalidRequestError, InvalidRequestTypeError)):
         report_dropped(error, "an error after the end of the stream")
 
 
 def leaves(raised: BaseException) -> bool:
-    """Whether it goes on to the caller, as ``KeyboardInterrupt`` does."""
+    """Return whether ``raised`` propagates to the caller, as ``KeyboardInterrupt`` does."""
     return isinstance(raised, RecursionError) or not isinstance(raised, Exception)
 
 
 def cancel_silently(subscription: Subscription) -> None:
-    """The same for ``cancel()`` of what may not even have it: what came as a subscription."""
+    """Call ``subscription.cancel()`` by ``silent``, even if ``subscription`` has no ``cancel``."""
     silent(_cancel, subscription)
 
 
@@ -84,14 +84,14 @@ class Idle:
     __reduce__ = not_picklable
 
     def request(self, n: int, /) -> None:
-        """There is nothing to give."""
+        """Do nothing: no elements will come."""
 
     def cancel(self) -> None:
-        """There is nothing to stop."""
+        """Do nothing: no work has to stop."""
 
 
 def refuse(subscriber: Subscriber[Any], error: BaseException) -> None:
-    """Signal ``on_subscribe`` and ``on_error``: the only way to say no (§1.9)."""
+    """Signal ``on_subscribe`` and ``on_error``: the only way to refuse a subscriber (§1.9)."""
     try:
         subscriber.on_subscribe(Idle())
     except Exception as raised:

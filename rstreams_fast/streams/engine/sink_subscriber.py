@@ -1,4 +1,4 @@
-"""What the subscribers at a stream's ends share: demand of any thread, checks, and errors."""
+"""Helpers of the subscribers at a stream's end: requests from any thread, checks, and errors."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ __all__ = [
 ]
 
 Failure = tuple[BaseException, TracebackType | None]
-"""Why a stream ended, and the traceback that the error came with."""
+"""The error of a stream, and the traceback that it had when it came."""
 
 
 class SerialUpstream(Upstream):
     """An ``Upstream`` that any thread may ask: its requests never overlap or nest (§2.7).
 
-    A caller that asks while a request is being made leaves the number to that request's thread.
+    A caller that asks while another thread is in ``request`` leaves its number to that thread.
     """
 
     __slots__ = ("_owed",)
@@ -43,19 +43,19 @@ class SerialUpstream(Upstream):
         self._owed = DemandCounter()
 
     def ask(self, n: int) -> None:
-        """Ask for ``n`` more elements, unless it is over; what ``request`` raises leaves."""
+        """Ask for ``n`` more elements, unless upstream is over. Errors of ``request`` propagate."""
         if self._owed.request(n) != 0:
             return
         while True:
             n = self._owed.value
             self.request(n)
-            # After an unbounded request nothing can be missing any more.
+            # After an unbounded request no further request is needed.
             if n >= UNBOUNDED or self._owed.fulfil(n) == 0:
                 return
 
 
 def check_publisher(publisher: object, what: str = "publisher") -> None:
-    """Refuse what has no ``subscribe``, and say ``what`` it was."""
+    """Raise a ``TypeError`` that names ``what``, if ``publisher`` has no ``subscribe``."""
     if not callable(getattr(publisher, "subscribe", None)):
         hint = "; use from_iterable" if hasattr(publisher, "__iter__") else ""
         raise TypeError(
@@ -67,7 +67,7 @@ def subscribe(publisher: Publisher[Any], subscriber: Subscriber[Any]) -> None:
     """Subscribe to a publisher that may raise instead of signalling (§1.9)."""
     try:
         publisher.subscribe(subscriber)
-    except RecursionError:  # to where the stack has room again
+    except RecursionError:  # propagates to a caller where the stack has room again
         raise
     except Exception as raised:
         if hasattr(type(publisher), "pipe") and isinstance(raised, AttributeError):
@@ -76,21 +76,21 @@ def subscribe(publisher: Publisher[Any], subscriber: Subscriber[Any]) -> None:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Note ``error`` and where it comes from, before it is raised anywhere else."""
+    """Note ``error`` and its traceback, before it is raised anywhere else."""
     return error, error.__traceback__
 
 
 def raise_failure(failure: Failure | None) -> None:
-    """Raise a stream's error as itself, with the traceback that it came with, however often."""
+    """Raise a stream's error as itself, each time with the traceback that it came with."""
     if failure is not None:
         try:
             raise failure[0].with_traceback(failure[1])
         finally:
-            del failure  # the traceback keeps this frame
+            del failure  # the traceback keeps this frame (§3.13)
 
 
 def check_process(pid: int) -> None:
-    """Refuse to wait, in the child of a fork, for what ran in the process ``pid``."""
+    """Refuse to wait, in the child of a fork, for a stream that ran in the process ``pid``."""
     if pid != process_id():
         raise RuntimeError(
             "the process was forked: the streams that ran before live on in the parent only"
@@ -98,16 +98,16 @@ def check_process(pid: int) -> None:
 
 
 def is_async_cancellation(error: BaseException) -> bool:
-    """Whether this is ``asyncio.CancelledError``, which is no ``Exception``."""
+    """Return whether ``error`` is an ``asyncio.CancelledError``, which is not an ``Exception``."""
     kind = getattr(sys.modules.get("asyncio.exceptions"), "CancelledError", None)
     return kind is not None and isinstance(error, kind)
 
 
 def not_a_cancellation(error: BaseException, who: str) -> BaseException:
-    """Return ``error``, or, if it says that a task was cancelled, one that does not.
+    """Return ``error``, but replace a ``CancelledError`` by another exception.
 
-    Raised in a task, a ``CancelledError`` that came out of somebody's function would end that task
-    in silence, as if the task itself had been cancelled.
+    If a ``CancelledError`` that a function of the user raised were raised in a task, it would end
+    that task silently, as if the task itself had been cancelled.
     """
     if not is_async_cancellation(error):
         return error
@@ -124,7 +124,7 @@ def not_a_cancellation(error: BaseException, who: str) -> BaseException:
 
 
 def is_coroutine_function(fn: object) -> bool:
-    """Whether calling ``fn`` gives a coroutine, as far as that can be known without a call."""
+    """Return whether calling ``fn`` is known, without a call, to return a coroutine."""
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
         getattr(type(fn), "__call__", None)  # noqa: B004 - the function itself is wanted
     )

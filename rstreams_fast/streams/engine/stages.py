@@ -1,4 +1,4 @@
-"""The stages of one fused run, and what is known about them beforehand."""
+"""The stages of one fused run, and how many elements they need."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = ["EVERYTHING", "Need", "Stages", "describe_stage"]
 
 
 class Need(NamedTuple):
-    """How many elements a part of a stream can make use of, at most.
+    """The most elements that a part of a stream can use.
 
-    ``total``: in all, where stages that drop elements do not make that unknowable. ``at_once``:
-    outstanding at any one time. Both are ``UNBOUNDED`` when nothing below takes a known number.
+    ``total``: over the whole stream; ``UNBOUNDED`` below stages that may drop elements.
+    ``at_once``: requested and outstanding at any one time. Both are ``UNBOUNDED`` without a limit.
     """
 
     total: int = UNBOUNDED
     at_once: int = UNBOUNDED
 
     def before(self, stage: tuple[Any, ...]) -> Need:
-        """What the stage itself needs from above it to give this."""
+        """Return the need of ``stage``, below which this is the need."""
         name, argument = stage[:2]
         match STAGES[name].needs:
             case DemandRule.AT_MOST:
@@ -42,7 +42,7 @@ class Need(NamedTuple):
 
 
 EVERYTHING: Final = Need()
-"""As many as come: a subscriber can make use of all."""
+"""No limit."""
 
 
 def _times(a: int, b: int) -> int:
@@ -50,9 +50,7 @@ def _times(a: int, b: int) -> int:
 
 
 class Stages(NamedTuple):
-    """Stages as ``FusedRun`` takes them. ``seed`` is an element that precedes all that the source
-    gives.
-    """
+    """Stages, as arguments of ``FusedRun``. ``seed`` is an element that precedes the source's."""
 
     stages: tuple[tuple[Any, ...], ...] = ()
     seed: Any = MISSING
@@ -64,13 +62,13 @@ class Stages(NamedTuple):
 
     @property
     def drops(self) -> bool:
-        """Whether an element that goes in may leave nothing."""
+        """Whether a stage may drop elements."""
         return any(
             STAGES[stage[0]].needs in {DemandRule.UNKNOWN, DemandRule.PLUS} for stage in self.stages
         )
 
     def budget(self) -> int:
-        """How many elements may be asked of the source if none is dropped on the way."""
+        """Return how many elements may be asked of the source if no stage drops any."""
         budget = UNBOUNDED
         for stage in reversed(self.stages):
             needs = STAGES[stage[0]].needs
@@ -79,11 +77,11 @@ class Stages(NamedTuple):
             elif needs is DemandRule.TIMES:
                 budget = _times(budget, stage[1])
             elif needs is DemandRule.ALL:
-                budget = UNBOUNDED  # however few are taken below it
+                budget = UNBOUNDED  # the stage needs all elements, whatever follows it
         return self._without_seed(budget)
 
     def most(self) -> int:
-        """How many elements may be asked of the source in all, whatever is dropped."""
+        """Return how many elements may be asked of the source in all, with dropped elements."""
         need = EVERYTHING
         for stage in reversed(self.stages):
             need = need.before(stage)
@@ -94,7 +92,7 @@ class Stages(NamedTuple):
 
 
 def describe_stage(stage: tuple[Any, ...]) -> str:
-    """Write a stage as it was composed."""
+    """Write a stage as the call that composed it."""
     name, argument, *seed = stage
     if argument is None:
         return f"{name}()"

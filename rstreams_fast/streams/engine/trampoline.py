@@ -1,10 +1,10 @@
-"""Where calls stop nesting.
+"""Trampolines, which stop calls from nesting.
 
-A publisher signals a subscriber by a call, and that subscriber signals the next one within this
-call. Requests nest in the same way upwards. The interpreter's stack is short, so a long chain of
-operators contains trampolines, one after every so many subscribers. A trampoline makes no call
-while the same thread is in another of its calls. It leaves the new call to the outermost one, and
-returns.
+A publisher signals a subscriber by a call, and that subscriber signals the next subscriber within
+this call. Requests nest in the same way upwards. The interpreter's stack is short, so a long chain
+of operators contains a trampoline after every ``TRAMPOLINE_EVERY`` subscribers. A trampoline makes
+no call while the same thread is in another of its calls. The outermost call makes the new call when
+its own work is done.
 
 All trampolines of one chain are one object, and no other chain has it. A thread may wait, within a
 call of one stream, for work of another stream on the same thread: that work must not be left to the
@@ -53,7 +53,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
         if self.trampoline is None:
             self.trampoline = Trampoline()
         self._bounce = self.trampoline.run
-        self.depth = 0  # the subscribers above count from here
+        self.depth = 0  # the subscribers above count their depth from here
         self._asked = 0
         self._waits = Waits()
         self._input = InputRing(SpscRing(TRAMPOLINE_PREFETCH))
@@ -100,7 +100,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
         if run is None:
             return False
         self._waits.end()
-        completed = self._completed  # read before the ring: then an empty one is the end
+        completed = self._completed  # read before the ring: then an empty ring is the end
         status = self._burst_on(run)
         if status is RunStatus.MORE:
             return True
@@ -115,7 +115,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
         return False
 
     def _replenish(self, coming: int) -> None:
-        """Request what downstream has requested, as far as the ring has room for it.
+        """Request the elements that downstream has requested, as far as the ring has room.
 
         ``coming``: how many elements were requested and have not come yet.
         """
@@ -129,7 +129,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
         self._input.drop()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """What is held here, then the metrics of the boundaries above."""
+        """Return the trampoline's own metrics, then those of the boundaries above."""
         mine = self._waits.metrics(
             self._demand,
             name=NAME,
@@ -140,14 +140,14 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
 
 
 _FEW = TRAMPOLINE_PREFETCH - replenish_at(TRAMPOLINE_PREFETCH)
-"""More elements are requested when no more than this number are still to come."""
+"""More elements are requested when at most this number of requested elements have not come."""
 
 
 def subscribe_to(upstream: Publisher[Any], subscriber: Chained) -> None:
     """Subscribe ``subscriber`` to ``upstream``, which may raise instead of signalling (§1.9).
 
-    A subscriber that stands on many others is subscribed through a trampoline. So a long chain, or
-    a stream within a stream within a stream, takes a bounded part of the interpreter's stack.
+    A subscriber above many others is subscribed through a trampoline. So a long chain, or a stream
+    within a stream within a stream, takes a bounded part of the interpreter's stack.
     """
     if subscriber.depth < TRAMPOLINE_EVERY:
         subscribe(upstream, cast("Subscriber[Any]", subscriber))
@@ -158,8 +158,8 @@ def subscribe_to(upstream: Publisher[Any], subscriber: Chained) -> None:
 class Below(Generic[A]):
     """A publisher that subscribes an operator's subscription to ``upstream``.
 
-    ``make(subscriber, argument)`` makes the subscription, anew for each subscriber. ``where`` names
-    the threads that it works on.
+    ``make(subscriber, argument)`` makes a new subscription for each subscriber. ``where`` names the
+    threads that the subscription works on.
     """
 
     def __init__(

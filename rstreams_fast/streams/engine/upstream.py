@@ -20,10 +20,10 @@ __all__ = ["Upstream"]
 class Upstream:
     """Holds one subscription, which is cancelled at most once.
 
-    ``attach`` and ``cancel`` are for any thread, ``request`` for one thread at a time (§2.7). While
-    a thread is in ``request`` of a foreign subscription, a ``cancel`` of another thread is left to
-    it. The thread in ``request`` cancels when that returns, or when an element comes on this thread
-    after the cancel (``unwanted``).
+    ``attach`` and ``cancel`` are for any thread, ``request`` for one thread at a time (§2.7). If a
+    thread is in ``request`` of a foreign subscription when another thread calls ``cancel``, the
+    first thread cancels: when ``request`` returns, or when an element comes on this thread after
+    the cancel (``unwanted``).
     """
 
     __slots__ = (
@@ -59,7 +59,7 @@ class Upstream:
     def attach(self, subscription: Subscription) -> bool:
         """Keep the first subscription, and cancel any other (§2.5); return whether it is the first.
 
-        The first one is cancelled, too, if ``cancel`` was called before.
+        The first subscription is cancelled, too, if ``cancel`` was called before.
         """
         if subscription is None:
             raise NoneSignalError("§2.13: subscription is None")
@@ -86,7 +86,7 @@ class Upstream:
         calls = self._calls
         if calls is None or self._asker == get_ident():
             subscription.request(n)
-        elif calls.enter():  # else it is being cancelled
+        elif calls.enter():  # else another thread is cancelling the subscription
             self._asker = get_ident()
             try:
                 subscription.request(n)
@@ -96,7 +96,7 @@ class Upstream:
                     self._cancel_attached()
 
     def request_for_a_turn(self, n: int = 0) -> bool:
-        """Request ``n`` elements, and those that are due, as far as a turn allows.
+        """Request ``n`` elements, and those that are due, as many as fit in a turn.
 
         Only for an owner that buffers the elements until this call returns. A publisher that works
         on this thread may take long for each element. So an internal publisher is asked for one
@@ -125,7 +125,7 @@ class Upstream:
         return True
 
     def cancel(self) -> bool:
-        """Cancel; return false if that was done before, or if upstream has ended (§2.4)."""
+        """Cancel; return false if upstream was cancelled before, or has ended (§2.4)."""
         first = self.latch.win()
         if first and not self._attach_cancel_race.enter():
             calls = self._calls
@@ -134,7 +134,7 @@ class Upstream:
         return first
 
     def unwanted(self) -> None:
-        """Notice an element that came after the end. Cancel if that was left to this thread."""
+        """Note an element after the end. Cancel, if ``cancel`` left that to this thread."""
         if self._asker == get_ident() and self.latch.won:
             self._cancel_attached()
 
@@ -144,13 +144,13 @@ class Upstream:
             cancel_silently(subscription)
 
     def ended(self) -> bool:
-        """Note a terminal signal, and call nothing (§2.3); return false if it was over (§1.7)."""
+        """Note a terminal signal, and make no call (§2.3); false if upstream was over (§1.7)."""
         first = self.latch.win()
         self._subscription = None
         return first
 
     def never_attached(self) -> bool:
-        """Let no subscription come from now on; return whether none has come. True at most once."""
+        """Refuse all subscriptions from now on. True, at most once, if none has been attached."""
         self.attached = True
         return self._attached.win()
 
@@ -159,12 +159,12 @@ class Upstream:
         return metrics_above(self._subscription)
 
     def metrics_further_up(self) -> tuple[BoundaryMetrics, ...]:
-        """Return the same, but looked up later, so that calls do not nest along a long chain."""
+        """Return a placeholder for ``metrics()``, so that calls do not nest along a long chain."""
         return metrics_further_up(self._subscription)
 
     @property
     def works_when_asked(self) -> bool:
-        """Whether a request may take until the elements have been sent. False if it is foreign."""
+        """Whether a request may take until the elements are sent. False for a foreign publisher."""
         return self._part > 0
 
     @property
