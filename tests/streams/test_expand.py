@@ -10,6 +10,7 @@ import pytest
 import rstreams_fast as rsf
 from tests.helpers import run_threads, start_thread
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+from tests.stepping import steps
 
 TREE = {1: [2, 3], 2: [4, 5], 3: [6], 4: [7]}
 ORDERS = {False: [1, 2, 3, 4, 5, 6, 7], True: [1, 2, 4, 7, 5, 3, 6]}
@@ -117,6 +118,18 @@ def test_cancel_cancels_all_that_is_open_once(deep: bool) -> None:
     send(outer, 0)
     run_threads([recorder.subscription.cancel] * 4)
     assert (outer.cancels, inner.cancels) == (1, deep)
+
+
+@both
+def test_a_request_while_an_element_comes_does_not_change_the_order(deep: bool) -> None:
+    for step in steps():
+        manual = ManualPublisher()
+        recorder = subscribed(rsf.from_publisher(manual).expand(children, depth_first=deep), 1)
+        with step.meanwhile(lambda r=recorder: r.subscription.request(9)):
+            send(manual, 1)
+        manual.subscriber.on_complete()
+        assert recorder.elements == ORDERS[deep]
+        recorder.check()
 
 
 @both

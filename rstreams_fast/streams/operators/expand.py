@@ -74,8 +74,9 @@ class _ExpandSubscription(FanIn):
         self._waiting += burst
         if self._demand.value < 0:  # all references were dropped, perhaps before the burst came
             self._waiting.clear()
-        inner.consumed += len(burst)  # after they were noted
+        count = len(burst)
         self._mail.append((inner, burst))
+        inner.consumed += count  # last: then the upward work may open what follows from them
         del burst  # a traceback keeps this frame (§3.13)
         self._enter()
         if over:
