@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.rules.probes import ManualPublisher, Recorder
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+from tests.stepping import steps
 
 
 def three() -> tuple[list[ManualPublisher], Recorder]:
@@ -71,3 +72,18 @@ def test_no_more_than_the_concurrency_are_open_and_no_more_than_asked_for_is_del
     assert recorder.elements == [0, 10]
     assert opened == [0, 1, 2, 3]
     assert "flat_map_sequential" in str(stream.describe())
+
+
+def test_a_cancel_while_a_publisher_is_opened_ends_it_and_breaks_nothing(
+    dropped: list[BaseException],
+) -> None:
+    for step in steps():
+        outer, inner = ManualPublisher(), ManualPublisher()
+        stream = rsf.from_publisher(outer).flat_map_sequential(lambda _n, i=inner: i)
+        recorder = subscribed(stream, 1)
+        with step.meanwhile(recorder.subscription.cancel):
+            send(outer, 0)
+        assert outer.cancels == 1
+        assert inner.cancels == inner.subscribes
+        assert dropped == []
+        recorder.check()

@@ -126,8 +126,9 @@ class Outer:
 
     def add(self, inner: Inner) -> None:
         """Note that ``inner`` is about to be opened. For the upward work."""
-        if self._line is not None:
-            self._line.append(inner)
+        line = self._line  # clear() replaces it
+        if line is not None:
+            line.append(inner)
 
     def delivers(self, inner: Inner) -> bool:
         """Whether the elements of ``inner`` need not wait for those of another inner."""
