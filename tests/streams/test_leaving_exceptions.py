@@ -83,8 +83,20 @@ class Steps:
         return next(self._answers)
 
 
-def test_a_request_is_looked_at_once() -> None:
-    recorder = subscribed(rsf.from_publisher(Foreign()))
+@pytest.mark.parametrize(
+    "operator",
+    [
+        lambda stream: stream,
+        lambda stream: stream.concat(stream),
+        lambda stream: stream.race(rsf.never()),
+        lambda stream: stream.expand(lambda _n: rsf.empty()),
+        lambda stream: stream.switch_map(lambda _n: rsf.range_(10)),
+    ],
+)
+def test_a_request_is_looked_at_once(
+    operator: Callable[[rsf.Stream[int]], rsf.Stream[int]],
+) -> None:
+    recorder = subscribed(operator(rsf.from_publisher(Foreign())))
     recorder.subscription.request(Steps(3))
     assert recorder.elements == [0, 1, 2]
 

@@ -1,6 +1,6 @@
 """``flat_map_sequential``: ``flat_map`` that delivers the elements of one publisher after another.
 
-The publishers run at the same time. What comes of the later ones waits.
+The publishers run at the same time. The elements of the later publishers wait.
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@ from typing import Any
 
 from rstreams_fast._checks import check_capacity, describe_callable
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
-from rstreams_fast.core import DemandCounter, RunStatus
+from rstreams_fast.core import RunStatus
 from rstreams_fast.errors import report_dropped
 from rstreams_fast.runtime.executors import taken
+from rstreams_fast.streams.engine.arbiter import PendingDemand
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import replenish_at
 from rstreams_fast.streams.engine.fan_in import Combined, Ended, FanIn
@@ -18,12 +19,12 @@ from rstreams_fast.streams.operators.flat_map import ToPublisher, publisher_from
 
 __all__ = ["SwitchMap"]
 
-#: Letters to the drain, beside those of a fan-in: this inner is the current one; it can be asked.
+#: Further messages in the mail: the inner is the current publisher's; the inner can be asked.
 _SWITCH, _ATTACHED = Ended(None), Ended(None)
 
 
 class _Run(Ended):
-    """Another: this sequence is to be run."""
+    """Another message: the drain is to run ``sequence``."""
 
     __slots__ = ("sequence",)
 
@@ -50,26 +51,28 @@ class SwitchMap(Boundary):
 
 
 class _SwitchMapSubscription(FanIn):
-    """One inner is the outer publisher. The drain says which of the others is the current one, as
-    it alone knows how much of the demand those before it have met: that one may be asked for the
-    rest, and for nothing that is on its way from another (§1.1).
+    """One inner is the outer publisher. An element of it makes another inner the current one.
+
+    The current inner is asked for the demand that the inners before it have not met (§1.1). Only
+    the drain knows how much that is. So the drain notes it in ``_askable``, and the upward work
+    asks.
     """
 
     __slots__ = (
+        "_active",
+        "_askable",
         "_asked",
+        "_asks_current",
         "_current",
         "_delivered",
         "_fn",
-        "_ground",
         "_newest",
-        "_news",
         "_outer",
         "_outer_asked",
         "_outer_attached",
         "_outer_over",
         "_prefetch",
         "_requested",
-        "_shown",
     )
 
     def __init__(
@@ -78,26 +81,29 @@ class _SwitchMapSubscription(FanIn):
         super().__init__(subscriber)
         self._fn: ToPublisher | None = self._using(options.fn)
         self._prefetch = options.prefetch
-        self._requested = DemandCounter()  # all that was ever asked for
+        self._requested = PendingDemand()  # all that the subscriber has ever asked for
         self._outer = new_inner(self, upstream)
         self._unsubscribed.append(self._outer)
         self._outer_attached = False
-        # How many have come from above, and the last, for the first to take it: to use or discard.
+        # How many elements of the outer publisher have come, and a list of the last one. The thread
+        # that takes the element out of the list uses it, or discards it.
         self._newest: tuple[int, list[Any]] = (0, [])
-        # For who works upward:
-        self._current: tuple[int, Inner | None] = (0, None)  # the number of its element, and it
-        self._asked = self._outer_asked = 0  # of that one, and of what is above, so far
+        # For the upward work:
+        # The current inner, after the number of the element that it was made of.
+        self._current: tuple[int, Inner | None] = (0, None)
+        self._asked = 0  # elements that the current inner was asked for
+        self._outer_asked = 0  # elements that the outer publisher was asked for
         # For the holder of the drain:
-        self._shown: Inner | None = None  # whose elements are delivered
+        self._active: Inner | None = None  # the inner whose elements are delivered
         self._delivered = 0
         self._outer_over = False
-        self._ground: tuple[Inner | None, int] = (None, 0)  # who may be asked; delivered before it
-        self._news = False  # whether that is news
+        # The inner that may be asked, and how many elements were delivered before its first.
+        self._askable: tuple[Inner | None, int] = (None, 0)
+        self._asks_current = False  # whether the upward work has not looked at _askable yet
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
-        if self._add_demand(n) >= 0:
-            self._requested.request(n)
+        if self._requested.add(self, n):
             self._call_up()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
@@ -127,7 +133,7 @@ class _SwitchMapSubscription(FanIn):
             first = self._up.enter()
             number, current = self._current
             if current is not None and number < came:
-                current.cancel()  # at once: who works upward may be busy with its elements
+                current.cancel()  # at once: the upward work may be busy with its elements
             if first:
                 self._go_up()
         if over:
@@ -144,9 +150,9 @@ class _SwitchMapSubscription(FanIn):
         if came != opened:
             self._switch(came, newest)
             return True
-        self._news = False
-        (asked_next, before), requested = self._ground, self._requested.value
-        if current is not None and current is asked_next:
+        self._asks_current = False
+        (askable, before), requested = self._askable, self._requested.counter.value
+        if current is not None and current is askable:
             due = UNBOUNDED if requested >= UNBOUNDED else requested - before
             if due > self._asked:
                 n, self._asked = due - self._asked, due
@@ -182,7 +188,7 @@ class _SwitchMapSubscription(FanIn):
             del element
         self._asked = 0
         self._mail.append((inner, _SWITCH))
-        self._current = (number, inner)  # after the letter, and before who reads it may enter
+        self._current = (number, inner)  # after the message, and before a thread may read it
         self._enter()
         if self._newest[0] == number and self._add(inner):
             inner.subscribe()
@@ -190,16 +196,16 @@ class _SwitchMapSubscription(FanIn):
     # -- the drain -------------------------------------------------------------------------------
 
     def _to_ask(self) -> bool:
-        return self._news
+        return self._asks_current
 
     def _work(self) -> bool:
         mail = self._mail
         while self._demand.value >= 0 and mail:
             inner, what = mail.popleft()
             if what is _SWITCH:
-                self._shown = inner
+                self._active = inner
                 self._drop_run()
-            elif inner is not self._shown and inner is not self._outer:
+            elif inner is not self._active and inner is not self._outer:
                 if isinstance(what, list):
                     self._discard(what)
                 elif what.error is not None:
@@ -217,26 +223,28 @@ class _SwitchMapSubscription(FanIn):
                 elif end is RunStatus.MORE:
                     mail.append((inner, what))
             elif what is _ATTACHED:
-                self._ground = (inner, self._delivered)
-                self._news = True
+                self._askable = (inner, self._delivered)
+                self._asks_current = True
             elif what.error is not None:
                 self._fail(what.error)
             elif inner is self._outer:
                 self._outer_over = True
             else:
-                self._shown = None
+                self._active = None
         if self._demand.value < 0:
             return self._act_on_end()
-        if self._outer_over and self._shown is None:
+        if self._outer_over and self._active is None:
             opening = self._newest[0] != self._current[0]
-            if not opening and not self._mail:  # looked at last: the letter comes first
+            if (
+                not opening and not self._mail
+            ):  # read last: _SWITCH is mailed before _current is set
                 return self._complete()
         return False
 
     def _drop_references(self) -> None:
         super()._drop_references()
-        self._shown = None
-        self._ground = (None, 0)
+        self._active = None
+        self._askable = (None, 0)
 
     def _forget_upward(self) -> None:
         self._fn = None
