@@ -81,9 +81,9 @@ def range_(*args: int) -> Stream[int]:
 def from_iterable(iterable: Iterable[T], /) -> Stream[T]:
     """The items of ``iterable``, which is iterated anew for each subscriber.
 
-    A one-shot iterator, such as a generator, serves one subscriber: a second one gets a
-    ``RuntimeError`` by ``on_error``. A generator is closed when the stream ends early. Other
-    iterators, such as files, are left to their owner.
+    A one-shot iterator, such as a generator, serves one subscriber: a second subscriber gets a
+    ``RuntimeError`` by ``on_error``. A generator is closed when the stream ends early. The stream
+    does not close other iterators, such as files.
 
     Args:
         iterable: Any iterable without ``None`` in it.
@@ -105,19 +105,19 @@ def from_async_iterable(
 ) -> Stream[T]:
     """The items of an asynchronous iterable.
 
-    A generator is closed when the stream ends early, and its ``finally`` may await. Ends that are
-    awaited return after that, and so does leaving ``async with stream.iterate()``; a ``break`` out
-    of ``async for`` alone does not wait for it.
+    A generator is closed when the stream ends early, and its ``finally`` may await. Awaited ends,
+    and leaving ``async with stream.iterate()``, wait until the generator is closed. A ``break`` out
+    of ``async for`` alone does not wait for that.
 
     Args:
         iterable: An asynchronous iterable, or a function that makes one for each subscriber.
-        loop: The event loop that it is iterated on. Default: the loop that runs where the stream is
-            subscribed to, or else a private loop.
+        loop: The event loop of the iteration. Default: the loop that runs in the subscribing
+            thread, or else a private loop.
 
     Raises:
-        TypeError: ``iterable`` is neither.
+        TypeError: ``iterable`` is neither an asynchronous iterable nor a function.
     """
-    # Loaded when it is first needed: it brings asyncio.
+    # Imported on first use, because the module imports asyncio.
     from rstreams_fast.streams.sources.async_iterable import AsyncIterableSource
 
     name = getattr(iterable, "__qualname__", type(iterable).__name__)
@@ -157,10 +157,10 @@ def from_arrow(source: Any, /, *, chunk: int | None = None, schema: Any = None) 
 
     Args:
         source: An object with ``__arrow_c_stream__`` (tables, readers, data frames of pandas,
-            polars, DuckDB and others), whose batches are read as they are asked for, or with
+            polars, DuckDB and others), whose batches are read on demand, or with
             ``__arrow_c_array__`` (one record batch).
-        chunk: The most rows of an element. Default: as the source has them.
-        schema: The schema that the source is asked for, as far as it can give that.
+        chunk: The most rows of an element. Default: the source's own batches.
+        schema: The schema that the source is asked to produce, if it can.
 
     Raises:
         TypeError: ``source`` is not tabular Arrow data.
@@ -173,22 +173,22 @@ def from_numpy(array: np.ndarray[Any, Any], /, *, chunk: int = ROWS) -> Stream[A
     """The parts of ``array``, ``chunk`` rows each: views, without a copy.
 
     Rows are counted along the first axis; the last part may have fewer. The elements share the
-    memory of ``array``, and are writable if it is. Every subscriber gets all of them. An array of
-    no rows has no elements.
+    memory of ``array``, and are writable if it is. Every subscriber gets all elements. An array
+    without rows gives no elements.
 
     Args:
         array: An array of at least one dimension.
         chunk: The rows of an element.
 
     Raises:
-        TypeError: ``array`` is not such an array.
+        TypeError: ``array`` is not a numpy array.
         ValueError: ``chunk`` is less than 1.
     """
     return Stream(array_source(array, chunk))
 
 
 def from_callable(fn: Callable[[], T], /) -> Stream[T]:
-    """One element, ``fn()``, called for each subscriber when it asks.
+    """One element: the result of ``fn()``, called at each subscriber's first request.
 
     Args:
         fn: A plain function without parameters. It must not return ``None``.
@@ -236,11 +236,11 @@ def using(
     ```
 
     ``resource = factory()`` is made within ``subscribe``, and closed once: after the end, after a
-    ``cancel()`` (§3.12), or if ``stream_of`` gives no stream. A cancel does not wait for calls that
-    go on in other threads, as ``map_blocking`` makes them: ``close`` may have to. Exceptions of
-    ``close`` after a stream go to ``sys.unraisablehook``; so does a ``TypeError`` if ``close``
-    returns a coroutine, which nobody awaits. A resource that is closed by an ``await`` belongs in
-    an ``async with`` of an async generator: see ``from_async_iterable``.
+    ``cancel()`` (§3.12), or if ``stream_of`` returns no publisher. A cancel does not wait for
+    running calls, such as those of ``map_blocking``: ``close`` may have to wait for them.
+    Exceptions of ``close`` after a stream go to ``sys.unraisablehook``; so does a ``TypeError`` if
+    ``close`` returns a coroutine, which would never be awaited. For a resource that is closed by an
+    ``await``, use ``async with`` in an async generator: see ``from_async_iterable``.
 
     Reactor, RxPY: ``using``.
 
@@ -266,7 +266,7 @@ def generate(state: A, fn: Callable[[A], tuple[T, A] | None], /) -> Stream[T]:
     below   --a---------------b-----------------|
     ```
 
-    ``fn`` is called when an element is asked for (§1.1).
+    ``fn`` is called on demand (§1.1).
 
     Reactor: ``generate``; RxPY: ``generate``, in three functions.
 
@@ -282,12 +282,12 @@ def generate(state: A, fn: Callable[[A], tuple[T, A] | None], /) -> Stream[T]:
 
 
 def empty() -> Stream[Never]:
-    """No element: completes at once."""
+    """A stream without elements, which completes at once."""
     return Stream(IterableSource((), "empty()"))
 
 
 def error(error: BaseException, /) -> Stream[Never]:
-    """No element: fails at once with ``error``.
+    """A stream without elements, which fails at once with ``error``.
 
     Args:
         error: The exception that every subscriber gets.
@@ -301,7 +301,7 @@ def error(error: BaseException, /) -> Stream[Never]:
 
 
 def never() -> Stream[Never]:
-    """No element and no end."""
+    """A stream that has no elements and never ends."""
     return Stream(Foreign(constant.Never(), "never()", trusted=False))
 
 
@@ -315,11 +315,10 @@ def create(
 ) -> Stream[T]:
     """The elements that ``fn(emitter)`` sends by ``emitter.next(element)``.
 
-    ``fn`` is called for each subscriber, within ``subscribe``, after ``on_subscribe``. It may send
-    at once, or hand the emitter, or its methods, to threads and callbacks that send later. An
-    exception of ``fn`` ends the stream. Elements that come before they are asked for are held. They
-    are delivered on the threads that send or request; ``publish_on`` below moves them to another
-    executor.
+    ``fn`` is called for each subscriber, within ``subscribe``, after ``on_subscribe``. ``fn`` may
+    send at once, or hand the emitter, or its methods, to threads and callbacks that send later. An
+    exception of ``fn`` ends the stream. Elements wait for demand in a buffer. They are delivered on
+    the threads that send or request; ``publish_on`` below moves them to another executor.
 
     ```python
     import rstreams_fast as rsf
@@ -336,7 +335,7 @@ def create(
 
     Args:
         fn: A plain function, which gets an ``Emitter``.
-        overflow: What becomes of an element that finds no room; see ``Overflow``.
+        overflow: What happens to an element when the buffer is full; see ``Overflow``.
         capacity: The most elements held. Default: 1024, or 1 for ``Overflow.LATEST``.
         on_drop: ``on_drop(element)`` is called for each element that is dropped, on the thread that
             sent it.
@@ -361,18 +360,18 @@ def interval(
     """A tick every ``seconds``: 0, 1, 2, ..., without end.
 
     Tick ``n`` comes ``delay + n * seconds`` after the subscriber first asks (§3.8), or a little
-    later, but delays do not add up. Ticks that were missed because the process was stopped, or the
-    machine overloaded, are not made up for: of the ticks that are due together only the last one
-    comes. So the number of a tick always tells its time. Each subscriber has its own ticks.
+    later, but delays do not add up. If several ticks are due together, because the process was
+    stopped or the machine overloaded, only the last comes. So the number of a tick always tells its
+    time. Each subscriber has its own ticks.
 
     Args:
         seconds: The time from tick to tick, 1e-9 at least.
         delay: The seconds before the first tick. Default: ``seconds``.
-        overflow: What becomes of a tick that comes before it is asked for; see ``Overflow``.
-            Default: it is an error.
+        overflow: What happens to a tick that comes without demand; see ``Overflow``. Default: the
+            stream ends with an error.
         capacity: The most ticks held.
-        executor: Where ticks are delivered; see ``publish_on``. ``"caller"``, which would be the
-            timer, is refused. Default: threads that all clocks of the process share.
+        executor: The executor on which ticks are delivered; see ``publish_on``. ``"caller"``, which
+            would be the timer, is refused. Default: threads that all clocks of the process share.
         timer: The clock. Default: the timer of this process.
 
     Raises:
@@ -395,12 +394,12 @@ def concat(*publishers: Publisher[T]) -> Stream[T]: ...
 
 
 def concat(*publishers: Publisher[Any]) -> Stream[Any]:
-    """All elements of the first of ``publishers``, then all of the second, and so on.
+    """All elements of the first publisher, then all elements of the second, and so on.
 
-    The next publisher is subscribed to when the one before has completed, and asked for the
-    elements that are still owed. Nothing is asked for that the subscriber has not asked for, and
-    nothing is held. The error of one publisher ends the stream at once, and the rest is never
-    subscribed to. The stream completes after the last publisher; without publishers, at once.
+    When a publisher has completed, the next is subscribed to, and asked for the rest of the demand.
+    Only elements that the subscriber requested are asked for, and no elements are held. The error
+    of a publisher ends the stream at once, and the next publishers are never subscribed to. The
+    stream completes after the last publisher; without publishers, at once.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.
@@ -443,23 +442,23 @@ def merge(
 def merge(
     *publishers: Publisher[Any], prefetch: int = INNER_PREFETCH, delay_error: bool = False
 ) -> Stream[Any]:
-    """The elements of all ``publishers``, each as soon as it is there and asked for.
+    """The elements of all ``publishers``, each when it has come and there is demand.
 
     All publishers are subscribed to at once, and asked when the subscriber first asks. Publishers
-    that have elements waiting take turns. The stream completes when all have completed; without
-    publishers, at once.
+    with waiting elements take turns. The stream completes when all publishers have completed;
+    without publishers, at once.
 
-    Elements are delivered on the threads that they come on, one at a time. A publisher that works
-    on the thread that asks it, and waits there, keeps the others from being asked for more: give it
-    an executor by ``subscribe_on``.
+    Elements are delivered on the threads that the publishers signal on, one at a time. While a
+    publisher waits on the requesting thread, the others are not asked for more: give it an executor
+    by ``subscribe_on``.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.
-        prefetch: Elements that each publisher is asked for ahead of those that were delivered; more
-            are asked for when three quarters are.
-        delay_error: By default the error of one publisher ends the stream at once and cancels the
-            others. With ``True`` it comes after all elements: as itself if it is the only error,
-            else in an ``ExceptionGroup`` of at most 64 errors; further errors go to
+        prefetch: Elements requested of each publisher and not yet delivered; more are requested
+            when three quarters are delivered.
+        delay_error: By default the error of a publisher ends the stream at once and cancels the
+            others. With ``True`` the error comes after all elements: as itself if it is the only
+            error, else in an ``ExceptionGroup`` of at most 64 errors; further errors go to
             ``on_dropped_error``.
 
     Raises:
@@ -517,15 +516,15 @@ def zip_(*publishers: Publisher[T], prefetch: int = INNER_PREFETCH) -> Stream[tu
 def zip_(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) -> Stream[Any]:
     """Tuples of the elements that have the same position in each of ``publishers``.
 
-    The stream completes, and cancels the other publishers, as soon as one has completed and none of
-    its elements waits for a partner; without publishers, at once. The error of one publisher ends
-    the stream at once, overtakes waiting elements, and cancels the others. All publishers are asked
+    The stream completes, and cancels the other publishers, when a publisher has completed and all
+    its elements are in tuples; without publishers, at once. The error of a publisher ends the
+    stream at once, overtakes waiting elements, and cancels the others. All publishers are asked
     when the subscriber first asks.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.
-        prefetch: Elements that each publisher is asked for ahead of those that were delivered; more
-            are asked for when three quarters are.
+        prefetch: Elements requested of each publisher and not yet delivered; more are requested
+            when three quarters are delivered.
 
     Raises:
         TypeError: One of ``publishers`` has no ``subscribe``.
@@ -547,8 +546,8 @@ def combine_latest(
 
 
 def combine_latest(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) -> Stream[Any]:
-    """A tuple of the newest elements of all publishers, for each element that one of them sends.
-    Without publishers the stream completes at once.
+    """For each element of any publisher, a tuple of the newest elements of all publishers. Without
+    publishers the stream completes at once.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.
@@ -564,7 +563,7 @@ def combine_latest(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) 
 
 
 def race(*publishers: Publisher[T]) -> Stream[T]:
-    """The elements of the publisher that signals first. Without publishers there are none.
+    """The elements of the publisher that signals first. Without publishers the stream is empty.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.

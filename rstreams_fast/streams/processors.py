@@ -1,4 +1,4 @@
-"""Processors: each is a subscriber above and a publisher below, with stages between them."""
+"""Processors: each is a subscriber to upstream, with stages, and a publisher to downstream."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ U = TypeVar("U")
 def processor(build: Callable[[Stream[T]], Stream[U]], /) -> Processor[T, U]:
     """Return a processor of the stages that ``build(stream)`` adds to a stream.
 
-    Subscribe the processor to a publisher, and a subscriber to the processor, in any order. Before
-    both are there nothing is asked for, and then only the elements that the stages ask for on
-    behalf of downstream. A cancel goes up, and an error goes down without waiting for demand
-    (§4.2), unless a stage of ``build`` says otherwise. The processor trusts no publisher.
+    Subscribe the processor to a publisher, and a subscriber to the processor, in any order. The
+    processor requests elements only when both exist, and only as many as the stages need for
+    downstream. A cancel goes up, and an error goes down without waiting for demand (§4.2), unless a
+    stage of ``build`` changes that. The publisher need not keep the rules.
 
-    It serves one subscription upstream and cancels any other (§2.5). It serves one subscriber: any
-    other gets an ``AlreadySubscribedError`` by ``on_error``, unless ``build`` ends in
-    ``multicast``, ``share`` or ``replay``. A subscriber that comes when upstream has ended sees the
-    result of the stages on that end alone. Any thread may call any method.
+    The processor serves one subscription upstream and cancels any other (§2.5). It serves one
+    subscriber: any other gets an ``AlreadySubscribedError`` by ``on_error``, unless ``build`` ends
+    in ``multicast``, ``share`` or ``replay``. If upstream has ended before the subscriber comes,
+    the stages see only that end. Any thread may call any method.
 
     ```python
     import rstreams_fast as rsf
@@ -81,9 +81,9 @@ class _Entrance(Generic[T]):
     __reduce__ = not_picklable
 
     def __init__(self) -> None:
-        # The holder calls no foreign code. But the garbage collector may run foreign code at any
-        # place, which may come here: so the lock is reentrant, and the fields that such a call may
-        # change are read last.
+        # No foreign code is called under the lock. But the garbage collector may run foreign code,
+        # which may call a method here. So the lock is reentrant, and the fields that such a call
+        # may change are read last.
         self._lock = threading.RLock()
         self._push: PushSubscription | None = None
         self._subscription: Subscription | None = None  # came before the first stage
@@ -161,7 +161,7 @@ class _Entrance(Generic[T]):
     def _end(
         self, terminal: BaseException | Literal["complete"]
     ) -> tuple[PushSubscription | None, bool]:
-        """Keep the first terminal signal for subscribers that come late."""
+        """Keep the first terminal signal for late subscribers."""
         with self._lock:
             first = self._terminal is None
             if first:
@@ -206,22 +206,22 @@ _METHODS = ("subscribe", "on_subscribe", "on_next", "on_error", "on_complete")
 class SerializedProcessor(Generic[T, U]):
     """A processor that any number of threads may signal at once.
 
-    A ``SignalSerializer`` stands in front of ``processor``, which so gets one signal at a time. A
-    thread that finds no other at work delivers; the others leave their element in a mailbox and go.
-    An error overtakes the elements in the mailbox, unless ``delay_error`` is set.
+    A ``SignalSerializer`` in front of ``processor`` passes on one signal at a time. The first
+    thread delivers; the other threads leave their elements in a mailbox, and return. An error
+    overtakes the elements in the mailbox, unless ``delay_error`` is set.
 
-    Together the threads may send no more elements than were asked for, as any publisher.
-    ``processor`` decides about the rest: ``on_full="wait"`` does not wait for its subscribers.
+    Together the threads may send no more elements than were requested, as any publisher. Further
+    elements are up to ``processor``: ``on_full="wait"`` does not wait for its subscribers.
 
     Args:
         processor: The processor behind the mailbox. Default: a ``MulticastProcessor``.
         capacity: The most elements in the mailbox.
         on_full: With ``"error"``, ``on_next`` ends the stream with a ``BufferOverflowError`` when
-            the mailbox is full; with ``"wait"`` it waits. ``try_next`` does neither.
+            the mailbox is full; with ``"wait"``, ``on_next`` waits. ``try_next`` does neither.
         delay_error: Signal an error after the elements in the mailbox, not at once.
 
     Attributes:
-        on_next: Hands an element on, or leaves it in the mailbox. Any thread may call it.
+        on_next: Delivers an element, or leaves it in the mailbox. Any thread may call this.
 
     Raises:
         TypeError: ``processor`` lacks one of the methods of a processor.
@@ -260,10 +260,10 @@ class SerializedProcessor(Generic[T, U]):
         self.on_next: OnNext[T] = self._signals.on_next
 
     def try_next(self, element: T, /) -> Emission:
-        """``on_next`` that neither waits nor ends the stream, and says what became of the element.
+        """Do the same as ``on_next``, but neither wait nor end the stream; return the outcome.
 
-        ``FULL`` says that the mailbox is full; after ``TERMINATED`` (or ``ended``) and
-        ``CANCELLED`` no subscriber gets an element. Any thread may call it.
+        ``FULL`` means that the mailbox is full. After ``TERMINATED`` (or ``ended``) and
+        ``CANCELLED`` no subscriber gets an element. Any thread may call this.
 
         Args:
             element: The element; not ``None``.
@@ -271,7 +271,7 @@ class SerializedProcessor(Generic[T, U]):
         return Emission.TERMINATED if self.ended else self._signals.try_next(element)
 
     def subscribe(self, subscriber: Subscriber[U], /) -> None:
-        """Subscribe to the processor within.
+        """Subscribe to ``processor``.
 
         Args:
             subscriber: Any object with the four methods of ``Subscriber``.
@@ -295,12 +295,12 @@ class SerializedProcessor(Generic[T, U]):
         self._signals.on_error(error)
 
     def on_complete(self) -> None:
-        """End after everything that was signalled before."""
+        """End after all elements that were sent before."""
         self._signals.on_complete()
 
     @property
     def ended(self) -> bool:
-        """Whether ``processor`` has ended, or shut down, if it has an attribute ``ended``."""
+        """Whether ``processor`` has ended or shut down, if it has an attribute ``ended``."""
         return bool(getattr(self._processor, "ended", False))
 
     @property

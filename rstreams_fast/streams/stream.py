@@ -1,7 +1,7 @@
 """``Stream``: a publisher with operators, which is a description until it is subscribed to.
 
-Its methods are in ``methods``, a file for each heading of ``docs/reference/stream.md``. Here are
-those that concern the stream as a whole.
+Its methods are in ``methods``, a file for each heading of ``docs/reference/stream.md``. This file
+has the methods that concern the stream as a whole.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ class Stream(
     (§1.11). Nothing runs before ``subscribe``.
 
     Stages without a boundary between them run as one loop, on the caller of ``subscribe`` or
-    ``request`` (§3.10), if the source can be pulled; ``subscribe_on`` and ``publish_on`` name
-    another resource. Signals are serial (§1.3), demand is kept to (§1.1), and subscriptions may be
-    used from any thread.
+    ``request`` (§3.10), if the source can be pulled; ``subscribe_on`` and ``publish_on`` choose
+    another thread. Signals are serial (§1.3), demand is never exceeded (§1.1), and subscriptions
+    may be used from any thread.
 
-    ``None`` is no element: a stage function that returns ``None`` ends the stream with a
-    ``TypeError`` that names the stage. An ``Exception`` from user code is signalled by
-    ``on_error``. ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` cancel upstream and
-    leave through the call they happened in. Subscriptions belong to their process: they cannot be
-    pickled, and refuse to work in the child of a fork. Subinterpreters are not supported.
+    ``None`` is not an element: a stage function that returns ``None`` ends the stream with a
+    ``TypeError`` that names the stage. An ``Exception`` of user code is signalled by ``on_error``.
+    ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` cancel upstream and propagate to the
+    caller. Subscriptions belong to their process: they cannot be pickled, and refuse to work in the
+    child of a fork. Subinterpreters are not supported.
 
     Streams are made by the functions of the package, such as ``range_`` and ``from_iterable``:
 
@@ -76,14 +76,14 @@ class Stream(
     __slots__ = ()
 
     def transform(self, fn: Callable[[Self], U], /) -> U:
-        """``fn(self)``: a function of streams, in its place in a chain.
+        """Return ``fn(self)``: call a function of streams within a chain of methods.
 
         ``fn`` is called at once, not for each subscriber.
 
         Reactor: ``transform``; RxPY: ``pipe``.
 
         Args:
-            fn: Takes the stream; its result is returned.
+            fn: Takes the stream. ``transform`` returns its result.
 
         Raises:
             TypeError: ``fn`` cannot be called, or is ``async``.
@@ -92,7 +92,7 @@ class Stream(
         return fn(self)
 
     def describe(self) -> str:
-        """A text for people: the source, the boundaries with their bounds, and how each run of
+        """Describe in words the source, the boundaries with their bounds, and how each run of
         stages executes.
 
         The streams that a source combines are described below it, indented.
@@ -102,7 +102,7 @@ class Stream(
     def __repr__(self) -> str:
         return f"<Stream of {self.source.describe()}, {len(self.parts)} operators>"
 
-    # For the methods whose results are other streams: their modules cannot import this one.
+    # For the methods that return other streams: their modules cannot import this module.
 
     @staticmethod
     def _stream_of(source: Source) -> Stream[Any]:
@@ -114,8 +114,7 @@ class Stream(
 
 
 class Group(Stream[T_co], Generic[K_co, T_co]):
-    """A stream of the elements that have one key, as ``group_by`` makes it. It may have one
-    subscriber.
+    """A stream of the elements of one key, made by ``group_by``. A group may have one subscriber.
 
     ```python
     import rstreams_fast as rsf
@@ -130,7 +129,7 @@ class Group(Stream[T_co], Generic[K_co, T_co]):
 
     @property
     def key(self) -> K_co:
-        """The key, as the function of ``group_by`` returned it."""
+        """The key that the function of ``group_by`` returned."""
         source: Any = self.source
         key: K_co = source.publisher.key
         return key

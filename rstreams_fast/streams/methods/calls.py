@@ -41,12 +41,12 @@ class CallMethods(Generic[T_co]):
         context of ``subscribe``. Upstream is asked when the subscriber first asks. With a ``key``,
         an element that waits for its turn counts towards ``prefetch``, not towards ``concurrency``.
 
-        An error of upstream is signalled at once; an error of a call after the results that are
-        ready and asked for, with a note that names the element. Either cancels the other calls, and
-        upstream. Where a ``take`` below needs no more elements than have come, an error of upstream
-        is signalled after their results. ``asyncio.CancelledError`` out of ``fn``, while nobody
-        cancelled the stream, is a ``RuntimeError``. ``cancel`` waits for nothing: it cancels the
-        running calls, which end in their own time, and no other call starts.
+        An error of upstream is signalled at once, or, where a ``take`` below needs no more elements
+        than have come, after their results. An error of a call is signalled after the results that
+        are ready and requested, with a note that names the element. Either error cancels the other
+        calls, and upstream. If ``fn`` raises ``asyncio.CancelledError``, but the stream was not
+        cancelled, the error is a ``RuntimeError``. ``cancel`` does not wait: it cancels the running
+        calls, and no further call starts.
 
         ```python
         import asyncio
@@ -65,23 +65,23 @@ class CallMethods(Generic[T_co]):
             fn: A coroutine function, or a function that returns an awaitable. A result of ``None``,
                 or one that cannot be awaited, ends the stream with a ``TypeError``.
             concurrency: The most calls at once.
-            ordered: Whether results keep the order of the elements; otherwise they come as they are
-                ready.
-            prefetch: The most elements that are asked for, being worked on or, as results, waiting
-                for their turn or for demand, together. A ``prefetch`` below ``concurrency`` bounds
-                the calls, too. Default: 64 for each call, or 4 without order, and 65 536 at most.
-            loop: The event loop of the calls. Default: the loop that runs where the stream is
-                subscribed to; where a timer or a worker subscribes, the loop of the task that
-                awaits the stream's end; otherwise a private loop, which ends with the subscription.
-            key: Elements with the same ``key(element)``, which must be hashable, are called one at
-                a time, in their order.
+            ordered: Whether results keep the order of the elements. Otherwise each result is
+                delivered when it is ready.
+            prefetch: The most elements requested, running calls and results that wait, together. A
+                ``prefetch`` below ``concurrency`` bounds the calls, too. Default: ``concurrency``
+                times 64, or times 4 without order, and 65 536 at most.
+            loop: The event loop of the calls. Default: the loop that runs in the subscribing
+                thread. If a timer or a worker subscribes: the loop of the task that awaits the
+                stream's end. Otherwise: a private loop, which ends with the subscription.
+            key: Elements with equal ``key(element)``, which must be hashable, are called one at a
+                time, in their order.
 
         Raises:
             TypeError: An argument has the wrong type, or ``fn`` is an asynchronous generator
                 function.
             ValueError: A bound is less than 1.
         """
-        # Loaded when it is first needed: it brings asyncio.
+        # Imported on first use, because the module imports asyncio.
         from rstreams_fast.streams.operators.map_async import MapAsync
 
         return whole(self).with_part(
@@ -111,21 +111,21 @@ class CallMethods(Generic[T_co]):
 
         Errors (§2.13) and ``None`` are handled as in ``map_async``. A call that runs when the
         stream ends cannot be stopped, and its result is dropped. Short calls are submitted
-        together, as many as take about 3 ms: so no call may wait for another call. Calls in threads
-        see the context of ``subscribe`` (``contextvars``). Results come on the loop that runs where
-        the stream is subscribed to, or else on a thread of their own. An exception of a call in
+        together, as many as take about 3 ms. So no call may wait for another call. Calls in threads
+        see the context of ``subscribe`` (``contextvars``). Results are delivered on the loop that
+        runs in the subscribing thread, or else on a thread of their own. An exception of a call in
         another process has its traceback as a note.
 
         Reactor: ``flatMapSequential(fromCallable, ...)``; RxPY has ``flat_map`` with ``start``.
 
         Args:
-            fn: A plain function. For an executor of processes it must be a function of a module: it
-                is pickled, as each element and each result is.
+            fn: A plain function. For an executor of processes it must be a function of a module,
+                because ``fn``, each element and each result are pickled.
             executor: Any ``concurrent.futures.Executor``, also one with fewer workers than
                 ``concurrency``. Default: threads that are shared within the process.
             concurrency: The most calls at once. Default: the number of processors.
             ordered: Whether results keep the order of the elements.
-            prefetch: The most elements in flight, as in ``map_async``. Default: 256 for each call.
+            prefetch: As in ``map_async``. Default: ``concurrency`` times 256.
 
         Raises:
             TypeError: An argument has the wrong type, or ``fn`` is ``async``: use ``map_async``.

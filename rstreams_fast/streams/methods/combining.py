@@ -1,4 +1,4 @@
-"""The methods of ``Stream`` that combine it with other publishers, or with elements given."""
+"""The methods of ``Stream`` that combine it with other publishers, or with given elements."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class CombiningMethods(Generic[T_co]):
         return whole(self)._stream_of(zip_source((whole(self), *others), prefetch))
 
     def concat(self, *others: Publisher[U]) -> Stream[T_co | U]:
-        """All elements of this stream, then those of each of ``others``. See
+        """All elements of this stream, then all elements of each of ``others``. See
         ``rstreams_fast.concat``.
 
         Args:
@@ -127,7 +127,7 @@ class CombiningMethods(Generic[T_co]):
     def combine_latest(
         self, *others: Publisher[Any], prefetch: int = INNER_PREFETCH
     ) -> Stream[Any]:
-        """For each element of this stream or of ``others`` a tuple of the newest element of each.
+        """For each element of this stream or of ``others``, a tuple of each publisher's newest.
 
         ```text
         above   --1--------2-----|
@@ -135,14 +135,14 @@ class CombiningMethods(Generic[T_co]):
         below   ----1a-1b-2b-----|
         ```
 
-        No element is passed over: each publisher is asked for one element until all have given one,
-        and then for ``prefetch`` ahead, as in ``rstreams_fast.merge``. Tuples wait for demand
-        (§1.1) in the order in which their elements came. The stream completes when all publishers
-        have, or when one completes without an element. An error of any publisher ends the stream at
-        once.
+        No element is dropped: each publisher is asked for one element until all have sent an
+        element, and then for ``prefetch`` ahead, as in ``rstreams_fast.merge``. Tuples wait for
+        demand (§1.1) in the order in which their elements came. The stream completes when all
+        publishers have completed, or when a publisher completes without an element. An error of any
+        publisher ends the stream at once.
 
-        Reactor: ``combineLatest``; RxPY: ``combine_latest``, which passes over the elements that
-        come before the last publisher has begun.
+        Reactor: ``combineLatest``; RxPY: ``combine_latest``, which drops the elements that come
+        before the last publisher has begun.
 
         Args:
             *others: Publishers, which need not keep the rules.
@@ -160,7 +160,7 @@ class CombiningMethods(Generic[T_co]):
     def with_latest_from(self, *others: Publisher[Any]) -> Stream[tuple[Any, ...]]: ...
 
     def with_latest_from(self, *others: Publisher[Any]) -> Stream[Any]:
-        """For each element of this stream a tuple of the element and of the newest of each of
+        """For each element of this stream, a tuple of the element and the newest element of each of
         ``others``.
 
         ```text
@@ -169,16 +169,15 @@ class CombiningMethods(Generic[T_co]):
         below   -----1a-2a----3b-|
         ```
 
-        ``others`` are asked for everything at once, and the newest element of each is held.
-        ``metrics_of`` counts the elements that were replaced before they were used. An iterator
-        among ``others`` is run to its end within ``subscribe``: give it a thread by
-        ``subscribe_on`` if that takes long. This stream is asked, for what was asked for (§1.1),
-        when all of ``others`` have given an element: none of its elements is dropped. The stream
-        completes when this stream does, or when one of ``others`` completes without an element. An
-        error of any publisher ends the stream.
+        ``others`` are asked for an unbounded number of elements, and the newest element of each is
+        held. ``metrics_of`` counts the elements that were replaced before they were used. An
+        iterator among ``others`` is run to its end within ``subscribe``: give it a thread by
+        ``subscribe_on`` if that takes long. This stream is asked only after all of ``others`` have
+        sent an element, so no element of this stream is dropped. Demand is passed on to it (§1.1).
+        The result completes when this stream does, or when one of ``others`` completes without an
+        element. An error of any publisher ends the stream.
 
-        Reactor: ``withLatestFrom``; RxPY: ``with_latest_from``, which drops the elements that come
-        before.
+        Reactor: ``withLatestFrom``; RxPY: ``with_latest_from``, which drops earlier elements.
 
         Args:
             *others: Publishers, which need not keep the rules.
@@ -197,10 +196,10 @@ class CombiningMethods(Generic[T_co]):
         below   ---a--b--|
         ```
 
-        All are subscribed to, and then asked for one element each. The first element, completion or
-        error decides, and the other publishers are cancelled. An element that another publisher
-        gives at the same time is dropped (§2.8): at most one of each. Nothing else is asked for
-        that was not asked of this stream (§1.1).
+        All publishers are subscribed to, and then asked for one element each. The first element,
+        completion or error decides, and the other publishers are cancelled. An element that another
+        publisher sends at the same time is dropped (§2.8): at most one element of each. The winner
+        is asked for no more elements than the subscriber asks for (§1.1).
 
         Reactor: ``firstWithSignal``; RxPY: ``amb``.
 
@@ -220,7 +219,7 @@ class CombiningMethods(Generic[T_co]):
         below   -1-2--3--4--|   of start_with(1, 2)
         ```
 
-        This stream is subscribed to after ``elements``; nothing is asked for twice (§1.1).
+        This stream is subscribed to after ``elements``, and asked for the remaining demand (§1.1).
 
         Reactor: ``startWith``; RxPY: ``start_with``.
 
@@ -233,7 +232,7 @@ class CombiningMethods(Generic[T_co]):
         return whole(self)._stream_of(concat_source((given("start_with", *elements), whole(self))))
 
     def default_if_empty(self, element: U, /) -> Stream[T_co | U]:
-        """The elements of this stream, or ``element`` if there is none.
+        """The elements of this stream, or ``element`` if the stream is empty.
 
         ```text
         above   -----|
@@ -253,7 +252,7 @@ class CombiningMethods(Generic[T_co]):
         return whole(self).with_part(SwitchIfEmpty(given("default_if_empty", element)))
 
     def switch_if_empty(self, other: Publisher[U], /) -> Stream[T_co | U]:
-        """The elements of this stream, or those of ``other`` if there is none.
+        """The elements of this stream, or the elements of ``other`` if this stream is empty.
 
         ```text
         above   -----|
@@ -261,8 +260,8 @@ class CombiningMethods(Generic[T_co]):
         below   ------1--2-|
         ```
 
-        ``other`` is subscribed to when this stream has completed without an element, and is asked
-        for what was asked for (§1.1).
+        ``other`` is subscribed to when this stream has completed without an element, and then gets
+        the subscriber's demand (§1.1).
 
         Reactor: ``switchIfEmpty``.
 
@@ -275,7 +274,7 @@ class CombiningMethods(Generic[T_co]):
         return whole(self).with_part(SwitchIfEmpty(other))
 
     def take_until(self, other: Publisher[object], /) -> Self:
-        """The elements of this stream until ``other`` gives an element, or completes.
+        """The elements of this stream until ``other`` sends an element, or completes.
 
         ```text
         above   --1--2--3--4--|
@@ -283,9 +282,10 @@ class CombiningMethods(Generic[T_co]):
         below   --1--2---|
         ```
 
-        ``other`` is subscribed to first, and asked for one element, with or without demand. When it
-        signals, this stream is cancelled, and elements on their way are dropped (§2.8). Nothing is
-        asked for that was not asked of this stream (§1.1). An error of ``other`` ends the stream.
+        ``other`` is subscribed to first, and asked for one element, with or without demand. When
+        ``other`` signals, this stream is cancelled, and elements on their way are dropped (§2.8).
+        This stream is asked only for requested elements (§1.1). An error of ``other`` ends the
+        stream.
 
         Reactor: ``takeUntilOther``; RxPY: ``take_until``, which goes on when ``other`` completes.
 

@@ -1,7 +1,7 @@
 """How a method of ``Stream`` makes the next stream.
 
-``Stream`` derives from the classes of this package, so these classes do not know its attributes:
-the functions here do.
+``Stream`` derives from the classes of this package, so these classes cannot refer to attributes of
+``Stream``. The functions here can.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ USE_MAP_ASYNC: Final = "; use map_async, which awaits such functions"
 
 
 def whole(methods: object) -> Stream[Any]:
-    """``methods`` as the stream that it is. What is made of it may have elements of any type."""
+    """Return ``methods``, typed as a stream. Streams made from it may have any element type."""
     return methods  # type: ignore[return-value]
 
 
 def extended(stream: S, part: Part) -> S:
-    """``stream`` with ``part`` at the end, for a part that keeps the type of the elements."""
+    """Return ``stream`` with ``part`` at the end; ``part`` keeps the type of the elements."""
     longer: S = whole(stream).with_part(part)  # type: ignore[assignment]
     return longer
 
 
 def given(operator: str, *elements: A) -> Pipeline[A]:
-    """The elements that a user gave to ``operator``, as a publisher; none may be ``None``."""
+    """Return a publisher of the elements that a user gave to ``operator``; ``None`` is refused."""
     if any(element is None for element in elements):
         raise TypeError(f"{operator}: None is not an element (§2.13)")
     return Pipeline(IterableSource(elements, f"{len(elements)} elements"))

@@ -71,7 +71,7 @@ class ElementMethods(Generic[T_co]):
         return whole(self).with_stage("filter", predicate)
 
     def take(self, n: int, /) -> Stream[T_co]:
-        """The first ``n`` elements, and then the end. It never asks for more.
+        """The first ``n`` elements, and then the end. ``take`` never asks for more elements.
 
         Args:
             n: The number of elements, 0 or more. ``take(0)`` asks for nothing.
@@ -90,8 +90,8 @@ class ElementMethods(Generic[T_co]):
         below   -----------2--3--|   of take_last(2)
         ```
 
-        Upstream is asked for everything at once. At most ``n`` elements are held; ``metrics_of``
-        counts the others. An error comes at once, without the elements that are held.
+        Upstream is asked for an unbounded number of elements. At most ``n`` elements are held;
+        ``metrics_of`` counts the others. An error comes at once, without the elements held.
 
         Reactor: ``takeLast``; RxPY: ``take_last``.
 
@@ -129,7 +129,7 @@ class ElementMethods(Generic[T_co]):
         return whole(self).with_stage("skip", check_count("skip(n): n", n))
 
     def skip_while(self, predicate: Callable[[T_co], object], /) -> Stream[T_co]:
-        """All elements from the first element on for which ``predicate(element)`` is false.
+        """All elements, beginning with the first for which ``predicate(element)`` is false.
 
         Args:
             predicate: A plain function. It is not called again after its first false result.
@@ -161,7 +161,7 @@ class ElementMethods(Generic[T_co]):
     def distinct(
         self, key: Callable[[T_co], Hashable] | None = None, /, *, max_keys: int
     ) -> Stream[T_co]:
-        """The elements that were not seen before, by themselves or by ``key(element)``.
+        """The elements that were not seen before, or whose ``key(element)`` was not.
 
         ```text
         above   --1--2--1--3--2--|
@@ -176,8 +176,8 @@ class ElementMethods(Generic[T_co]):
         Args:
             key: ``key(element)`` is looked up in place of the element. It must be hashable.
                 Default: the element itself.
-            max_keys: The most keys that are held, 1 or more. Beyond that the key that was not seen
-                for the longest is forgotten, and is new again.
+            max_keys: The most keys that are held, 1 or more. Beyond that the least recently seen
+                key is forgotten, and is new again.
 
         Raises:
             TypeError: ``key`` cannot be called, or ``max_keys`` is not an ``int``.
@@ -203,12 +203,12 @@ class ElementMethods(Generic[T_co]):
     def scan(self, fn: Callable[[A, T_co], A], seed: A, /) -> Stream[A]: ...
 
     def scan(self, fn: Callable[[Any, Any], Any], seed: Any = MISSING, /) -> Stream[Any]:
-        """The accumulations so far, as ``itertools.accumulate`` gives them.
+        """The accumulation after each element, as by ``itertools.accumulate``.
 
         Args:
-            fn: ``fn(accumulation, element)`` gives the next accumulation.
-            seed: The first accumulation, which is the first element below. Without a seed the first
-                element passes as it is. It must not be ``None``.
+            fn: ``fn(accumulation, element)`` returns the next accumulation.
+            seed: The first accumulation, which is the first element below; not ``None``. Without a
+                seed the first element is the first accumulation.
 
         Raises:
             TypeError: ``fn`` cannot be called, or ``seed`` is ``None``.
@@ -226,12 +226,12 @@ class ElementMethods(Generic[T_co]):
     def reduce(self, fn: Callable[[Any, Any], Any], seed: Any = MISSING, /) -> Stream[Any]:
         """One element: the accumulation of all elements.
 
-        An empty stream gives ``seed``, or nothing if there is no seed.
+        The result of an empty stream is ``seed``; without a seed the result is empty.
 
         Args:
-            fn: ``fn(accumulation, element)`` gives the next accumulation.
-            seed: The first accumulation. Without a seed the first element is the first
-                accumulation. It must not be ``None``.
+            fn: ``fn(accumulation, element)`` returns the next accumulation.
+            seed: The first accumulation; not ``None``. Without a seed the first element is the
+                first accumulation.
 
         Raises:
             TypeError: ``fn`` cannot be called, or ``seed`` is ``None``.

@@ -1,4 +1,4 @@
-"""The methods of ``Stream`` that subscribe: their results are no streams."""
+"""The methods of ``Stream`` that subscribe, and so do not return streams."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ class EndMethods(Generic[T_co]):
         """Call ``on_next`` with every element, on the threads that the publisher signals on.
 
         The end calls ``on_error`` or ``on_complete``, and then the ``Run`` is done. An exception of
-        ``on_next`` or ``on_complete`` cancels upstream and is the stream's error; so is a coroutine
-        that ``on_next`` returns, since nobody would await it. Exceptions of ``on_error`` go to
-        ``on_dropped_error``, and so does an error that neither ``on_error`` nor a reader of the
-        run's result has seen. ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` leave
-        through the call they happened in.
+        ``on_next`` or ``on_complete`` cancels upstream and is the stream's error. If ``on_next``
+        returns a coroutine, which would never be awaited, the error is a ``TypeError``. Exceptions
+        of ``on_error`` go to ``on_dropped_error``, and so does an error that neither ``on_error``
+        nor a reader of the run's result has received. ``KeyboardInterrupt``, ``SystemExit`` and
+        ``GeneratorExit`` propagate to the caller of the signal.
 
-        A source that works on the caller has done so when ``for_each`` returns, and a source
-        without end never returns: give it a thread by ``subscribe_on``, or subscribe a
-        ``SyncSubscriber``, whose ``run`` is there before, for another thread to cancel.
+        A synchronous source has sent all elements when ``for_each`` returns; with an endless source
+        ``for_each`` never returns. Give such a source a thread by ``subscribe_on``, or subscribe a
+        ``SyncSubscriber``: another thread can cancel its ``run``.
 
         Args:
             on_next: A plain function, called with each element.
             on_error: Called with the error when the stream fails.
             on_complete: Called when the stream completes.
-            prefetch: Elements that are asked for ahead; more are asked for when three quarters are
-                consumed. 1 is stop-and-wait. Default: everything at once.
+            prefetch: Elements that are requested ahead; more are requested when three quarters are
+                consumed. 1 is stop-and-wait. Default: unbounded.
 
         Returns:
             The run, to cancel, to wait for or to await.
@@ -74,10 +74,9 @@ class EndMethods(Generic[T_co]):
         """Iterate within ``with`` or ``async with``, at most ``prefetch`` elements ahead.
 
         The iterator subscribes when it is entered, or with the first ``next`` or ``anext``. Leaving
-        the block, ``close()``, and an exception out of ``next`` cancel upstream, once. A publisher
-        that works on the thread that asks is driven on the consumer's thread. An error of the
-        stream is raised after the elements before it, once. One consumer may iterate at a time; any
-        thread may call ``close()``.
+        the block, ``close()``, and an exception of ``next`` cancel upstream, once. A synchronous
+        publisher works on the consumer's thread. An error of the stream is raised once, after the
+        elements before it. One consumer may iterate at a time; any thread may call ``close()``.
 
         ```python
         import rstreams_fast as rsf
@@ -87,7 +86,7 @@ class EndMethods(Generic[T_co]):
         ```
 
         Args:
-            prefetch: Elements that are asked for ahead. 1 is exactly stop-and-wait.
+            prefetch: Elements that are requested ahead. 1 is stop-and-wait.
 
         Raises:
             ValueError: ``prefetch`` is less than 1.
@@ -203,8 +202,7 @@ class EndMethods(Generic[T_co]):
         return int(await results.first_async(whole(self)._count()))
 
     def any(self, predicate: Callable[[T_co], object], /) -> bool:
-        """Return whether ``predicate(element)`` is true for an element; an empty stream gives
-        false.
+        """Return whether ``predicate(element)`` is true for any element; false for an empty stream.
 
         The first such element cancels upstream.
 
@@ -218,7 +216,7 @@ class EndMethods(Generic[T_co]):
         return bool(results.first(self._any(predicate), name="any"))
 
     async def any_async(self, predicate: Callable[[T_co], object], /) -> bool:
-        """The same as ``any``, awaited.
+        """Do the same as ``any``, and await the result.
 
         Args:
             predicate: A plain function.
@@ -229,10 +227,9 @@ class EndMethods(Generic[T_co]):
         return bool(await results.first_async(whole(self)._any(predicate)))
 
     def all(self, predicate: Callable[[T_co], object], /) -> bool:
-        """Return whether ``predicate(element)`` is true for every element; an empty stream gives
-        true.
+        """Return whether ``predicate(element)`` is true for all elements; true for an empty stream.
 
-        The first element for which it is false cancels upstream.
+        The first element for which ``predicate`` is false cancels upstream.
 
         Args:
             predicate: A plain function.
@@ -244,7 +241,7 @@ class EndMethods(Generic[T_co]):
         return not results.first(self._all(predicate), name="all")
 
     async def all_async(self, predicate: Callable[[T_co], object], /) -> bool:
-        """The same as ``all``, awaited.
+        """Do the same as ``all``, and await the result.
 
         Args:
             predicate: A plain function.
@@ -257,19 +254,18 @@ class EndMethods(Generic[T_co]):
     def to_numpy(self, *, dtype: Any = None) -> np.ndarray[Any, Any]:
         """Wait for all elements and return them in one numpy array.
 
-        The elements are arrays of at least one dimension, whose rows make up the result and which
-        must agree in their other dimensions; or they are scalars, each of which is a row. Elements
-        are copied as they come, into memory that doubles when it is full; memory that is not needed
-        is given back at the end. So the stream may use the memory of its elements again. About
-        three times the memory of the result is needed at most. An element that does not fit cancels
-        upstream.
+        An element is an array of at least one dimension, whose rows become rows of the result, or a
+        scalar, which becomes one row. All arrays must agree in their other dimensions. Elements are
+        copied as they come, so the stream may use their memory again. The result's memory doubles
+        when it is full, and unused memory is given back at the end. At most about three times the
+        memory of the result is needed. An element that does not fit cancels upstream.
 
         Args:
-            dtype: The dtype of the result. Elements are cast to it if that loses no more than
-                precision: by numpy's ``same_kind``, and integers to every integer type that they
-                fit in. Only tuples are cast as ``numpy.array`` does. Default: the smallest dtype
-                that all elements can be cast to, as in ``numpy.concatenate``. A stream without
-                elements gives no rows, of ``dtype`` or of floats.
+            dtype: The dtype of the result. Elements are cast to it if the cast loses at most
+                precision: by numpy's ``same_kind``, and integers to any integer type with their
+                values. Only tuples are cast as by ``numpy.array``. Default: the smallest dtype to
+                which all elements can be cast, as in ``numpy.concatenate``. An empty stream gives
+                an array without rows, of ``dtype`` or of floats.
 
         Raises:
             OverflowError: A number would wrap around or become infinite.
@@ -294,12 +290,12 @@ class EndMethods(Generic[T_co]):
         copy.
 
         The elements are tabular Arrow data: record batches, tables, and any object with
-        ``__arrow_c_stream__`` or ``__arrow_c_array__``. A stream without elements, as that of a
-        table without rows may be, gives a table without rows: of ``schema``, or else without
-        columns. An element that does not fit cancels upstream.
+        ``__arrow_c_stream__`` or ``__arrow_c_array__``. An empty stream, such as the stream of an
+        empty table, gives a table without rows, with the columns of ``schema`` or no columns. An
+        element of another schema cancels upstream.
 
         Args:
-            schema: The schema that all elements must have. Default: that of the first element.
+            schema: The schema that all elements must have. Default: the first element's schema.
 
         Raises:
             ValueError: An element has another schema.
@@ -347,7 +343,7 @@ class EndMethods(Generic[T_co]):
         return whole(self).with_stage("reduce", _one_more, 0)
 
     def _first_only(self) -> Pipeline[T_co]:
-        # Boundaries ask ahead for no more than take needs; else a stream asks for one anyway.
+        # Only boundaries ask ahead, and ``take(1)`` stops that. Other streams ask for 1 element.
         left = whole(self)._parts
         while left:
             left, part = left

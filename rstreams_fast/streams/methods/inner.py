@@ -47,15 +47,15 @@ class InnerMethods(Generic[T_co]):
     ) -> Stream[U]:
         """The elements of the publishers ``fn(element)``, as they come.
 
-        Publishers that have elements waiting take turns. An error, of ``fn`` too, ends the stream
-        at once and cancels everything. ``rstreams_fast.merge`` says what a publisher does to the
-        others if it waits on the thread that asks it. For iterables use ``map(fn).unbatch()``.
+        Publishers with waiting elements take turns. An error, also an exception of ``fn``, ends the
+        stream at once and cancels all publishers. A publisher that waits on the requesting thread
+        holds up the others: see ``rstreams_fast.merge``. For iterables use ``map(fn).unbatch()``.
 
         Args:
             fn: Returns a publisher: any object with ``subscribe``, which need not keep the rules.
-                Anything else ends the stream with a ``TypeError``.
-            concurrency: The most inner publishers at once, and so the most elements of this stream
-                that are asked for whose publishers have not ended.
+                Any other result ends the stream with a ``TypeError``.
+            concurrency: The most inner publishers at once. Elements of this stream that are
+                requested, or wait for their publisher, count as publishers.
             prefetch: Elements that each inner publisher is asked for ahead.
             delay_error: Signal an error after all elements, not at once; see
                 ``rstreams_fast.merge``.
@@ -75,7 +75,7 @@ class InnerMethods(Generic[T_co]):
         prefetch: int = FLAT_MAP_PREFETCH,
         delay_error: bool = False,
     ) -> Stream[U]:
-        """The elements of the publishers ``fn(element)``, which run together, in their order.
+        """The elements of the publishers ``fn(element)``, which run at the same time, in order.
 
         ```text
         above   --a--b-----|
@@ -83,10 +83,9 @@ class InnerMethods(Generic[T_co]):
         below   -----1---2-3-4--|
         ```
 
-        It is ``flat_map``, but the elements of a publisher wait until the elements of all
-        publishers before it are delivered. At most ``concurrency * prefetch`` elements wait;
-        nothing is asked for beyond that (§1.1). An error does not wait, unless ``delay_error`` is
-        set.
+        It is ``flat_map``, but the elements of a publisher wait until the elements of all earlier
+        publishers are delivered. At most ``concurrency * prefetch`` elements wait, and no more are
+        requested (§1.1). An error does not wait, unless ``delay_error`` is set.
 
         Reactor: ``flatMapSequential``; RxPY has none.
 
@@ -108,14 +107,14 @@ class InnerMethods(Generic[T_co]):
         """All elements of the publisher ``fn(element)`` of the first element, then of the next
         element.
 
-        ``fn`` is called when the publisher before has ended. The publishers are asked for nothing
-        that was not asked of this stream. An error, of ``fn`` too, ends the stream at once. For
-        iterables use ``map(fn).unbatch()``.
+        ``fn`` is called when the last publisher has ended. The publishers are asked only for
+        elements that the subscriber requested. An error, also an exception of ``fn``, ends the
+        stream at once. For iterables use ``map(fn).unbatch()``.
 
         Args:
             fn: Returns a publisher: any object with ``subscribe``, which need not keep the rules.
-                Anything else ends the stream with a ``TypeError``.
-            prefetch: Elements of this stream that are asked for ahead, and wait for their turn.
+                Any other result ends the stream with a ``TypeError``.
+            prefetch: Elements of this stream that are requested ahead, and wait for their turn.
 
         Raises:
             TypeError: ``fn`` cannot be called, or is ``async``.
@@ -126,7 +125,7 @@ class InnerMethods(Generic[T_co]):
     def switch_map(
         self, fn: Callable[[T_co], Publisher[U]], /, *, prefetch: int = INNER_PREFETCH
     ) -> Stream[U]:
-        """The elements of the publisher ``fn(element)`` of the newest element alone.
+        """The elements of the publisher ``fn(element)``, for the newest element only.
 
         ```text
         above   --a--------b----------|
@@ -134,18 +133,18 @@ class InnerMethods(Generic[T_co]):
         below   ---1--2-----4--5------|
         ```
 
-        An element cancels the publisher of the element before at once (§1.8: what is on its way is
-        dropped here). If several elements come together, ``fn`` is called for the last. The
-        publisher is asked for nothing that was not asked of this stream. The stream completes when
-        both this stream and the last publisher have. An error, of ``fn`` too, ends the stream; an
-        error of this stream ends it at once.
+        A new element cancels the current publisher at once; its elements on their way are dropped
+        (§1.8). If several elements come together, ``fn`` is called for the last. The publisher is
+        asked only for elements that the subscriber requested. The result completes when both this
+        stream and the last publisher have completed. An error, also an exception of ``fn``, ends
+        the stream; an error of this stream ends it at once.
 
         Reactor: ``switchMap``; RxPY: ``switch_map``.
 
         Args:
             fn: Returns a publisher, as in ``concat_map``.
-            prefetch: Elements of this stream that are asked for ahead, with or without demand; more
-                are asked for when three quarters have come.
+            prefetch: Elements of this stream that are requested ahead, with or without demand; more
+                are requested when three quarters have come.
 
         Raises:
             TypeError: ``fn`` cannot be called, or is ``async``.
@@ -156,7 +155,7 @@ class InnerMethods(Generic[T_co]):
     def expand(
         self: InnerMethods[A], fn: Callable[[A], Publisher[A]], /, *, depth_first: bool = False
     ) -> Stream[A]:
-        """Each element, and the elements of ``fn(element)``, expanded likewise: pages, trees.
+        """Each element, then the elements of ``fn(element)``, which are expanded in the same way.
 
         ```text
         above   --1---------|
@@ -164,12 +163,12 @@ class InnerMethods(Generic[T_co]):
         below   --1-2-3-4---|   depth first: --1-2-4-3---|
         ```
 
-        This is recursion without a stack: any number of levels will do. Breadth first, all elements
-        of one level come before the next level, and each element is held until it is expanded.
-        Depth first, the elements that follow from an element come before the next element beside
-        it; the publishers on the way down are held until they end, and each is asked for one
-        element at a time. Nothing is asked for that was not asked of this stream (§1.1). An error,
-        of ``fn`` too, ends the stream.
+        ``expand`` walks trees and pages of results, with any number of levels. Breadth first, all
+        elements of one level come before the next level, and each element is held until it is
+        expanded. Depth first, the descendants of an element come before its next sibling; the
+        publishers on the way down are held until they end, and each is asked for one element at a
+        time. Only elements that the subscriber requested are asked for (§1.1). An error, also an
+        exception of ``fn``, ends the stream.
 
         Reactor: ``expand``, ``expandDeep``; RxPY: ``expand``.
 

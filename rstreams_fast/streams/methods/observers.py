@@ -1,4 +1,4 @@
-"""The methods of ``Stream`` that observe its signals, and change none of them."""
+"""The methods of ``Stream`` that observe its signals without changing them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ObserverMethods(Generic[T_co]):
         stream goes on.
 
         Args:
-            fn: A plain function. It is called on the thread that the signal comes on.
+            fn: A plain function, called on the signalling thread.
 
         Raises:
             TypeError: ``fn`` cannot be called, or is ``async``.
@@ -104,8 +104,8 @@ class ObserverMethods(Generic[T_co]):
         below   --1--2--|   on_subscribe(...), request(2), on_next(1), on_next(2), on_complete()
         ```
 
-        Nothing else changes (see ``do_on_next``). If the logger leaves out this level when the
-        stream is composed, ``log`` costs nothing.
+        The signals do not change (see ``do_on_next``). If the logger has this level disabled when
+        the stream is composed, ``log`` adds no cost.
 
         Reactor: ``log``; RxPY: ``do``.
 
@@ -142,9 +142,9 @@ class ObserverMethods(Generic[T_co]):
         below   --1--2--X   whose notes say: it passed 'orders'
         ```
 
-        An error that passes gets a note, once, however many subscribers there are. The name has a
-        line of its own in ``describe()`` and among the metrics of ``metrics_of``, where the
-        boundaries above follow. Nothing else changes.
+        An error that passes gets one note, for any number of subscribers. The name has a line in
+        ``describe()`` and an entry in ``metrics_of``, before the boundaries above. The signals do
+        not change.
 
         Reactor: ``name``, ``checkpoint``.
 
@@ -157,8 +157,7 @@ class ObserverMethods(Generic[T_co]):
         return extended(self, Named(name))
 
     def on_discard(self, hook: Callable[[Any], object], /) -> Self:
-        """Call ``hook(element)`` for each element that is dropped above: so the element can be
-        released.
+        """Call ``hook(element)`` for each element that is dropped above, to release the element.
 
         ```text
         above   --1--2--3--4--cancel
@@ -166,21 +165,21 @@ class ObserverMethods(Generic[T_co]):
         hook      1     3         and the elements that wait in buffers
         ```
 
-        Each element that comes into being above is delivered below, or the hook is called for it,
-        once, with the form that it has where it is dropped. A filter, ``skip``, ``take_while``, an
-        overflow strategy and a switch drop at once. Elements in a buffer or a batch, and results of
-        ``map_async``, are dropped when the stream ends, also by a cancel or an error, or when their
-        inner publisher ends. An element that a function has turned into another, as ``map`` does,
-        belongs to the function; if the function raises, returns ``None`` or is cancelled, its
-        element is discarded. So is the rest of a list that ``unbatch`` takes apart.
+        Each element above is either delivered below, or given to the hook once. The hook gets the
+        element as the operator that drops it has it. A filter, ``skip``, ``take_while``, an
+        overflow strategy and a switch drop elements at once. Elements in a buffer or a batch, and
+        results of ``map_async``, are dropped when the stream ends, also by a cancel or an error, or
+        when their inner publisher ends. A function that returns a new element, as that of ``map``
+        does, uses up its argument; if the function raises, returns ``None`` or is cancelled, the
+        argument is discarded. When ``unbatch`` stops within a list, the rest of it is discarded.
         ``combine_latest`` and ``with_latest_from`` may deliver an element several times; ``expand``
-        expands the elements that were delivered.
+        expands elements after their delivery.
 
         The hook is not called for elements that publishers of other libraries hold; for elements
         that subscribers share, by ``multicast``, ``replay`` or a processor; for elements that go
         into windows and groups, by ``window``, ``group_by`` or ``skip=`` of ``batch``; nor for
-        elements below the hook, such as those that ``iterate`` has read ahead. Each element is
-        accounted for until it leaves, which takes time; a stream without a hook has no such costs.
+        elements below the hook, such as elements that ``iterate`` has read ahead. Counting each
+        element above the hook takes time; a stream without a hook has no such cost.
 
         Reactor: ``doOnDiscard``.
 

@@ -41,15 +41,15 @@ class PartMethods(Generic[T_co]):
         weigher: Callable[[T_co], int] | None = None,
         timer: Timer | None = None,
     ) -> Stream[list[T_co]]:
-        """Lists of ``n`` elements; a list may be shorter, but none is empty.
+        """Lists of ``n`` elements. A list may be shorter, but not empty.
 
         ```text
         above   --1--2--3--4-------|
         below   --------a--b-------|cd   of batch(3, skip=1); a: 1 2 3, b: 2 3 4, c: 3 4, d: 4
         ```
 
-        At most ``n`` elements are asked for or held, and at most ``max_bytes`` plus one element.
-        With ``skip``, so much is asked for as fills the lists that were asked for (§1.1).
+        At most ``n`` elements are requested or held, and at most ``max_bytes`` plus one element.
+        With ``skip``, as many elements are requested as fill the requested lists (§1.1).
 
         Reactor: ``buffer``; RxPY: ``buffer_with_count``.
 
@@ -57,12 +57,12 @@ class PartMethods(Generic[T_co]):
             n: The most elements of a list, 1 or more.
             skip: A list begins every ``skip`` elements, so lists overlap or leave elements out. It
                 goes with ``n`` alone. Default: ``n``.
-            seconds: A list also leaves that long after its first element has come, on a worker
-                thread of the stream; if nobody has asked for it, as soon as somebody does. Default:
-                no bound in time.
-            max_bytes: A list also leaves when it weighs that much, or when the next element would
-                make it weigh more. So only a list of one element weighs more. Default: no bound in
-                bytes.
+            seconds: A list is also delivered this long after its first element has come, on a
+                worker thread of the stream; without demand, at the next request. Default: no bound
+                in time.
+            max_bytes: A list is also delivered when it weighs this much, or when the next element
+                would make it weigh more. So only a list of one element weighs more. Default: no
+                bound in bytes.
             weigher: ``weigher(element)`` gives the bytes of an element; needed with ``max_bytes``.
             timer: The clock of ``seconds``. Default: the timer of this process.
 
@@ -91,16 +91,16 @@ class PartMethods(Generic[T_co]):
         a, b    --1--2| 3--4--|
         ```
 
-        A window is published with its first element, and may have one subscriber. So much is asked
-        for as fills the windows that were asked for (§1.1), read or not: a window that nobody reads
-        holds its ``n`` elements, and nothing waits for it. After a cancel the open windows go on
-        until they are full, cancelled or dropped. An error ends them all.
+        A window is published with its first element, and may have one subscriber. As many elements
+        are requested as fill the requested windows (§1.1). A window without a subscriber holds its
+        ``n`` elements, and other windows do not wait for it. After a cancel the open windows go on
+        until they are full, cancelled or dropped. An error ends all open windows.
 
         Reactor: ``window``; RxPY: ``window_with_count``.
 
         Args:
             n: The elements of a window, 1 or more.
-            skip: The elements from one window's begin to the next. Default: ``n``.
+            skip: The elements from the start of a window to the start of the next. Default: ``n``.
 
         Raises:
             TypeError: An argument is not an ``int``.
@@ -118,7 +118,7 @@ class PartMethods(Generic[T_co]):
         unread: float = 10.0,
         timer: Timer | None = None,
     ) -> Stream[Stream[T_co]]:
-        """Streams of the elements that come within ``seconds`` of the first of them.
+        """Streams of elements: each lasts ``seconds`` from its first element on.
 
         ```text
         above   --1-2-----3---|
@@ -126,16 +126,16 @@ class PartMethods(Generic[T_co]):
         a, b    --1-2---| 3---|
         ```
 
-        A window begins with an element, so none is empty. Nothing is dropped. A window ends on a
-        shared thread.
+        A window begins with an element, so no window is empty. No element is dropped. A window ends
+        on a shared thread.
 
         Reactor: ``window``; RxPY: ``window_with_time``, whose windows follow the clock.
 
         Args:
             seconds: How long a window lasts from its first element on.
-            prefetch: Elements that are asked for ahead, for all windows together (§1.1).
-            unread: Windows that nobody reads end the stream with an error after so many seconds, as
-                in ``group_by``.
+            prefetch: Elements that are requested ahead, for all windows together (§1.1).
+            unread: Seconds after which windows without a subscriber end the stream with an error,
+                as in ``group_by``.
             timer: The clock. Default: the timer of this process.
 
         Raises:
@@ -163,30 +163,29 @@ class PartMethods(Generic[T_co]):
         streams  a: 1--3  b: 2--4
         ```
 
-        A group may have one subscriber, and holds the elements that wait for its demand (§1.1). It
-        ends with its cancel, which drops the elements that it held: the next element of the key
-        opens another group. Groups that end by themselves, as by ``take``, never exceed
-        ``max_groups`` if that is ``prefetch`` or more.
+        A group may have one subscriber, and holds the elements that wait for its demand (§1.1). If
+        the subscriber cancels, the group ends and drops its elements; the next element of the key
+        opens another group. If all groups end by themselves, as by ``take``, there are never more
+        than ``max_groups`` if that is ``prefetch`` or more.
 
-        **A group that nobody reads** holds its elements: when such groups hold all ``prefetch``
-        elements, nothing would move any more, and after ``unread`` seconds everything ends with a
-        ``BufferOverflowError``. The same holds for a group whose subscriber does not ask while the
-        subscriber of another group waits: a subscriber that is not of this package, or ``zip_``,
-        which waits for the other group. Give such a subscriber a greater ``unread`` if it takes
-        longer. Other streams and iterators below may be slow: they are waited for, and all groups
-        wait with them.
+        **A group without a subscriber** holds its elements. When such groups hold all ``prefetch``
+        elements, the stream is stuck, and after ``unread`` seconds it ends with a
+        ``BufferOverflowError``. It also ends so if groups hold all elements whose subscribers
+        request none, while the subscriber of another group waits. Such a subscriber is of another
+        library, or a ``zip_`` that waits for the other group. If it is only slow, give a greater
+        ``unread``. Other streams and iterators below may be slow: all groups then wait for them.
 
-        A cancel leaves the open groups going, as in ``window``. An exception of ``key`` ends the
+        After a cancel the open groups go on, as in ``window``. An exception of ``key`` ends the
         stream.
 
         Reactor: ``groupBy``; RxPY: ``group_by``.
 
         Args:
-            key: ``key(element)``, which must be hashable, says which group an element belongs to.
-            max_groups: The most open groups. An element for one group more ends the stream with a
+            key: ``key(element)``, which must be hashable, is the key of the element's group.
+            max_groups: The most open groups. An element for a further group ends the stream with a
                 ``BufferOverflowError``.
-            prefetch: Elements that are asked for ahead, for all groups together.
-            unread: Seconds that unread groups may hold all elements.
+            prefetch: Elements that are requested ahead, for all groups together.
+            unread: Seconds for which groups without a subscriber may hold all elements.
             timer: The clock of ``unread``. Default: the timer of this process.
 
         Raises:

@@ -39,12 +39,12 @@ class RecoveryMethods(Generic[T_co]):
     ) -> Stream[T_co | U]:
         """Go on with the publisher ``fn(error)`` when the stream above has failed.
 
-        Other errors are passed on, and so is an error of that publisher itself. An exception of
-        ``fn`` ends the stream, with the error as its ``__context__``.
+        Errors of other types are passed on, and so is an error of the new publisher. An exception
+        of ``fn`` ends the stream, with the first error as its ``__context__``.
 
         Args:
             fn: Returns a publisher, which need not keep the rules (see ``from_publisher``).
-            on: The exception types that ``fn`` is called for, one or a tuple.
+            on: The exception type for which ``fn`` is called, or a tuple of types.
 
         Raises:
             TypeError: ``fn`` cannot be called, or ``on`` is not an exception type.
@@ -59,20 +59,20 @@ class RecoveryMethods(Generic[T_co]):
         *,
         on: type[BaseException] | tuple[type[BaseException], ...] = Exception,
     ) -> Stream[T_co | U]:
-        """``element`` and the completion, when the stream above has failed.
+        """Deliver ``element`` and complete, when the stream above has failed.
 
         ```text
         above   --1--2--X
         below   --1--2--0|   of on_error_return(0)
         ```
 
-        ``element`` waits for demand (§1.1). Other errors are passed on.
+        ``element`` waits for demand (§1.1). Errors of other types are passed on.
 
         Reactor: ``onErrorReturn``.
 
         Args:
             element: The element that takes the place of the error; not ``None``.
-            on: The exception types that this is done for, one or a tuple.
+            on: The exception type that ``element`` replaces, or a tuple of types.
 
         Raises:
             TypeError: ``element`` is ``None``, or ``on`` is not an exception type.
@@ -81,7 +81,7 @@ class RecoveryMethods(Generic[T_co]):
         return whole(self).with_part(OnErrorResume(instead, on))
 
     def on_error_continue(self, fn: Callable[[Exception, Any], object], /) -> Self:
-        """Leave out the elements that the stages directly above fail for, and go on.
+        """Drop each element for which a stage directly above fails, and go on.
 
         ```text
         above   --1--0--2--|
@@ -89,8 +89,8 @@ class RecoveryMethods(Generic[T_co]):
         below   --1-----.5-|   fn(ZeroDivisionError, 0)
         ```
 
-        These stages are ``map``, ``map_not_none`` and ``filter``, one or several in a row: an
-        exception of their functions concerns one element alone. ``on_discard`` gets the element,
+        The stages are ``map``, ``map_not_none`` and ``filter``, one or several in a row: an
+        exception of their functions concerns only one element. ``on_discard`` gets the element,
         too. An exception of ``fn`` ends the stream. For calls of ``map_async`` catch the exception
         in the function.
 
@@ -102,8 +102,8 @@ class RecoveryMethods(Generic[T_co]):
 
         Raises:
             TypeError: ``fn`` cannot be called, or is ``async``.
-            ValueError: The operator above is none of these stages: a source, or another publisher,
-                that has signalled an error has nothing more to give (§1.7).
+            ValueError: The operator above is another: a source or an operator sends no elements
+                after it has signalled an error (§1.7).
         """
         check_sync("on_error_continue", "fn", fn)
         stream: Any = self
@@ -120,23 +120,22 @@ class RecoveryMethods(Generic[T_co]):
     ) -> Self:
         """Subscribe to the stream above again when it has failed, up to ``times`` times.
 
-        ``retry(3)`` subscribes up to three times more after the first, as ``spark.Retry(3)`` calls.
-        Elements that had come before are not taken back: a source that starts anew repeats them.
-        Elements that were asked for and have not come are asked for again. The error after the last
-        retry is passed on, and so is an error that is no ``Exception``. A source that can be read
-        only once gives nothing to retry: the stream then ends with the error that was to be made
-        good, and a note on it.
+        ``retry(3)`` subscribes at most four times: once, and then up to three times more, as
+        ``spark.Retry(3)`` calls. Delivered elements are not taken back: a source that starts anew
+        sends them again. Requested elements that have not come are requested again. The error after
+        the last retry is passed on, and so is an error that is not an ``Exception``. If the source
+        can be read only once, the stream ends with the first error, and a note on it.
 
-        With a ``delay`` a worker thread of the stream subscribes, and elements that nobody asks for
-        elsewhere come on that thread. An exception of ``when`` or ``delay`` ends the stream, with
-        the error as its ``__context__``.
+        With a ``delay`` a worker thread of the stream subscribes, and requests the elements that
+        are still missing. An exception of ``when`` or ``delay`` ends the stream, with the first
+        error as its ``__context__``.
 
         Args:
             times: The most retries. Default: no limit.
             when: An error for which ``when(error)`` is false is passed on. Default: retry every
                 error.
-            delay: Seconds before each retry, or a function that gives them for the number of the
-                retry, 1 for the first. Default: no delay.
+            delay: Seconds before each retry, or a function that returns them for the number of the
+                retry, from 1. Default: no delay.
             timer: The clock of ``delay``. Default: the timer of this process.
 
         Raises:
@@ -155,9 +154,9 @@ class RecoveryMethods(Generic[T_co]):
         below   --1--2-------1--2--|   of repeat(1)
         ```
 
-        It counts as ``retry`` does, so ``repeat(1)`` gives all elements twice. Elements that were
-        asked for and have not come are asked for again, and nothing else (§1.1). Without a limit,
-        an empty stream is subscribed to until somebody cancels.
+        ``repeat(1)`` delivers all elements twice: the first subscription does not count. Only
+        requested elements that have not come are requested again (§1.1). Without a limit, an empty
+        stream is subscribed to until the subscriber cancels.
 
         Reactor: ``repeat``; RxPY: ``repeat``, which counts the first subscription, too.
 

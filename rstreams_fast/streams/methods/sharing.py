@@ -35,30 +35,30 @@ class SharingMethods(Generic[T_co]):
         """One subscription to the stream above, shared by all subscribers below.
 
         All subscribers get the same elements, and may be ahead of each other by at most
-        ``buffer_size``. A subscriber that comes late starts at the oldest element that is still
-        held for another subscriber. See ``MulticastProcessor`` for the rest.
+        ``buffer_size``. A late subscriber starts at the oldest element that is still held for
+        another subscriber. See ``MulticastProcessor`` for the other rules.
 
         Args:
             buffer_size: The most elements between the fastest and the slowest subscriber.
             slow: With ``"gate"`` the source is not asked while the slowest subscriber lags by
-                ``buffer_size``. With ``"drop"`` the fastest sets the pace, and a subscriber that
-                lags by more gets a ``BufferOverflowError``.
+                ``buffer_size``. With ``"drop"`` the fastest subscriber sets the pace, and a
+                subscriber that lags by more gets a ``BufferOverflowError``.
             min_subscribers: The number of subscribers at which the source is subscribed to.
             on_last_cancel: What happens when the last subscriber has cancelled. ``"shut_down"``
                 cancels the source, and a later subscriber gets a ``ShutDownError``. ``"keep"``
-                leaves the source waiting, unasked, for the next subscriber. ``"restart"`` cancels
-                the source and subscribes to it anew for the next subscriber, also after its end.
+                makes no requests until the next subscriber comes. ``"restart"`` cancels the source
+                and subscribes to it anew for the next subscriber, also after its end.
             delay_error: Signal an error after the elements in the buffer, not at once.
 
         Raises:
             TypeError: An argument has the wrong type.
-            ValueError: An argument has a value that is none of these.
+            ValueError: An argument has a wrong value.
         """
         options = MulticastOptions(buffer_size, slow, delay_error)
         return extended(self, Multicast(options, min_subscribers, on_last_cancel))
 
     def share(self, *, buffer_size: int = MULTICAST_BUFFER) -> Self:
-        """``multicast`` that begins with the first subscriber, and anew after the last has left.
+        """``multicast`` that subscribes for the first subscriber, and anew after the last cancel.
 
         Args:
             buffer_size: The most elements between the fastest and the slowest subscriber.
@@ -79,10 +79,10 @@ class SharingMethods(Generic[T_co]):
         delay_error: bool = False,
         timer: Timer | None = None,
     ) -> Self:
-        """``multicast`` that keeps elements for subscribers that come late, also after the end.
+        """``multicast`` that keeps elements for late subscribers, also after the end.
 
         At least one of ``count``, ``max_bytes`` and ``seconds`` must be given; the bound that keeps
-        the fewest elements counts. See ``ReplayProcessor`` for the rest.
+        the fewest elements counts. See ``ReplayProcessor`` for the other rules.
 
         Args:
             count: Keep the last ``count`` elements.

@@ -1,4 +1,4 @@
-"""The methods of ``Stream`` that say on which threads it runs, and what its buffers hold."""
+"""The methods of ``Stream`` that choose its threads and the bounds of its buffers."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ class ThreadMethods(Generic[T_co]):
         """Run the stages below on ``executor``, behind a bounded buffer (§2.2).
 
         ``request``, ``cancel`` and ``subscribe`` return at once: upstream is asked from the
-        executor. An error overtakes the elements in the buffer, unless ``delay_error`` is set, or
-        unless a ``take`` below needs no more elements than have come. Such a ``take(n)`` also
-        narrows the buffer: at most ``n`` elements are asked for. An executor that refuses the work
-        cancels upstream, and ``on_error`` signals the refusal.
+        executor. An error overtakes the elements in the buffer, unless ``delay_error`` is set, or a
+        ``take`` below needs no more elements than have come. A ``take(n)`` below also bounds the
+        buffer: at most ``n`` elements are requested. If the executor refuses the work, upstream is
+        cancelled, and ``on_error`` signals the refusal.
 
         Args:
             executor: A thread-based ``concurrent.futures.Executor``, an asyncio event loop, or
                 ``"caller"``. Default: a worker thread that lives as long as the subscription.
-            prefetch: The most elements that are asked for, in the buffer, or being delivered,
-                together. More are asked for when three quarters are consumed.
-            max_bytes: The most bytes held, counted by ``weigher``. The weight of an element is not
-                known before it has come, so elements are asked for one by one, while fewer than
+            prefetch: The most elements requested, in the buffer, and being delivered, together.
+                More are requested when three quarters are consumed.
+            max_bytes: The most bytes held, counted by ``weigher``. An element's weight is unknown
+                before it has come, so elements are requested one by one, while fewer than
                 ``max_bytes`` are held: the bound is ``max_bytes`` plus one element. A single
                 element larger than ``max_bytes`` passes. Default: no bound in bytes.
             weigher: ``weigher(element)`` gives the bytes of an element; needed with ``max_bytes``.
@@ -80,7 +80,7 @@ class ThreadMethods(Generic[T_co]):
                 subscription.
 
         Raises:
-            TypeError: ``executor`` is none of these.
+            TypeError: ``executor`` has the wrong type, or runs processes.
         """
         return extended(self, SubscribeOn(executor))
 
@@ -92,16 +92,16 @@ class ThreadMethods(Generic[T_co]):
         capacity: int | None = None,
         on_drop: Callable[[T_co], object] | None = None,
     ) -> Self:
-        """Ask upstream for everything at once, hold elements until they are asked for, and drop by
-        ``strategy``.
+        """Ask upstream for an unbounded number of elements, hold them until they are requested, and
+        drop by ``strategy``.
 
-        With ``Overflow.ERROR`` upstream is asked when the subscriber first asks. Elements that are
-        dropped are counted (see ``metrics_of``). Every end, an error too, comes after the elements
-        that are held. A source that is an iterator is run to its end within ``subscribe``: give it
-        a thread by ``subscribe_on`` if that takes long.
+        With ``Overflow.ERROR`` upstream is asked when the subscriber first asks. Dropped elements
+        are counted (see ``metrics_of``). Every end, also an error, comes after the elements that
+        are held. A source that is an iterator is run to its end within ``subscribe``: give it a
+        thread by ``subscribe_on`` if that takes long.
 
         Args:
-            strategy: What becomes of an element that finds no room; see ``Overflow``.
+            strategy: What happens to an element when the buffer is full; see ``Overflow``.
             capacity: The most elements held. Default: 1024, or 1 for ``Overflow.LATEST``.
             on_drop: ``on_drop(element)`` is called for each element that is dropped, on the thread
                 that upstream signals on. Its exceptions go to ``sys.unraisablehook``.
@@ -125,18 +125,18 @@ class ThreadMethods(Generic[T_co]):
         numpy.
 
         Elements are arrays of ``dtype``. They are copied into memory for ``capacity`` records,
-        which is allocated once. The arrays that leave are new: of as many records as there are, and
-        at most ``chunk``. One array is asked for at a time, when the array before is copied
-        completely. So at most ``capacity`` records are held, and one array that does not fit yet;
-        it must not change until the next array is asked for. An element of another dtype ends the
-        stream with a ``TypeError``.
+        which is allocated once. Delivered arrays are new: each has all records held, but at most
+        ``chunk``. One array is requested at a time, when the last array is copied completely. So at
+        most ``capacity`` records are held, and one array that does not fit yet; upstream must not
+        change that array before the next request. An element of another dtype ends the stream with
+        a ``TypeError``.
 
         Args:
             dtype: The dtype of the elements. It may be a sub-array's, such as ``("f4", (3,))``: its
                 records are rows of 3 numbers.
             executor: Where the stages below run; see ``publish_on``.
             capacity: The most records in the buffer.
-            chunk: The most records of an array that leaves. Default: ``capacity``.
+            chunk: The most records of a delivered array. Default: ``capacity``.
             delay_error: Whether an error waits for the records before it; see ``publish_on``.
 
         Raises:

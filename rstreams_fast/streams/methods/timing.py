@@ -1,4 +1,4 @@
-"""The methods of ``Stream`` that look at a clock."""
+"""The methods of ``Stream`` that use a clock."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class TimeMethods(Generic[T_co]):
     __slots__ = ()
 
     def timeout(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
-        """Fail with a ``TimeoutError`` when an element that was asked for does not come in time.
+        """Fail with a ``TimeoutError`` when a requested element does not come in time.
 
-        The element, or the end, must come within ``seconds`` of the request, or of the element
-        before it if that was delivered later. While nobody asks, or while the subscriber works on
-        an element, the clock stands still. Then upstream is cancelled. The error is signalled on a
-        worker thread of the stream.
+        The element, or the end, must come within ``seconds`` of the request, or of the delivery of
+        the last element if that was later. The clock stands still while there is no demand, and
+        while the subscriber processes an element. A time-out cancels upstream. The error is
+        signalled on a worker thread of the stream.
 
         Args:
             seconds: The time an element may take.
@@ -47,15 +47,15 @@ class TimeMethods(Generic[T_co]):
         return extended(self, Timeout(seconds, timer))
 
     def delay_elements(self, seconds: float, /, *, timer: Timer | None = None) -> Stream[T_co]:
-        """Each element ``seconds`` after it came, or after the element before was delivered.
+        """Each element, ``seconds`` after it came, or after the last element was delivered.
 
         ```text
         above   --1-2--3---------|
         below   -----1-----2-----3|
         ```
 
-        One element is asked for ahead (§1.1), so nothing is dropped and nothing piles up. Elements
-        come on shared threads. An error comes at once.
+        One element is requested ahead (§1.1), so elements are neither dropped nor buffered. They
+        are delivered on shared threads. An error comes at once.
 
         Reactor: ``delayElements``; RxPY: ``delay``, which holds all elements that come.
 
@@ -70,18 +70,18 @@ class TimeMethods(Generic[T_co]):
         return whole(self).with_part(DelayElements(seconds, timer))
 
     def debounce(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
-        """An element when no other has come for ``seconds`` after it, and the last element at the
-        end.
+        """Each element that no other element follows within ``seconds``, and the last element at
+        the end.
 
         ```text
         above   --1-2-3-------4--|
         below   ---------3-------4|
         ```
 
-        Time cannot wait for demand: everything is asked for at once (§3.17). An element is dropped
-        when the next comes too soon, or when it still waits for demand as the next is due. Drops
-        are counted (see ``metrics_of``). An error comes at once, in place of the element that waits
-        for its time. Elements come on shared threads.
+        Time cannot wait for demand, so an unbounded number of elements is requested (§3.17). An
+        element is dropped if the next element comes too soon, or is due while the first still waits
+        for demand. Drops are counted (see ``metrics_of``). An error comes at once, in place of the
+        element that waits for its time. Elements are delivered on shared threads.
 
         Reactor: ``sampleTimeout``; RxPY: ``debounce``.
 
@@ -96,15 +96,15 @@ class TimeMethods(Generic[T_co]):
         return extended(self, Timed("debounce", seconds, timer))
 
     def throttle_first(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
-        """An element, and then none for ``seconds``, and so on.
+        """An element, then no elements for ``seconds``, then the next element, and so on.
 
         ```text
         above   --1-2-3-------4--|
         below   --1-----------4--|
         ```
 
-        As ``debounce``, it asks for everything (§3.17). It drops and counts the elements that come
-        meanwhile, and an element that waits for demand when the next comes.
+        An unbounded number of elements is requested (§3.17). Elements that come in the pause are
+        dropped and counted, and so is an element that still waits for demand when the next is due.
 
         Reactor: ``sampleFirst``; RxPY: ``throttle_first``.
 
@@ -119,15 +119,15 @@ class TimeMethods(Generic[T_co]):
         return extended(self, Timed("throttle_first", seconds, timer))
 
     def sample(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
-        """The newest element every ``seconds``, if one has come, and the last element at the end.
+        """The newest element every ``seconds``, if a new one has come, and the last at the end.
 
         ```text
         above   --1-2-3-------4--|
         below   -----2-----3-----4|
         ```
 
-        As ``debounce``, it asks for everything (§3.17). It drops and counts an element that another
-        follows before the tick, and an element that still waits for demand at the next tick.
+        An unbounded number of elements is requested (§3.17). An element is dropped and counted if
+        another follows before the tick, or if it still waits for demand at the next tick.
 
         Reactor, RxPY: ``sample``.
 
@@ -142,19 +142,19 @@ class TimeMethods(Generic[T_co]):
         return extended(self, Timed("sample", seconds, timer))
 
     def timestamp(self, clock: Callable[[], float] = time.time) -> Stream[tuple[float, T_co]]:
-        """Pairs of the time by ``clock()`` and each element.
+        """For each element a pair: the time by ``clock()``, and the element.
 
         ```text
         above   --------a--------b--|
         below   --(0.8, a)-(1.7, b)-|
         ```
 
-        The time is that at which the element came here (§1.1 holds it back until it is asked for).
+        The time is when the element came to this operator, which is after its request (§1.1).
 
         Reactor, RxPY: ``timestamp``.
 
         Args:
-            clock: Gives the time in seconds. Default: ``time.time``.
+            clock: Returns the time in seconds. Default: ``time.time``.
 
         Raises:
             TypeError: ``clock`` cannot be called.

@@ -1,1 +1,1 @@
-"""What a stream does with elements: a file each."""
+"""The operators of a stream, one file for each."""

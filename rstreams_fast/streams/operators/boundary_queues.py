@@ -1,4 +1,4 @@
-"""The queues of ``publish_on``: where elements wait for the drain, and when more are requested."""
+"""The queues of ``publish_on``: they hold elements for the drain, and request more elements."""
 
 from __future__ import annotations
 
@@ -16,51 +16,51 @@ from rstreams_fast.streams.engine.defaults import replenish_at
 __all__ = ["Ask", "BoundaryQueue", "ElementQueue", "WeighedQueue", "ignore"]
 
 Ask = Callable[[int], object]
-"""Requests so many elements of upstream. An error of upstream's ``request`` ends the stream."""
+"""Requests ``n`` elements of upstream. An error of upstream's ``request`` ends the stream."""
 
 
 def ignore(_argument: object, /) -> None:
-    """Do nothing. Replaces what a queue calls when the stream has ended."""
+    """Do nothing. Replaces the functions that a queue calls, when the stream has ended."""
 
 
 class BoundaryQueue(Protocol):
-    """How elements get into the ring of a boundary, and when more are requested.
+    """Holds the elements of a boundary in a ring, and requests more elements.
 
     The drain calls all methods. ``input.accept`` is for the thread that upstream signals on.
     """
 
-    #: Whether a run above may offer to the ring directly. Otherwise ``input.accept`` must see each
-    #: element, and requests more on the thread that calls it.
+    #: Whether a run above may offer to the ring directly. Otherwise each element must pass through
+    #: ``input.accept``, which requests more elements on the thread that calls it.
     direct: ClassVar[bool]
     #: Whether the drain takes one element at a time, so that its place is soon free.
     one_by_one: ClassVar[bool]
     #: The most elements that the ring holds.
     capacity: int
-    #: The ring, and what adds an element to it.
+    #: The ring, and the function that adds an element to it.
     input: InputRing
 
     @property
     def held_bytes(self) -> int | None:
-        """The bytes that are held, or ``None`` if they are not counted."""
+        """The bytes of the elements held; ``None`` if bytes are not counted."""
 
     def source(self) -> Any:
-        """Return what a ``FusedRun`` takes the elements from."""
+        """Return the ring or iterator from which a ``FusedRun`` takes the elements."""
 
     def is_empty(self) -> bool:
-        """Whether all that has come has been taken out."""
+        """Return whether the queue holds no element."""
 
     def first_ask(self) -> None:
         """Make the first request."""
 
     def replenish(self, pulled: int, /) -> None:
-        """Request more, now that the drain has taken out ``pulled`` elements in all."""
+        """Request more elements. The drain has taken out ``pulled`` elements since the start."""
 
     def drop(self) -> None:
-        """Drop what is held. An element that comes later is accepted and forgotten."""
+        """Drop the elements held. An element that comes later is accepted and dropped."""
 
 
 class ElementQueue:
-    """A ring of elements. More are requested when three quarters of them have been consumed."""
+    """A ring of elements. It requests more when three quarters of its capacity are consumed."""
 
     __slots__ = ("_acknowledged", "_ask", "_left", "_replenish_at", "capacity", "input")
 
@@ -73,7 +73,7 @@ class ElementQueue:
         self.capacity = capacity
         self._replenish_at = replenish_at(capacity)
         self._left = total  # how many elements may still be requested
-        self._acknowledged = 0  # elements consumed, in whose place others have been requested
+        self._acknowledged = 0  # elements consumed, for which new elements have been requested
         self._ask = ask
 
     def source(self) -> Any:
@@ -105,13 +105,13 @@ class ElementQueue:
 class WeighedQueue:
     """A ring of elements that also has a bound in bytes.
 
-    Only elements that have come can be weighed. So one element is requested at a time, while fewer
-    than ``max_bytes`` are held. The queue holds ``max_bytes`` and one element more, at most. A
+    An element can be weighed only after it has come. So one element is requested at a time, while
+    fewer than ``max_bytes`` are held. The queue holds at most ``max_bytes`` and one element more. A
     single element that is larger than ``max_bytes`` passes.
 
-    The right to ask is a lock, taken as long as an element is outstanding. It passes from the drain
-    to the thread that upstream signals on, and back to the drain when there is no room. So upstream
-    goes on while a slow element is being worked on, and no two requests overlap (§2.7).
+    The right to ask is a lock, taken as long as an element is outstanding. The right passes from
+    the drain to the thread that upstream signals on, and back to the drain when there is no room.
+    So upstream goes on while the drain delivers a slow element, and requests do not overlap (§2.7).
     """
 
     __slots__ = (
@@ -149,7 +149,7 @@ class WeighedQueue:
         self._left = total  # how many elements may still be requested
         self._max_bytes = max_bytes
         self._weigher: Weigher | None = weigher
-        self._weights: deque[int] = deque()  # of the elements held, oldest first
+        self._weights: deque[int] = deque()  # weights of the elements held, oldest first
         self._arrived = 0  # bytes, counted by upstream's thread
         self._gone = 0  # bytes, counted by the drain
         self._acknowledged = 0  # elements consumed, whose bytes are in _gone
@@ -172,7 +172,7 @@ class WeighedQueue:
     def _accept(self, element: Any, /) -> bool:
         weigher = self._weigher
         if weigher is None:
-            return True  # all has been dropped
+            return True  # the stream is over: the element is dropped
         try:
             self._expected.fulfil(1)
         except DemandExceededError:
@@ -190,7 +190,7 @@ class WeighedQueue:
         return True
 
     def _decide(self) -> None:
-        """Ask for the next element or leave the right to ask; for the holder of that right."""
+        """Ask for the next element, or release the right to ask. For the holder of that right."""
         if not self._deciding.enter():
             return  # the thread that is in the loop below decides again
         while True:
@@ -202,7 +202,7 @@ class WeighedQueue:
                     self._ask(1)
             else:
                 self._outstanding.release()
-                # The drain may have made room meanwhile, and found the right to ask taken.
+                # Meanwhile the drain may have made room, but it found the right to ask taken.
                 if consumed != self._acknowledged and self._outstanding.acquire(blocking=False):
                     continue
             if self._deciding.leave():
@@ -215,7 +215,7 @@ class WeighedQueue:
     def replenish(self, pulled: int, /) -> None:
         while self._acknowledged < pulled:
             self._gone += self._weights.popleft()
-            self._acknowledged += 1  # says that there is room, so it comes last
+            self._acknowledged += 1  # last, as it tells _decide that there is room
         self.first_ask()
 
     def drop(self) -> None:

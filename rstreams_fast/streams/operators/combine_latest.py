@@ -38,8 +38,8 @@ class CombineLatest(Boundary):
 class _CombineSubscription(FanIn):
     """Elements wait in the mail, in the order in which they came.
 
-    An inner is asked for one element at first. It is asked ahead when each of the others has given
-    one: else it could give elements that are combined with nothing.
+    Each inner is asked for one element at first, and asked ahead when every inner has sent an
+    element: earlier, its further elements could be combined with nothing.
     """
 
     __slots__ = ("_alive", "_lacking", "_latest", "_places")
@@ -53,8 +53,8 @@ class _CombineSubscription(FanIn):
         order = [new_inner(self, each) for each in (upstream, *options.others)]
         self._unsubscribed.extend(order)
         self._places = {inner: place for place, inner in enumerate(order)}
-        self._latest: list[Any] = [None] * count  # None: the inner has given none yet
-        self._lacking = count  # inners that have given none yet
+        self._latest: list[Any] = [None] * count  # None: the inner has sent no element yet
+        self._lacking = count  # inners that have sent no element yet
         self._alive = count  # inners that are not over
 
     def _inner_attached(self, inner: Inner, /) -> None:
@@ -76,7 +76,7 @@ class _CombineSubscription(FanIn):
         if not isinstance(what, list):
             mail.popleft()
             self._alive -= 1
-            if not self._alive or latest[place] is None:  # then no more can be combined
+            if not self._alive or latest[place] is None:  # no further tuple is possible
                 return self._complete()
             return True
         if not demand:

@@ -1,4 +1,4 @@
-"""Concatenating: one publisher after another, each subscribed to when the one before is over."""
+"""``concat``: publishers one after another, each subscribed to when its predecessor completes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["concat_source"]
 
 
 def concat_source(publishers: tuple[Publisher[Any], ...]) -> Foreign:
-    """The source of ``rstreams_fast.concat``, its arguments checked: one publisher or more."""
+    """Check the arguments of ``rstreams_fast.concat``, one publisher or more; return its source."""
     check_publishers("concat", publishers)
     concatenated = _Concat(tuple(_flat(publishers)))
     return Foreign(
@@ -24,7 +24,7 @@ def concat_source(publishers: tuple[Publisher[Any], ...]) -> Foreign:
 
 
 def _flat(publishers: Iterable[Publisher[Any]]) -> Iterator[Publisher[Any]]:
-    """Take concatenations apart: a long chain of ``stream.concat(other)`` is no deep stack."""
+    """Flatten concatenations, so that a long chain of ``stream.concat(other)`` nests no calls."""
     for publisher in publishers:
         inside = publisher.publisher_itself() if isinstance(publisher, Pipeline) else None
         if isinstance(inside, _Concat):
@@ -38,5 +38,5 @@ class _Concat(Chain):
         SubscriptionArbiter(subscriber, self).start()
 
     def describe(self) -> str:
-        """Say in one line how much may be held."""
+        """Say in one line how many elements may be held."""
         return f"concat of {len(self.publishers)} publishers: holds no elements"

@@ -48,7 +48,7 @@ def _concat_mapped(
 
 
 class _Outer:
-    """The outer publisher. Its elements wait here until the publisher of the one before is over."""
+    """The outer publisher. Its elements wait here until the current inner publisher is over."""
 
     __slots__ = (
         "_begun",
@@ -77,8 +77,8 @@ class _Outer:
         self._replenish_at = replenish_at(options.prefetch)
         self._done = False  # no more elements will come
         self._waiting: deque[Any] = deque()
-        self._begun = False  # nothing is asked for before the subscriber has asked
-        self._unasked = options.prefetch  # how many elements more may be asked for
+        self._begun = False  # whether the subscriber has asked for an element
+        self._unasked = options.prefetch  # how many more elements may be asked for
         self._idle = True  # whether the arbiter waits for an element
         self._waits = Waits()
 
@@ -123,11 +123,11 @@ class _Outer:
         mine = self._waits.metrics(
             self._demand, name=self._name, held=len(self._waiting), max_held=self._prefetch
         )
-        # The drain of a sequence takes elements from the demand when they are delivered.
+        # While the drain iterates a sequence, only the pending demand counts its deliveries.
         demand = min(arbiter.outstanding(), mine.demand)
         return (replace(mine, demand=demand), *above, *self.inner.metrics())
 
     def close(self) -> None:
-        """Drop what waits. Any thread, any number of times: more may have come since."""
+        """Drop the elements that wait. Any thread, and again for elements that come later."""
         self._fn = None
         self._waiting = deque()

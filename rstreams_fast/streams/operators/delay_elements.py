@@ -32,7 +32,7 @@ class DelayElements(Boundary):
         return self.attach_within(upstream, Need())
 
     def attach_within(self, upstream: Publisher[Any], need: Need, /) -> Publisher[Any]:
-        """Return the same, for a subscriber that uses no more elements than ``need`` says."""
+        """Do the same as ``attach``, for a subscriber that uses at most ``need`` elements."""
         return Combined(upstream, _DelaySubscription, (self, need.total))
 
     def describe(self) -> str:
@@ -41,7 +41,7 @@ class DelayElements(Boundary):
 
 
 class _DelaySubscription(FanIn):
-    """A fan-in of one publisher: it is asked for an element while the one before is delivered."""
+    """A fan-in of one publisher, which it asks for the next element while an element is delayed."""
 
     __slots__ = (
         "_deadline",
@@ -69,10 +69,10 @@ class _DelaySubscription(FanIn):
         self._unsubscribed.append(self._inner)
         self._waiting: deque[Any] = deque()
         self._done = False  # whether upstream has ended
-        # Of the first element that waits:
+        # For the first element in _waiting:
         self._deadline: Deadline | None = None
-        self._moment: list[float] = []  # when it is to be delivered; empty when that has come
-        self._rang = False  # whether it is to be delivered now
+        self._moment: list[float] = []  # the time of its delivery; empty after that time
+        self._rang = False  # whether that time has come
 
     def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
         return isinstance(error, Exception) and self._inner.came >= self._total
@@ -80,8 +80,8 @@ class _DelaySubscription(FanIn):
     # -- time ------------------------------------------------------------------------------------
 
     def _begin_to_wait(self) -> None:
-        # Each element has a deadline of its own: the thread of the one before may still be busy
-        # with upstream's request.
+        # Each element has a deadline of its own: the thread of the last deadline may still be busy
+        # with a request to upstream.
         self._close_deadline()
         timer = self._timer
         self._moment = moment = [timer.now() + self._seconds]
@@ -91,7 +91,7 @@ class _DelaySubscription(FanIn):
         self._deadline.look()
 
     def _time_is_up(self, moment: list[float]) -> None:
-        """Wake the drain, unless this deadline is late: then the moment is taken already."""
+        """Wake the drain, unless this deadline comes too late: then ``moment`` is empty."""
         if moment and moment[0] <= self._timer.now():
             self._rang = True
             moment.clear()
@@ -121,7 +121,7 @@ class _DelaySubscription(FanIn):
             self._deliver([waiting.popleft()])
             return True
         if waiting:
-            # The moment is looked at first: _time_is_up() clears it after it has set _rang.
+            # Read _moment before _rang: _time_is_up() sets _rang, and then clears _moment.
             if demand > 0 and not self._moment and not self._rang:
                 if self._inner.asked < self._total:
                     ahead.asks.append((self._inner, 1))

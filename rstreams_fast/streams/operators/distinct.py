@@ -1,4 +1,4 @@
-"""``distinct``: elements, or keys, that were not seen lately."""
+"""``distinct``: drops elements whose key was seen lately."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["new_filter"]
 
 
 def new_filter(key: Callable[[Any], Hashable] | None, max_keys: int) -> Callable[[Any], bool]:
-    """Return a predicate for one subscription: whether the element's key is a new one.
+    """Return a predicate for one subscription: whether the element's key is new.
 
-    Of more than ``max_keys`` the one that was not seen for the longest is forgotten.
+    The predicate remembers ``max_keys`` keys. It forgets the least recently seen key first.
     """
     seen: OrderedDict[Hashable, None] = OrderedDict()
 

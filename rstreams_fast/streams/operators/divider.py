@@ -25,26 +25,26 @@ class Division(Protocol):
     """The rule that says to which substream or list an element belongs."""
 
     def take(self, burst: list[Any], divider: Divider, /) -> None:
-        """Put elements where they belong, and count them in ``divider.came``."""
+        """Put elements in their substreams or lists, and count them in ``divider.came``."""
 
 
 class Places(Protocol):
     """The rule that says how many elements may be held, and so how many to ask for."""
 
-    #: The greatest number of elements that are held.
+    #: The most elements that are held.
     most: int
-    #: Whether an element that leaves a substream makes room for another one.
+    #: Whether an element that leaves a substream makes room for another element.
     shared: bool
 
     def room(self, divider: Divider, /) -> int:
         """Return how many more elements to ask for."""
 
     def watch(self, divider: Divider, /) -> None:
-        """Look whether nothing moves any more. All elements that were asked for have come."""
+        """Look whether the stream is stuck. Called when all requested elements have come."""
 
 
 class Divider(OperatorSubscriber, ListSubscriber):
-    """Divides upstream's elements into substreams or lists, and publishes these as it is asked.
+    """Divides upstream's elements into substreams or lists, and publishes these on demand.
 
     After a cancel no substream is opened. Upstream is cancelled when no open substream has a
     reader. The operator sets ``division`` and ``places``.
@@ -93,17 +93,17 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.burst: list[Any] = []
         self._clocks: list[Deadline] = []
         self._failed = False
-        self.requested = DemandCounter()  # all that downstream ever requested
+        self.requested = DemandCounter()  # the sum of all requests of downstream
         self.asked = 0  # elements; written by the thread that asks
         self.came = 0  # elements; written by upstream
         self.taken = DemandCounter()  # elements that have left their substreams
         self._asking = Wip(held=True)  # held until on_subscribe has returned
-        #: The thread on which upstream signals at this moment; 0: none.
+        #: The thread on which upstream is signalling; 0: none.
         self.signals = 0
         self._waits = Waits()
 
     def request(self, n: int, /) -> None:
-        """Ask for ``n`` more (§3.8)."""
+        """Ask for ``n`` more substreams or lists (§3.8)."""
         try:
             n = check_request(n)
         except Exception as refused:
@@ -114,12 +114,12 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.ask()
 
     def cancel(self) -> None:
-        """Take no more substreams (§3.12). Elements that nobody can read any more make room."""
+        """Take no more substreams (§3.12). Elements without a possible reader then make room."""
         super().cancel()
         self.ask_again()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """What the open substreams hold, then the boundaries above."""
+        """Return the metrics of the open substreams, then those of the boundaries above."""
         held = sum(len(each.elements) for each in list(self.open.values()))
         mine = self._waits.metrics(
             self._demand, name=self.name, held=held, max_held=self.places.most
@@ -165,7 +165,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
                 for element in burst:
                     if self._upstream.over:
                         break
-                    self.custody.claim(element)  # it may leave in several parts, or in none
+                    self.custody.claim(element)  # it may go to several windows, or to none
                     self.division.take([element], self)
         except Exception as raised:
             self._fail(raised)
@@ -177,7 +177,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         touched, self.touched = self.touched, {}
         for substream in touched:
             substream.wake()
-        if self._failed:  # substreams that were opened meanwhile have not got the error
+        if self._failed:  # substreams opened meanwhile have not received the error
             error = RuntimeError("the stream that this was a part of has failed")
             self._end_all(error, delivered=True)
         self.look_for_readers()
@@ -199,7 +199,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.look_for_readers()
 
     def _fail(self, error: BaseException) -> None:
-        self._failed = True  # the error itself would keep those that subscribed (§3.13)
+        self._failed = True  # not the error, whose traceback would keep subscribers (§3.13)
         alone = self._demand.cancelled and bool(self.open)  # only readers can receive the error
         if not alone:
             super()._fail(error)
@@ -214,14 +214,14 @@ class Divider(OperatorSubscriber, ListSubscriber):
             substream.end(common)
 
     def remove(self, substream: Substream) -> None:
-        """Take ``substream`` from the open ones, once: another one may have its key by now."""
+        """Remove ``substream`` from ``open``, once: a newer substream may have its key by now."""
         if self.open.get(substream.key) is substream and substream.removed.win():
             self.open.pop(substream.key, None)
 
     # -- for the division and the places ---------------------------------------------------------
 
     def open_substream(self, key: Hashable, to_stream: ToStream) -> Substream:
-        """Open a substream, and have its stream delivered after the burst."""
+        """Open a substream. Its stream is delivered after the burst."""
         self.open[key] = substream = Substream(self, key)
         self.made.append(substream.published_as(self.name, to_stream))
         return substream
@@ -241,7 +241,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     @property
     def latch(self) -> Latch:
-        """Won when upstream has ended, or is cancelled: elements do not count any more."""
+        """Won when upstream has ended, or is cancelled: later elements are ignored."""
         return self._upstream.latch
 
     @property
@@ -253,35 +253,35 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     @property
     def shares_places(self) -> bool:
-        """Whether an element that leaves a substream makes room for another one."""
+        """Whether an element that leaves a substream makes room for another element."""
         return self.places.shared
 
     @property
     def takes_no_more(self) -> bool:
-        """Whether no further substream is opened."""
+        """Whether no further substreams are opened."""
         return self._demand.value < 0
 
     def signals_here(self) -> bool:
-        """Whether upstream signals on this thread, which brings nothing until it has left."""
+        """Whether this thread is in a signal of upstream: no element comes until it returns."""
         return self.signals == get_ident()
 
     def took(self, n: int) -> None:
-        """Count elements that have left a substream."""
+        """Count ``n`` elements that have left a substream."""
         if n:
             self.taken.request(n)
 
     def ask_again(self) -> None:
-        """Ask for as many as have left, if they make room. Not within a drain."""
+        """Ask upstream, if elements that left substreams make room. Not within a drain."""
         if self.places.shared:
             self.ask()
 
     def close_substream(self, substream: Substream) -> None:
-        """Note that ``substream`` takes no more elements: the next one of its key is opened."""
+        """Take no more elements in ``substream``: the next element of its key opens a new one."""
         self.remove(substream)
         self.look_for_readers()
 
     def look_for_readers(self) -> None:
-        """Cancel upstream if no substream is wanted, and none of the open ones is read."""
+        """Cancel upstream if no substream will be opened, and no open substream has a reader."""
         if self.takes_no_more:
             for substream in self.holding:
                 if substream.abandoned:
@@ -294,7 +294,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
                 clock.close()
 
     def forget_abandoned(self) -> None:
-        """Look for readers, and ask for as many elements as those held that nobody can read."""
+        """Look for readers. Elements without a possible reader make room: ask for as many."""
         self.look_for_readers()
         self.ask_again()
 
@@ -306,7 +306,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
             self.made.clear()
             return self._act_on_end()
         self._waits.end()
-        completed = self._completed  # read before what came before it
+        completed = self._completed  # read before ``made``: then an empty queue is the end
         status = self._burst_on(run)
         if status is RunStatus.MORE:
             return True
@@ -318,7 +318,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         return False
 
     def ask(self) -> None:
-        """Ask upstream for as many as there is room for. Not within a drain."""
+        """Ask upstream for as many elements as there is room for. Not within a drain."""
         if self._asking.enter():
             self._ask_now()
 

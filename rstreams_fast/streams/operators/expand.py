@@ -1,4 +1,4 @@
-"""``expand``: what a function makes of each element, of what it has made, and so on."""
+"""``expand``: a function makes a publisher of each element, also of that publisher's elements."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Expand(Boundary):
 class _ExpandSubscription(FanIn):
     """One publisher is asked at a time.
 
-    Breadth first, it gives all its elements; then the first element that was not expanded is. Depth
-    first, it is asked for one element at a time, which is expanded at once. Meanwhile the publisher
-    waits on a stack, unless it is over.
+    Breadth first, the publisher sends all its elements; then the oldest element not yet expanded is
+    expanded. Depth first, the publisher sends one element at a time, which is expanded at once.
+    Meanwhile the publisher waits on a stack, unless it is over.
     """
 
     __slots__ = ("_current", "_deep", "_fn", "_pending", "_stack", "_waiting")
@@ -72,7 +72,7 @@ class _ExpandSubscription(FanIn):
 
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
         self._waiting += burst
-        if self._demand.value < 0:  # all references were dropped, perhaps before the burst came
+        if self._demand.value < 0:  # the end may have dropped all references before the burst came
             self._waiting.clear()
         count = len(burst)
         self._mail.append((inner, burst))
@@ -80,7 +80,7 @@ class _ExpandSubscription(FanIn):
         del burst  # a traceback keeps this frame (§3.13)
         self._enter()
         if over:
-            inner.done = True  # after its last element was noted
+            inner.done = True  # after its last element is in _waiting
         if over or self._deep:
             self._call_up()
 
@@ -108,7 +108,7 @@ class _ExpandSubscription(FanIn):
             self._pending.take_back(current)
         elif not self._deep:
             return self._pending.ask(current)
-        elif current.consumed < current.asked:  # its element has not come yet
+        elif current.consumed < current.asked:  # the requested element has not come yet
             return False
         elif not self._waiting:
             return self._pending.ask(current, 1)
@@ -125,7 +125,7 @@ class _ExpandSubscription(FanIn):
         if waiting and fn is not None:
             try:
                 publisher = publisher_from("expand", fn, waiting.popleft())
-            except RecursionError:  # to where the stack has room again
+            except RecursionError:  # propagates to a caller where the stack has room again
                 raise
             except Exception as raised:
                 self._end_after(current, raised)

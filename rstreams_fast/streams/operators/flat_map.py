@@ -16,7 +16,7 @@ __all__ = ["FlatMap", "ToPublisher", "publisher_from"]
 
 
 def publisher_from(operator: str, fn: ToPublisher, element: Any) -> Publisher[Any]:
-    """Return ``fn(element)``, which must be a publisher: else raise an error naming the stage."""
+    """Return ``fn(element)``. If that is no publisher, raise an error that names ``operator``."""
     publisher = fn(element)
     if callable(getattr(publisher, "subscribe", None)):
         return publisher

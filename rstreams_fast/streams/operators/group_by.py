@@ -86,12 +86,12 @@ class _ByKey:
                     group.elements.append(element)
                     touched[group] = None
         finally:
-            # Counted when they are where they belong: the search for stuck groups relies on that.
+            # Count elements when they are in their groups: the search for stuck groups needs that.
             divider.came += came
             element = group = key = None  # a traceback keeps this frame (§3.13)
 
     def _opened(self, key: Hashable, divider: Divider) -> Substream | None:
-        """Open a group, unless nobody wants another."""
+        """Open a group, unless downstream takes no more groups."""
         options = self._options
         if divider.takes_no_more:
             return None

@@ -1,12 +1,11 @@
 """``map_async``: a boundary behind which coroutines run, several at a time.
 
-``upstream -> | ring | -> calls -> results -> subscriber``. All of the right side, and every
-``request`` to upstream, happens in callbacks of one event loop. A ``CallWindow`` makes the calls.
-It starts each call at once, without a task. A call becomes a task only if it has to wait.
+``upstream -> | ring | -> calls -> results -> subscriber``. Everything right of the ring, and every
+``request`` to upstream, runs in callbacks of one event loop. A ``CallWindow`` makes the calls. It
+starts each call at once, without a task. A call becomes a task only if it has to wait.
 
-The prefetch bounds the elements that were requested, are in the ring or are being worked on,
-together with the results that wait for demand. The place of an element is free again when its
-result has been delivered.
+The prefetch bounds the sum of elements requested, elements in the ring, running calls, and results
+that wait for demand. The place of an element is free again when its result has been delivered.
 """
 
 from __future__ import annotations
@@ -51,14 +50,14 @@ from rstreams_fast.streams.engine.trampoline import subscribe_to
 __all__ = ["MapAsync"]
 
 CONCURRENCY = 64
-"""Default of calls at once."""
+"""Default of ``concurrency``."""
 
 ORDERED_PREFETCH_PER_CALL = 64
-"""Default of elements in flight for each call at once. While the oldest call takes long, the other
-calls go on for so many rounds. Their results wait until its result has been delivered."""
+"""Default of ``prefetch``, divided by ``concurrency``, for ordered results. While the oldest call
+is slow, the other calls go on for 64 rounds. Their results wait for that of the oldest."""
 
 PREFETCH_PER_CALL = 4
-"""The default where results need not wait for each other."""
+"""The same for results in any order, which need not wait for each other."""
 
 MOST_PREFETCH = 65_536
 """The largest default of ``prefetch``."""
@@ -67,28 +66,27 @@ MOST_PREFETCH = 65_536
 class MapAsync(Boundary):
     """``await fn(element)`` for each element, up to ``concurrency`` of them at once.
 
-    ``ordered`` results keep the order of the elements; else they come as they are ready. There are
-    two bounds: ``concurrency`` on the calls at once, and ``prefetch`` on the elements that are
-    asked for, being worked on or, as results, waiting for their turn or for demand, together. The
-    default is 64 for each call, so that a slow one does not hold up the others, or 4 where there is
-    no order, and 65 536 at most. A ``prefetch`` below ``concurrency`` bounds the calls, too.
-    Upstream is asked when the subscriber first asks.
+    ``ordered`` results keep the order of the elements; otherwise each result is delivered when it
+    is ready. ``concurrency`` bounds the calls at once. ``prefetch`` bounds the sum of elements
+    requested, running calls and results that wait. Its default is ``concurrency`` times 64, so that
+    a slow call does not hold up the others, or times 4 without an order, and at most 65 536. A
+    ``prefetch`` below ``concurrency`` bounds the calls, too. Upstream is asked when the subscriber
+    first asks.
 
-    With ``key``, the elements with the same ``key(element)``, which can be hashed, are called one
-    at a time, in their order, as the partitions of a log want it; others go on beside them. An
-    element that waits for its turn takes part in ``prefetch``, not in ``concurrency``.
+    With ``key``, elements of equal ``key(element)``, which must be hashable, are called one at a
+    time, in their order, as the partitions of a log need it. Calls for other keys go on meanwhile.
+    An element that waits for its turn counts towards ``prefetch``, not towards ``concurrency``.
 
-    ``loop=None`` is the loop running where the stream is subscribed to, or else a private one,
-    which ends with the subscription. All calls run in copies of the context of ``subscribe``.
+    ``loop=None`` is the loop that runs in the subscribing thread, or else a private loop, which
+    ends with the subscription. All calls run in copies of the context of ``subscribe``.
 
-    An error of upstream is signalled at once. The error of a call is signalled after the results
-    that are ready and asked for; a note on it names the element. Either cancels the other calls,
-    and upstream. Where ``take`` below needs no more
-    elements than have come, an error of upstream is signalled after their results. A function that
-    returns ``None`` is a ``TypeError``, and so is one whose result cannot be awaited.
-    ``asyncio.CancelledError`` out of a function, while nobody cancelled the stream, is a
-    ``RuntimeError``. ``cancel`` waits for nothing: it cancels the running calls, which end in their
-    own time, and no other one starts.
+    An error of upstream is signalled at once, or, where ``take`` below needs no more elements than
+    have come, after their results. The error of a call is signalled after the results that are
+    ready and requested; a note on it names the element. Either error cancels the other calls, and
+    upstream. If the function returns ``None``, or a result that cannot be awaited, the error is a
+    ``TypeError``. If it raises ``asyncio.CancelledError``, but the stream was not cancelled, the
+    error is a ``RuntimeError``. ``cancel`` does not wait: it cancels the running calls, and no
+    further calls start.
     """
 
     operator = "map_async"
@@ -127,7 +125,7 @@ class MapAsync(Boundary):
         self.where = describe_loop(loop)
 
     def prefetch_per_call(self) -> int:
-        """Return the default of elements in flight for each call at once."""
+        """Return the default of ``prefetch``, divided by ``concurrency``."""
         return ORDERED_PREFETCH_PER_CALL if self.ordered else PREFETCH_PER_CALL
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
@@ -149,7 +147,7 @@ class MapAsync(Boundary):
         return loop_resource(self.loop, "rstreams-fast-map-async")
 
     def window(self, custody: Custody | None, enter: Work, on_ready: Work) -> Any:  # noqa: ARG002
-        """Return a window of calls. In a turn of the resource."""
+        """Return a window of calls. Called in a turn of the resource."""
         fn: Callable[..., Any] = self.fn if custody is None else custody.awaiting(self.fn)
         return CallWindow(
             fn,
@@ -165,14 +163,14 @@ class MapAsync(Boundary):
 
 def _note_element(error: BaseException, stage: str, element: Any) -> None:
     """Note on ``error`` for which element ``stage`` failed."""
-    with suppress(Exception):  # of repr, or of an error that takes no notes
+    with suppress(Exception):  # repr may raise, or the error take no notes
         note = f"rstreams_fast: {stage} failed for the element {reprlib.repr(element)}"
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
 
 
 class _Awaited:
-    """Calls a function that may be synchronous by mistake, and raises if its result says so."""
+    """Calls ``fn``, and raises a ``TypeError`` if the result cannot be awaited."""
 
     __slots__ = ("_fn", "_name")
 
@@ -197,7 +195,7 @@ class _MapAsyncSegment:
         self._total = total
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Subscribe to upstream on behalf of ``subscriber``; ask for nothing on this thread."""
+        """Subscribe to upstream on behalf of ``subscriber``; make no request on this thread."""
         try:
             on_loop = self._options.resource()
         except WorkDroppedError as closed:
@@ -213,7 +211,7 @@ class _MapAsyncSegment:
 
 
 class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
-    """Works on the loop. Requests, ``cancel`` and the signals of upstream may come elsewhere."""
+    """Works on the loop. Other threads may request, cancel, and send upstream's signals."""
 
     __slots__ = (
         "_asking",
@@ -253,10 +251,10 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         self._replenish = max(1, min(replenish_at(options.prefetch), spare))
         self._asking = 0  # the thread of the drain, while it requests elements
         self._stopped = False
-        self._told = False  # whether the failure of a call was signalled, or reported
+        self._told = False  # whether the failure of a call was signalled or reported
         self._waits = Waits()
         self._awaited = awaited_stream()
-        self._closing: asyncio.Future[None] | None = None  # done when no call runs any more
+        self._closing: asyncio.Future[None] | None = None  # done when all calls have ended
 
     # -- signals from upstream -------------------------------------------------------------------
 
@@ -271,7 +269,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         above = super().metrics()
         if options is None:
             return above
-        waiting = 0 if window is None else window.pending  # calls, and results not asked for yet
+        waiting = 0 if window is None else window.pending  # calls, and results without demand
         mine = self._waits.metrics(
             self._demand,
             name=options.describe(),
@@ -286,9 +284,9 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             self.on_burst()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error at once, unless the elements that have come may be all that is needed.
+        """Signal the error at once, unless downstream may need no more elements than have come.
 
-        The drain decides that: it counts when no more elements can come.
+        Then the drain counts the elements that have come, and decides.
         """
         if self._total == UNBOUNDED:
             super().on_error(error)
@@ -296,7 +294,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             self._keep_error(error)
 
     def on_burst(self) -> None:
-        """Have the drain take what was put in the ring, unless it is requesting on this thread."""
+        """Let the drain take the elements in the ring, unless it is requesting on this thread."""
         if self._asking != get_ident():
             self._enter()
 
@@ -304,7 +302,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
 
     def _go(self) -> None:
         if self._window is None and (self._demand.value < 0 or self._empty()):
-            self._drain()  # only an end is to be signalled, which needs no loop
+            self._drain()  # there is only an end to signal, which needs no loop
         else:
             super()._go()
 
@@ -322,19 +320,19 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             if self._empty():
                 return self._end()
             if demand == 0:
-                return False  # nobody has asked for anything yet
+                return False  # the subscriber has not asked for an element yet
             window = self._open()
             if window is None:
                 return self._act_on_end()
         self._waits.end()
-        completed = self._completed  # read before the ring: then an empty one is the end
+        completed = self._completed  # read before the ring: then an empty ring is the end
         most = min(demand, BURST)
         delivered = self._deliver(window, most) if most and window.pending else 0
         if self._stopped:
             return self._act_on_end()
         if window.failure is not None and (delivered < most or most == 0):
             return self._call_failed(window)
-        # Before the calls start: they take the elements that a synchronous upstream sends now.
+        # Request before calls start: they then take elements that a synchronous upstream sends.
         self._delivered += delivered
         self._owed += delivered
         owed = self._owed if self._owed >= self._replenish else 0
@@ -360,14 +358,14 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         return int(self._delivered + pending + len(self._input.elements))
 
     def _end(self) -> bool:
-        """Signal the end of upstream: no element of it is left."""
+        """Signal the end of upstream, when the results of all its elements are delivered."""
         return self._complete() if self._late_error is None else self._end_late()
 
     def _open(self) -> Any:
         options = self._options
         if options is not None:
             self._window = options.window(self.custody, self._enter, self._on_ready)
-            # A drain of map_blocking may run on a thread, without a loop to wait for.
+            # A drain of map_blocking may run on a thread without a loop.
             if self._awaited is not None and (loop := running_loop()) is not None:
                 self._closing = loop.create_future()
                 self._awaited.add(self._closing)
@@ -388,13 +386,13 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         ring = result = None
         try:
             if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
-                delivered = window.take_into(ring, most)  # up to a None, which is no element
+                delivered = window.take_into(ring, most)  # stops before a None: not an element
                 if delivered:
                     subscriber.on_burst()
             for result in window.take(most - delivered) if delivered < most else ():
                 if result is None:
                     self._fail(self._none_returned())
-                    break  # if another thread has ended it, _stopped may not be set yet
+                    break  # _stopped may not be set yet, if another thread ends the stream
                 if self._stopped:
                     break
                 delivered += 1
@@ -432,10 +430,10 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         super()._stop()
         window = self._window
         if window is not None:
-            window.permits.cancel()  # any thread may do so: no call starts from now on
+            window.permits.cancel()  # any thread may call this: no call starts from now on
 
     def _refused(self, error: BaseException) -> None:
-        window, self._window = self._window, None  # its loop is gone, and cancels no calls
+        window, self._window = self._window, None  # the loop is closed, and cannot cancel calls
         if window is not None:
             window.permits.cancel()
         super()._refused(error)
@@ -460,7 +458,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
     def _end_calls(self, window: Any) -> None:
         """Release the loop, and the task that awaits the stream, after the last cancelled call."""
         if window.running:
-            window.take(0)  # asks to be called again
+            window.take(0)  # makes the window call _on_ready again
             self._ending = window
         else:
             self._ending = None

@@ -2,11 +2,11 @@
 
 It is ``map_async`` with another window: a pool makes the calls. The bounds, the order and the
 errors are those of ``map_async``. A burst of calls that has ended enters the drain, which has a
-thread of its own. An event loop would take as much processor time as all the rest together.
+thread of its own. An event loop would double the processor time.
 
-Handing an element to a pool and back takes longer than a short call. So a submission to the pool is
-a burst: calls for several elements, one after the other. After ``SECONDS`` it makes no more calls.
-The elements that are left are submitted again. So a result waits for ``SECONDS`` and one call.
+Handing an element to a pool and back takes longer than a short call. So each submission to the pool
+is a burst: calls for several elements, one after the other. After ``SECONDS`` a burst makes no more
+calls, and its other elements are submitted again. So a result waits for ``SECONDS`` and one call.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ MOST: Final = 64
 """The most elements of a burst."""
 
 PREFETCH_PER_CALL: Final = 4 * MOST
-"""Default of elements in flight for each call at once. It is enough for four bursts: one runs, one
-waits to be submitted, and the results of two wait to be delivered."""
+"""Default of ``prefetch``, divided by ``concurrency``. Four bursts fit in it: one burst runs, one
+waits for submission, and the results of two wait for delivery."""
 
 _ELSEWHERE: Final = getattr(futures, "InterpreterPoolExecutor", ())
 """A subclass of ``ThreadPoolExecutor`` whose threads share no objects with this interpreter."""
@@ -89,17 +89,17 @@ class MapBlocking(MapAsync):
         self.where = "shared threads" if executor is None else type(executor).__name__
 
     def prefetch_per_call(self) -> int:
-        """Return the default of elements in flight for each call, with or without an order."""
+        """Return the default of ``prefetch``, divided by ``concurrency``: ordered or not."""
         return PREFETCH_PER_CALL
 
     def resource(self) -> Resource:
-        """Return the resource of the drain: the loop that runs here, or else a thread."""
+        """Return the resource of the drain: the running loop of this thread, or else a thread."""
         if running_loop() is not None:
             return super().resource()
         return resource(None, "rstreams-fast-map-blocking")
 
     def window(self, custody: Custody | None, enter: Work, on_ready: Work) -> Any:  # noqa: ARG002
-        """Return a window of calls. In a turn of the resource."""
+        """Return a window of calls. Called in a turn of the resource."""
         return _Calls(self, custody, enter)
 
 
@@ -116,29 +116,29 @@ class _Burst:
         self.made = list[Any]()  # results, until the drain has seen them
         self.error: BaseException | None = None  # of the call after the last result
         self.seconds = 0.0
-        self.is_over = False  # whether ``results`` get no more, so that the next burst's may follow
+        self.is_over = False  # whether ``results`` is complete: the next burst's results follow
         self.results = list[Any]()  # results that the drain has seen, and has not taken
 
 
 class _Calls:
-    """A window of calls with the face of ``CallWindow``.
+    """A window of calls with the interface of ``CallWindow``.
 
-    Only the holder of the drain uses it, but for ``permits``, which are for any thread.
+    Only the holder of the drain uses it, except ``permits``, which any thread may use.
     """
 
-    running = 0  # after the end nothing waits for the calls that still run
+    running = 0  # constant: after the end the subscription waits for no running call
 
     def __init__(self, options: MapBlocking, custody: Custody | None, enter: Work) -> None:
         self._options = options
         self._custody = custody
         self._enter: Work | None = enter
-        self._size = 1  # of the next burst
-        self._bursts = set[_Burst]()  # submitted, and not seen to have ended
-        self._left = deque[_Burst]()  # to be submitted again, before new elements
-        self._results = deque[_Burst]()  # to take results from; if ordered, all from the first on
-        self._ended = deque[_Burst]()  # added by the threads that made the calls
+        self._size = 1  # elements of the next burst
+        self._bursts = set[_Burst]()  # bursts submitted, whose end the drain has not seen
+        self._left = deque[_Burst]()  # bursts to submit again, before new elements
+        self._results = deque[_Burst]()  # bursts with results; if ordered, all bursts in order
+        self._ended = deque[_Burst]()  # bursts that ended; the threads of the calls add them
         self._held = 0  # elements whose results have not been taken
-        self.permits = DemandCounter()  # when it is cancelled, no more calls start
+        self.permits = DemandCounter()  # cancelled: no more calls start
         self.failure: tuple[Any, BaseException] | None = None
 
     @property
@@ -147,7 +147,7 @@ class _Calls:
         return self._held + (self.failure is not None)
 
     def submit_from(self, queue: SpscRing[Any], most: int) -> int:
-        """Start calls for elements of ``queue`` as far as allowed; return 0 if nothing changed."""
+        """Start calls for up to ``most`` elements of ``queue``; return 0 if nothing changed."""
         self._see()
         options = self._options
         count = 0
@@ -160,7 +160,7 @@ class _Calls:
             if self._left:
                 burst = self._left.popleft()
             else:
-                # The elements are shared out among all calls at once.
+                # Divide the elements equally among ``concurrency`` bursts.
                 share = len(queue) // options.concurrency
                 burst = _Burst(queue.poll_many(min(self._size, max(share, 1))))
                 if not burst.elements:
@@ -170,14 +170,14 @@ class _Calls:
                     self._results.append(burst)
             self._submit(burst)
         self._held += count
-        return count or int(self.failure is not None)  # the drain is to look at the failure
+        return count or int(self.failure is not None)  # 1: the drain must look at the failure
 
     def _submit(self, burst: _Burst) -> None:
         custody = self._custody
         if custody is not None:
             burst.elements = [each for each in burst.elements if custody.claim(each)]
         self._bursts.add(burst)
-        held = [burst]  # the thread that ends the burst takes it out
+        held = [burst]  # the thread that ends the burst takes it out of the list
         try:
             burst.future = self._submit_held(held)
         except Exception as refused:
@@ -190,7 +190,7 @@ class _Calls:
         if executor is not None and not options.is_here:
             future = submit_of(executor)(_call, options.fn, None, held[0].elements.copy())
         else:
-            # A copy of the context of ``subscribe``: only one thread at a time can be in a context.
+            # Copy the context of ``subscribe``: only one thread at a time can be in a context.
             make = partial(copy_context().run, self._make, held)
             if executor is None:
                 shared_threads().execute(make, partial(self._not_made, held))
@@ -203,35 +203,35 @@ class _Calls:
         burst = taken(held)
         if burst is not None:
             self._end(burst, _call(self._options.fn, self.permits, burst.elements.copy()))
-            del burst  # the traceback of an error keeps this frame
+            del burst  # the traceback of an error keeps this frame (§3.13)
 
     def _done(self, held: list[_Burst], future: Future[Any]) -> None:
         if future.cancelled():
             self._not_made(held, cancelled_by_executor())
         elif (raised := future.exception()) is not None:
             self._not_made(held, raised)
-        elif (burst := taken(held)) is not None:  # else _make has ended it
+        elif (burst := taken(held)) is not None:  # else _make has ended the burst
             self._end(burst, future.result())
 
     def _not_made(self, held: list[_Burst], error: BaseException) -> None:
-        # Not taken if the burst runs: a pool that fails to start a thread may keep the work for
-        # another thread.
+        # ``held`` is empty if the burst runs: a pool that fails to start a thread may keep the work
+        # for another thread.
         burst = taken(held)
         if burst is not None:
             self._end(burst, [[], error, 0.0])
 
     def _end(self, burst: _Burst, outcome: list[Any]) -> None:
         burst.made, burst.error, burst.seconds = outcome
-        outcome.clear()  # the traceback of an error may keep it
+        outcome.clear()  # the traceback of an error may keep the list
         if self._custody is not None:
             _account(self._custody, burst)
-        ended = self._ended  # first: cancel() replaces it, and no burst may stay in the new one
+        ended = self._ended  # read before _enter: cancel() replaces the deque after clearing _enter
         enter = self._enter
         if enter is not None:
             ended.append(burst)
             enter()
         elif burst.error is not None and not isinstance(burst.error, WorkDroppedError):
-            report_late(burst.error)  # else the call was cancelled
+            report_late(burst.error)  # a WorkDroppedError only says that the call was cancelled
 
     def _see(self) -> None:
         ended = self._ended
@@ -290,7 +290,7 @@ class _Calls:
         self._see()
         count = 0
         while count < most and (results := self._take(most - count)):
-            if is_none := results[-1] is None:  # only the last one can be: the burst ended there
+            if is_none := results[-1] is None:  # only the last can be None: it ends a burst
                 self._results[0].results.append(results.pop())
                 self._held += 1
             count += ring.offer_many(results)
@@ -328,14 +328,14 @@ def _call(
                 break
     except BaseException as raised:
         error = raised
-        if isinstance(raised, StopIteration):  # which would end an iteration
+        if isinstance(raised, StopIteration):  # a StopIteration would end an iteration silently
             error = RuntimeError(f"{describe_callable(fn)} raised StopIteration")
             error.__cause__ = raised
         if permits is None:
-            error.add_note(traceback.format_exc())  # the traceback stays in that process
+            error.add_note(traceback.format_exc())  # the traceback itself stays in this process
         outcome[1] = error
         elements.clear()
-        # The traceback has this frame.
+        # The traceback keeps this frame.
         element = result = results = error = None  # type: ignore[assignment]
     outcome[2] = seconds
     return outcome

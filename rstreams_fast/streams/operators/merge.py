@@ -1,4 +1,4 @@
-"""``merge``: the elements of several publishers; and what it has in common with ``flat_map``."""
+"""``merge``: the elements of several publishers. ``flat_map`` uses the same fan-in."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def merge_source(
 
 
 def check_publishers(operator: str, publishers: Iterable[object]) -> None:
-    """Refuse a publisher without ``subscribe``; the error says which it is."""
+    """Raise a ``TypeError`` if a publisher lacks ``subscribe``; the error gives its number."""
     for number, publisher in enumerate(publishers, 1):
         check_publisher(publisher, f"{operator}(*publishers): publisher {number}")
 
@@ -68,7 +68,7 @@ class _Merge:
         Merging(subscriber, prefetch, delay_error, self.publishers).start()
 
     def describe(self) -> str:
-        """Say in one line how much may be held."""
+        """Say in one line how many elements may be held."""
         count = len(self.publishers)
         prefetch, delay_error = self.options
         late = ", errors after elements" if delay_error else ""
@@ -79,7 +79,7 @@ class _Merge:
 
 
 class DelayedErrors:
-    """The errors of inners that wait until all elements are delivered."""
+    """Errors of inners. With ``delay``, errors wait until all elements are delivered."""
 
     __slots__ = ("_delay", "_errors")
 
@@ -88,28 +88,28 @@ class DelayedErrors:
         self._errors: list[BaseException] = []
 
     def delays(self, error: BaseException) -> bool:
-        """Whether ``error`` is to wait."""
+        """Return whether ``error`` must wait."""
         return self._delay and isinstance(error, Exception)
 
     def add(self, error: BaseException) -> None:
-        """Keep ``error``, or report it if there are too many."""
+        """Keep ``error``, or report it if ``DELAYED_ERRORS`` errors are kept already."""
         if len(self._errors) < DELAYED_ERRORS:
             self._errors.append(error)
         else:
             report_dropped(error, f"more than {DELAYED_ERRORS} publishers failed")
 
     def take(self) -> list[BaseException]:
-        """Return them, and forget them."""
+        """Return the errors, and forget them."""
         errors, self._errors = self._errors, []
         return errors
 
 
 class Outer:
-    """The publisher whose elements a ``flat_map`` makes inners of.
+    """The outer publisher of a ``flat_map``, which makes an inner of each of its elements.
 
-    At most ``concurrency`` elements are in work: asked for, waiting to be opened, or opened as an
-    inner that is not over. If they are ``sequential``, the first of the open inners delivers, and
-    the others wait.
+    At most ``concurrency`` elements are in work: requested, waiting to be opened, or opened as an
+    inner that is not over. With ``sequential``, only the first open inner delivers; the others
+    wait.
     """
 
     __slots__ = ("_line", "concurrency", "elements", "fn", "inner", "turn", "vacant")
@@ -118,9 +118,9 @@ class Outer:
         self.inner = inner
         self.fn: ToPublisher | None = fn
         self.concurrency = concurrency
-        self.elements: deque[Any] = deque()  # that wait to be opened
+        self.elements: deque[Any] = deque()  # elements that wait to be opened
         self.vacant = DemandCounter()  # how many more elements may be asked for
-        self.turn = False  # whether opening an inner comes before asking those that are open
+        self.turn = False  # whether to open an inner before asking the open inners
         # The open inners, in the order of their elements. None: the order does not matter.
         self._line: deque[Inner] | None = deque() if sequential else None
 
@@ -131,19 +131,19 @@ class Outer:
             line.append(inner)
 
     def delivers(self, inner: Inner) -> bool:
-        """Whether the elements of ``inner`` need not wait for those of another inner."""
+        """Return whether ``inner`` may deliver now: no earlier inner must deliver before it."""
         line = self._line
         return line is None or (bool(line) and line[0] is inner)
 
     def next(self) -> Inner | None:
-        """Return the inner whose turn it is now, when an inner is over. For the drain."""
+        """Return the first inner that is not over, after another is over. For the drain."""
         line = self._line
         while line and line[0].done and not line[0].queue:
             line.popleft()
         return line[0] if line else None
 
     def clear(self) -> None:
-        """Drop the references. Nothing is emptied: another thread may still be at work with it."""
+        """Replace all references by empty ones: another thread may still be using the old ones."""
         self.fn = self._line = None
         self.elements = deque()
 
@@ -151,8 +151,8 @@ class Outer:
 class Merging(FanIn):
     """Delivers the elements of all inners: in turns, or one inner after another.
 
-    The inners are ``publishers``; or ``flat_map`` makes them of the elements of an outer publisher,
-    and the upward work opens them.
+    ``publishers`` are the inners; or ``flat_map`` makes an inner of each element of an outer
+    publisher, and the upward work opens it.
     """
 
     __slots__ = ("_alive", "_errors", "_outer", "_ready")
@@ -166,7 +166,7 @@ class Merging(FanIn):
     ) -> None:
         super().__init__(subscriber, prefetch)
         self._errors = DelayedErrors(delay_error)
-        self._ready: deque[Inner] = deque()  # inners with elements to be delivered, in turns
+        self._ready: deque[Inner] = deque()  # inners with elements to deliver, in turns
         self._outer: Outer | None = None
         self._unsubscribed.extend(new_inner(self, publisher) for publisher in publishers)
         # How many inners are not over. An element of the outer publisher counts as an inner.
@@ -175,7 +175,7 @@ class Merging(FanIn):
     def flat_map(
         self, upstream: Publisher[Any], fn: ToPublisher, concurrency: int, *, sequential: bool
     ) -> None:
-        """Make an inner of each element of ``upstream``. To be called before ``start``."""
+        """Make an inner of each element of ``upstream``. Call this before ``start``."""
         inner = new_inner(self, upstream)
         self._outer = Outer(inner, fn, concurrency, sequential)
         self._unsubscribed.append(inner)
@@ -187,7 +187,7 @@ class Merging(FanIn):
         outer = self._outer
         if outer is None:
             return self._ahead.step(self._demand)
-        # In turns: neither the open inners nor the elements to be opened are to wait for ever.
+        # In turns, so that neither open inners nor elements to be opened wait for ever.
         if (outer.turn or not self._ahead.asks) and self._open_more(outer):
             outer.turn = False
             return True
@@ -195,7 +195,7 @@ class Merging(FanIn):
         return self._ahead.step(self._demand)
 
     def _open_more(self, outer: Outer) -> bool:
-        """Open an inner, or ask for elements to be opened; false if there is nothing to do."""
+        """Open an inner, or ask for more elements; false if there is nothing to do."""
         elements, fn = outer.elements, outer.fn  # clear() replaces them
         if elements and fn is not None:
             self._open_inner(outer, fn, elements.popleft())
@@ -235,7 +235,7 @@ class Merging(FanIn):
             super()._inner_attached(inner)
 
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
-        """Deliver at once, if there is demand, the drain is free, and nothing waits before it."""
+        """Deliver the burst at once, if there is demand, the drain is free and no element waits."""
         outer, wip = self._outer, self._wip
         if outer is not None and inner is outer.inner:
             self._outer_burst(outer, burst, over)
@@ -308,7 +308,7 @@ class Merging(FanIn):
             ready.clear()
         else:
             turn = [ready.popleft() for _ in range(demand)]
-        # Stop at an inner that is to be asked for more: it is asked before more is delivered.
+        # Stop where an inner must be asked for more: ask it before delivering more elements.
         most = min(ahead.replenish_at - inner.consumed for inner in turn)
         burst = _take_turns(turn, min(max(1, min(demand, BURST) // len(turn)), most))
         each = len(burst) // len(turn)
@@ -345,7 +345,7 @@ class Merging(FanIn):
                 self._over(inner)
 
     def _over(self, inner: Inner) -> None:
-        """``inner`` is over, and all its elements were delivered."""
+        """Act on an inner that is over, and whose elements were all delivered."""
         self._inners.discard(inner)
         inner.forget()
         if self._alive.fulfil(1) == 0:

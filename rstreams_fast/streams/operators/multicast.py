@@ -40,42 +40,42 @@ class MulticastOptions:
         self.delay_error = check_bool("delay_error", delay_error)
 
     def describe(self) -> str:
-        """Say how much is held, and what becomes of a slow subscriber."""
+        """Say how many elements are held, and what a slow subscriber causes."""
         slow = "the slowest gates" if self.gates else "who lags by more is dropped"
         late = ", errors after elements" if self.delay_error else ""
         return f"at most {self.buffer_size} elements, {slow}{late}"
 
 
 class MulticastProcessor(MulticastPublisher[T], Processor[T, T]):
-    """Hands the elements of one upstream to all its subscribers, through one bounded buffer.
+    """Delivers the elements of one upstream to all its subscribers, through one bounded buffer.
 
-    Subscribe it to a publisher, and subscribers to it, in any order; or call ``on_next``,
-    ``on_error`` and ``on_complete`` yourself. All subscribers get the same elements in the same
-    sequence, and may be ahead of each other by at most ``buffer_size`` elements. A subscriber that
-    comes late starts at the oldest element that is still in the buffer for another one. After the
-    end it gets the terminal signal at once.
+    Subscribe the processor to a publisher, and subscribers to the processor, in any order; or call
+    ``on_next``, ``on_error`` and ``on_complete`` yourself. All subscribers get the same elements in
+    the same order, and may be ahead of each other by at most ``buffer_size`` elements. A late
+    subscriber starts at the oldest element that is still in the buffer for another subscriber.
+    After the end a new subscriber gets the terminal signal at once.
 
-    Upstream is asked for the elements that the greediest subscriber asked for, as far as there is
-    room, and for nothing while there is none. Elements that come unasked, as a caller of
-    ``on_next`` may send them, are buffered. Where there is no room, everything ends with a
-    ``DemandExceededError`` (with ``slow="drop"`` the slow subscribers are dropped instead);
-    ``on_next(None)`` ends everything, too (§2.13). ``ended`` tells. An error overtakes the buffer,
-    unless ``delay_error`` is set. The completion comes right after the last element, without a
-    request (§2.9). A subscriber that subscribes twice at a time gets an ``AlreadySubscribedError``
-    by ``on_error``, and its subscription ends (§1.10).
+    Upstream is asked for as many elements as the greediest subscriber asked for, as far as the
+    buffer has room. Elements that come without a request, as a caller of ``on_next`` may send them,
+    are buffered. If the buffer is full, the stream ends with a ``DemandExceededError``; with
+    ``slow="drop"`` the slow subscribers are dropped instead. ``on_next(None)`` ends the stream, too
+    (§2.13); ``ended`` is true then. An error overtakes the buffer, unless ``delay_error`` is set.
+    The completion comes right after the last element, without a request (§2.9). A subscriber that
+    subscribes twice at a time gets an ``AlreadySubscribedError`` by ``on_error``, and its
+    subscription ends (§1.10).
 
-    Any thread may call any method. Elements are delivered on the thread that brings them or asks
-    for them.
+    Any thread may call any method. Elements are delivered on the thread that calls ``on_next`` or
+    ``request``.
 
     Args:
         buffer_size: The most elements between the fastest and the slowest subscriber.
-        slow: With ``"gate"`` upstream is asked for nothing while the slowest subscriber lags by
-            ``buffer_size``. With ``"drop"`` the fastest sets the pace, and a subscriber that lags
-            by more gets a ``BufferOverflowError``.
+        slow: With ``"gate"`` upstream is not asked while the slowest subscriber lags by
+            ``buffer_size``. With ``"drop"`` the fastest subscriber sets the pace, and a subscriber
+            that lags by more gets a ``BufferOverflowError``.
         on_last_cancel: With ``"shut_down"`` upstream is cancelled when the last subscriber has
             cancelled, and later subscribers get a ``ShutDownError``; a subscriber that stays
-            prevents that. With ``"keep"`` upstream waits, unasked, for the next subscriber; it is
-            cancelled when the garbage collector finds that nobody can come any more.
+            prevents that. With ``"keep"`` upstream waits, without a request, for the next
+            subscriber; upstream is cancelled when the garbage collector frees the processor.
         delay_error: Signal an error after the elements in the buffer, not at once.
 
     Raises:
@@ -122,13 +122,13 @@ class Multicast(Boundary):
         self._shared: Shared | None = None
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return the one publisher that all share; only the first ``upstream`` counts.
+        """Return the one publisher that all subscribers share, made of the first ``upstream``.
 
-        A stream is a description, and what is above this is the same each time.
+        Later values of ``upstream`` describe the same stream.
         """
         with self._lock:
             if self._shared is None:
-                # It gets a copy without a Shared: otherwise each would keep the other alive.
+                # Pass a copy without ``_shared``: otherwise each object would keep the other alive.
                 self._shared = Shared(upstream, copy(self))
             return self._shared
 
@@ -140,7 +140,7 @@ class Multicast(Boundary):
         return f"multicast: {self.describe_sharing()}"
 
     def describe_sharing(self) -> str:
-        """Describe how it is shared, without what is kept for late subscribers."""
+        """Describe how upstream is shared, but not the elements kept for late subscribers."""
         words = {
             "shut_down": "shuts down",
             "keep": "waits for others",
@@ -162,20 +162,20 @@ class Multicast(Boundary):
 
 
 class Shared:
-    """The publisher of a multicast stream. With ``"restart"`` it is replaced when it has ended."""
+    """The publisher of a multicast stream. With ``"restart"`` it makes a new one after the end."""
 
     def __init__(self, upstream: Publisher[Any], multicast: Multicast) -> None:
         self._upstream = upstream
         self._multicast = multicast
         self._name = multicast.describe()
         self._restarts = multicast.on_last_cancel == "restart"
-        # For all publishers, one after the other: the one before may still be at work.
+        # All publishers, one after another, share a registry: the last may still be at work.
         self._registry: Registry[MulticastSubscription] = Registry()
         self._lock = threading.RLock()
         self._current = self._new_publisher()
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Subscribe to the shared publisher, and it to upstream when it has enough subscribers."""
+        """Add ``subscriber``; with enough subscribers, subscribe the publisher to upstream."""
         check_subscriber(subscriber)
         publisher = self._current
         if publisher.refuses(subscriber) or publisher.defer(self.subscribe, subscriber):

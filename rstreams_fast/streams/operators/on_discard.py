@@ -36,7 +36,7 @@ class OnDiscard(Boundary):
 
 
 class _DiscardSubscription:
-    """Passes every signal on. Upstream is one of our segments: they come serially and in order."""
+    """Passes every signal on. Upstream is internal: its signals come one by one, in order."""
 
     __slots__ = (
         "__weakref__",
@@ -82,7 +82,7 @@ class _DiscardSubscription:
         try:
             if subscriber is not None:
                 subscriber.on_error(error)
-            else:  # it has cancelled at this very moment
+            else:  # the subscriber has just cancelled
                 report_late(error)
         finally:
             self._own.close()
@@ -118,7 +118,7 @@ class _DiscardSubscription:
     def _or_close(self, call: Callable[..., object], *args: Any) -> None:
         try:
             call(*args)
-        except RecursionError:  # upstream may tell us, where the stack has room again
+        except RecursionError:  # the caller ends the stream, where the stack has room again
             raise
         except BaseException:
             self.dropped()

@@ -1,4 +1,4 @@
-"""``on_error_continue``: the stages above leave out the elements that their functions fail for."""
+"""``on_error_continue``: the stages above drop the elements for which their functions fail."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rstreams_fast.streams.engine.assembly import Part, Stage
 __all__ = ["continuing"]
 
 WITHOUT: Final = {"map": "map_not_none", "map_not_none": "map_not_none", "filter": "filter"}
-"""Stages whose function's failure is of one element alone, and which can leave that out."""
+"""Stages that can drop a single element for which their function fails, and their substitutes."""
 
 
 class _Trying:
-    """The function of a stage: what it raises goes to ``handler``, and ``None`` comes of it."""
+    """Wraps the function of a stage: gives its exceptions to ``handler``, and returns ``None``."""
 
     def __init__(self, stage: str, fn: Callable[[Any], Any], handler: Callable[..., Any]) -> None:
         functools.update_wrapper(cast(Any, self), fn, updated=())
@@ -38,12 +38,12 @@ class _Trying:
 
 
 def continuing(parts: tuple[Part, ...], handler: Callable[[Exception, Any], object]) -> list[Part]:
-    """Return ``parts`` with the last of them going on when they fail; ``ValueError``: none can."""
+    """Return ``parts``, whose last stages go on after a failure; ``ValueError`` if none can."""
     done: list[Part] = list(parts)
     place = len(parts)
     while place and isinstance(part := parts[place - 1], Stage) and part.op[0] in WITHOUT:
         stage, fn = part.op
-        if isinstance(fn, _Trying):  # it goes on already, and so do those above it
+        if isinstance(fn, _Trying):  # this stage and the stages above it go on already
             return done
         place -= 1
         done[place] = Stage((WITHOUT[stage], _Trying(stage, fn, handler)))

@@ -1,9 +1,9 @@
-"""Sources that do not wait for demand: what happens to elements that nobody has asked for yet.
+"""``on_overflow``: a bounded buffer below a source that does not wait for demand.
 
-Upstream is asked for everything at once. It signals when it likes, from any thread. The
-subscription holds a bounded number of elements and delivers them as downstream asks. When the
-buffer is full, the strategy decides: an element is dropped, or the stream ends with an error.
-Every end, also an overflow, comes after the elements that are held.
+Upstream is asked for an unbounded number of elements. It signals at any time, from any thread. The
+subscription holds a bounded number of elements and delivers them on demand. When the buffer is
+full, the strategy decides: an element is dropped, or the stream ends with an error. Every end, also
+an overflow, comes after the elements that are held.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ __all__ = ["Overflow", "OverflowBoundary", "OverflowSubscription"]
 
 
 class Overflow(enum.Enum):
-    """What happens to elements that come faster than they are asked for.
+    """The strategy for elements that come faster than the subscriber asks for them.
 
-    ``capacity`` is always the greatest number of elements that are held. An element that is not
-    delivered is counted in ``metrics_of(...)`` and given to ``on_drop``. Elements that are held
-    when the subscriber cancels are neither counted nor given to ``on_drop``.
+    ``capacity`` is always the most elements that are held. A dropped element is counted in
+    ``metrics_of(...)`` and given to ``on_drop``. Elements that are held when the subscriber cancels
+    are neither counted nor given to ``on_drop``.
     """
 
     BUFFER = "buffer"
-    """Hold up to ``capacity`` (1024) elements. One more ends the stream with
+    """Hold up to ``capacity`` (1024) elements. A further element ends the stream with
     ``BufferOverflowError``, after the held elements were delivered."""
     DROP_OLDEST = "drop_oldest"
-    """Hold up to ``capacity`` (1024) elements. One more replaces the oldest."""
+    """Hold up to ``capacity`` (1024) elements. A further element replaces the oldest element."""
     DROP_LATEST = "drop_latest"
-    """Hold up to ``capacity`` (1024) elements. One more is dropped."""
+    """Hold up to ``capacity`` (1024) elements. A further element is dropped."""
     LATEST = "latest"
     """Hold the newest element only: ``capacity`` is 1."""
     ERROR = "error"
@@ -59,10 +59,10 @@ class OverflowBoundary(Boundary):
     """The boundary of ``Stream.on_overflow``, and the options of a source with a strategy.
 
     ``at_end``: elements are delivered only after the source has completed. ``on_demand``: the
-    source is asked when the subscriber first asks, and not at once.
+    source is asked at the subscriber's first request, not at once.
     """
 
-    #: It takes signals from any thread, so upstream needs no guard.
+    #: The boundary takes signals from any thread, so upstream needs no guard.
     guards = True
 
     def __init__(
@@ -96,7 +96,7 @@ class OverflowBoundary(Boundary):
         self.name = f"{name}({strategy.name})"
         self.fails_unasked = strategy in _ENDING
         self.at_end = at_end
-        # With ERROR an element that comes before the first request could only end the stream.
+        # With ERROR, an element before the first request would end the stream.
         self.on_demand = on_demand or strategy is Overflow.ERROR
         self._argument = argument
 
@@ -120,12 +120,12 @@ class OverflowBoundary(Boundary):
 
 
 class OverflowSubscription(OperatorSubscriber):
-    """Stands between a source that does not wait for demand and a subscriber.
+    """The subscription between a source that does not wait for demand and a subscriber.
 
     The source is a publisher upstream, or an object that calls ``offer`` and ``finish`` (an
-    emitter, a clock). Any thread may call these two. With a resource the subscriber is signalled
-    there, else on the thread that offers or requests. ``at_end()`` is called when the stream has
-    ended, so that such a source drops what it holds.
+    emitter, a clock). Any thread may call these methods. The subscriber is signalled on the
+    resource if there is one, else on the thread that offers or requests. ``at_end()`` is called
+    when the stream has ended, so that an emitter or a clock drops its references.
     """
 
     __slots__ = (
@@ -153,21 +153,21 @@ class OverflowSubscription(OperatorSubscriber):
         super().__init__(subscriber, resource)
         self._options = options
         self._at_end = at_end
-        # For the threads that offer. The drain takes elements without it. Reentrant, because the
-        # garbage collector may run any code on a thread that holds it. No user code runs under it.
+        # Held to offer an element, not to take one. Reentrant: the garbage collector may run any
+        # code on the thread that holds the lock. No other user code runs under the lock.
         self.lock = threading.RLock()
-        self.open = True  # whether an offer counts
+        self.open = True  # false: offers are refused
         self._held: deque[Any] = deque()
         self._kept = 0  # the number of elements that were delivered or are held
         #: The number of elements that were dropped. Written under the lock.
         self.drops = 0
-        self._requested = DemandCounter()  # all that was ever requested
-        self._begun = False  # on_subscribe has returned
+        self._requested = DemandCounter()  # the sum of all requests
+        self._begun = False  # whether on_subscribe has returned
         self._asked = Latch()  # won by the first thread that asks upstream
         self._waits = Waits(on_look=True)
         slot = self._slot_by_bursts(subscriber)
         self._run = FusedRun(self._held, (), slot, self._demand)
-        # Receives an element that needs not wait for others. A ring gets its elements by the run.
+        # Receives an element when no other waits. None: only the run delivers, as to a ring.
         hand_on = subscriber.on_next if isinstance(slot, FunctionSlot) else slot
         direct = resource is None and not options.at_end and callable(hand_on)
         self._hand_on = hand_on if direct else None
@@ -177,8 +177,8 @@ class OverflowSubscription(OperatorSubscriber):
     def offer(self, element: Any, entered: bool = False) -> bool:
         """Hold or deliver an element, or do what the strategy says.
 
-        Returns ``False`` if the stream has ended, or ends by this element. After the end the
-        element is still the caller's, unless it has ``entered`` the scope of an ``on_discard``.
+        Returns ``False`` if the stream has ended, or this element ends it. After the end the caller
+        still owns the element, unless it has ``entered`` the scope of an ``on_discard``.
         """
         options = self._options
         victim: Any = None
@@ -201,7 +201,7 @@ class OverflowSubscription(OperatorSubscriber):
             elif options.strategy in _REPLACING:
                 try:
                     victim = elements.popleft()
-                except IndexError:  # the drain has just taken it
+                except IndexError:  # the drain has just taken the oldest element
                     self._kept += 1
                 elements.append(element)
             else:
@@ -217,8 +217,8 @@ class OverflowSubscription(OperatorSubscriber):
             self._upstream.cancel()
             self._end_with(overflow)
         elif victim is None or self._demand.pending:
-            # Also after a victim was taken out: at the moment when the buffer had a free place,
-            # the drain may have looked, found nothing, and left.
+            # Also after a victim was taken out: between popleft and append the drain may have found
+            # an empty buffer, and left.
             self._enter()
         if victim is not None:
             self._report_drop(victim)
@@ -255,7 +255,7 @@ class OverflowSubscription(OperatorSubscriber):
                 on_drop(victim)
             except Exception as raised:
                 report_unraisable(raised, "on_drop", on_drop)
-            except BaseException as leaving:  # to the sender, so the subscriber gets it as well
+            except BaseException as leaving:  # propagates to the sender; the subscriber gets it too
                 if self._demand.value >= 0:
                     self._fail(leaving)
                 raise
@@ -269,13 +269,13 @@ class OverflowSubscription(OperatorSubscriber):
         self.offer_checked(element)
 
     def offer_checked(self, element: Any) -> None:
-        """Do the same with an element of upstream that was checked before."""
+        """Do the same as ``on_next`` with an element that was checked before."""
         if not self.offer(element, entered=True):
             self._upstream.unwanted()
             self._introduce_late()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Pass the error on after the held elements; at once, if they wait for completion."""
+        """Pass the error on after the held elements; with ``at_end``, at once."""
         if self._options.at_end:
             super().on_error(error)
             return
@@ -314,7 +314,7 @@ class OverflowSubscription(OperatorSubscriber):
             self._ask_for_all()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """What this boundary holds, has dropped and waits for, then the boundaries above."""
+        """Return the metrics of this boundary, then those of the boundaries above."""
         mine = self._waits.metrics(
             self._demand,
             name=self._options.describe(),
@@ -373,7 +373,7 @@ class OverflowSubscription(OperatorSubscriber):
         super()._stop()
 
     def _drop_references(self) -> None:
-        self._close()  # the thread that cancels may not have closed it yet
+        self._close()  # the thread that cancels may not have called _stop() yet
         self._hand_on = None
         self._held = deque()
         at_end, self._at_end = self._at_end, None

@@ -1,6 +1,6 @@
-"""Observers: functions that are called at signals, and can change nothing about them.
+"""Observers: functions that are called at signals, and cannot change the signals.
 
-What an observer raises goes to ``sys.unraisablehook``: it is no part of the stream.
+``sys.unraisablehook`` gets an observer's exceptions: they do not end the stream.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Peek(Boundary):
         return f"do_{self.signal}({describe_callable(self.fn)}): holds no elements"
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return what stands for it among the figures: nothing."""
+        """Return the boundary's own metrics: none."""
         return ()
 
     def tell(self, signal: str, *args: Any) -> None:
-        """Call the observer, if that is its signal."""
+        """Call the observer, if ``signal`` is its signal."""
         if signal == self.signal:
             try:
                 self.fn(*args)
@@ -57,7 +57,7 @@ class Peek(Boundary):
 
 
 class Named(Peek):
-    """The boundary of ``named``: a note on the error that passes, a line in the figures."""
+    """The boundary of ``named``: adds a note to an error, and an entry to the metrics."""
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str) or not name:
@@ -70,20 +70,20 @@ class Named(Peek):
         return f"named({self.name!r}): holds no elements"
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return what stands for the name among the figures."""
+        """Return an entry with the name, and zeros."""
         return (BoundaryMetrics(self.describe(), 0, 0, None, 0, 0.0, 0.0),)
 
     def _add_note(self, error: BaseException) -> None:
         note = f"rstreams_fast: it passed {self.name!r}"
-        # An error that several subscribers receive is one. Some errors take no note.
+        # Several subscribers may receive one error object. Some errors take no note.
         if note not in getattr(error, "__notes__", ()):
             with suppress(Exception):
                 error.add_note(note)
 
 
 class _PeekSubscription:
-    """Passes every signal on. Upstream is one of our segments: they come serially and in order, and
-    elements go to the subscriber below at once.
+    """Passes every signal on. Upstream is internal: its signals come one by one, in order. Elements
+    go to the subscriber below without a call of this class.
     """
 
     __slots__ = (
@@ -129,8 +129,8 @@ class _PeekSubscription:
         drop(self._drop_everything())
         self._finally()
 
-    # What leaves an observer (KeyboardInterrupt and its like) is on its way to the caller: the
-    # others are called all the same, or would wait for ever.
+    # KeyboardInterrupt and its like propagate from an observer to the caller. The subscriber is
+    # signalled all the same: it would wait for ever.
 
     def on_error(self, error: BaseException, /) -> None:
         try:
@@ -140,7 +140,7 @@ class _PeekSubscription:
             try:
                 if subscriber is not None:
                     subscriber.on_error(error)
-                else:  # it has cancelled at this very moment
+                else:  # the subscriber has just cancelled
                     report_late(error)
             finally:
                 self._finally()
@@ -180,7 +180,7 @@ class _PeekSubscription:
         return (*self._peek.metrics(), *metrics_above(self._subscription))
 
     def _finally(self) -> None:
-        """Tell of the end, whichever it was, unless a cancel does."""
+        """Call the ``finally`` observer, unless ``cancel`` has called it or will."""
         if self._peek.signal == "finally" and self._cancelled.win():
             self._peek.tell("finally")
 

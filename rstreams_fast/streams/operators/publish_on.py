@@ -1,12 +1,12 @@
 """An asynchronous boundary: a bounded ring, filled by upstream, drained on a resource.
 
-``upstream -> | ring | -> stages -> subscriber``. All of the right side runs on the resource, and
-so does each ``request`` to upstream. So a synchronous upstream works on the resource, too. The
+``upstream -> | ring | -> stages -> subscriber``. Everything right of the ring runs on the resource,
+and so does each ``request`` to upstream. So a synchronous upstream works on the resource, too. The
 threads that call ``subscribe``, ``request`` or ``cancel`` of the boundary do no work.
 
-The prefetch bounds the elements that have been requested and that the subscriber has not had yet.
-They are on their way, in the ring, or in the burst that is being delivered. So an element is
-requested only when there is a free place for it, and its place is free again after its delivery.
+The prefetch bounds the elements requested and not yet delivered: elements on their way, in the
+ring, or in the burst that is being delivered. So an element is requested only when it has a free
+place, and its place is free again after its delivery.
 
 A bound in bytes can count only elements that have come: see ``WeighedQueue``.
 """
@@ -44,7 +44,7 @@ __all__ = ["AsyncBoundary", "AsyncBoundarySegment", "AsyncBoundarySubscription"]
 class AsyncBoundary(StagesBoundary):
     """The arguments of ``Stream.publish_on``, checked."""
 
-    one_to_one = True  # each element that leaves is one that has come
+    one_to_one = True
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class AsyncBoundary(StagesBoundary):
         self.delay_error = check_bool("delay_error", delay_error)
 
     def new_queue(self, subscription: AsyncBoundarySubscription, need: Need) -> BoundaryQueue:
-        """Return the queue of a subscription, where what is below can make use of ``need`` only."""
+        """Return the queue of a subscription, where the parts below can use ``need`` only."""
         capacity, ask = self._capacity(need), subscription._request_for_a_turn
         if self.max_bytes is None or self.weigher is None:
             return ElementQueue(capacity, need.total, ask)
@@ -78,7 +78,7 @@ class AsyncBoundary(StagesBoundary):
         return self.describe_within(Need())
 
     def describe_within(self, need: Need) -> str:
-        """Say the same, where what is below can make use of ``need`` only."""
+        """Return the line of ``describe``, where the parts below can use ``need`` only."""
         bound = f"at most {self._capacity(need)} elements"
         if self.max_bytes is not None and self.weigher is not None:
             bound += (
@@ -102,7 +102,7 @@ class BoundaryOptions(Protocol):
         """Return the queue of a subscription."""
 
     def describe_within(self, need: Need, /) -> str:
-        """Say in one line what it is, where what is below can make use of ``need`` only."""
+        """Name the boundary in one line, where the parts below can use ``need`` only."""
 
 
 class AsyncBoundarySegment:
@@ -117,7 +117,7 @@ class AsyncBoundarySegment:
         self._need = need
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Subscribe to upstream on behalf of ``subscriber``; ask for nothing on this thread."""
+        """Subscribe to upstream on behalf of ``subscriber``; make no request on this thread."""
         try:
             subscription = AsyncBoundarySubscription(
                 subscriber, self._options, self._program, self._need
@@ -130,14 +130,14 @@ class AsyncBoundarySegment:
 
     @property
     def where(self) -> str:
-        """The threads that it works on, in words."""
+        """The threads on which the boundary works, in words."""
         return describe_executor(self._options.executor)
 
 
 class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
     """The subscriber of upstream, and the drain below the queue.
 
-    ``start`` is to be called once: see there.
+    The caller calls ``start`` once: see there.
     """
 
     __slots__ = (
@@ -162,21 +162,21 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         super().__init__(subscriber, resource(options.executor))
         self._begin_turns()
         self._delay_error = options.delay_error
-        self._total = need.total  # how many elements are of use, in all
+        self._total = need.total  # how many elements the parts below can use
         self._started = False
         self._ready = DemandCounter()
         self._takes_nothing = program.takes_nothing
         self._name = options.describe_within(need)
         self._waits = Waits()
-        self._ended = False  # nothing more is taken from the queue
-        self._enough = False  # whether that is because a stage has had all that it takes
+        self._ended = False  # whether the drain takes no more elements from the queue
+        self._enough = False  # whether the reason is a stage that needs no more elements
         self._queue = options.new_queue(self, need)
         self._input = self._queue.input
         self.ring: SpscRing | None = self._input.elements if self._queue.direct else None
         if self.ring is None:
-            self.turns = None  # the queue asks on the thread that an element comes on, too
-        # The first element in an empty ring wakes the drain. So elements of a source that waits in
-        # the middle of a burst are delivered. A drain on the caller waits for the burst's end.
+            self.turns = None  # the queue also asks on the thread that upstream signals on
+        # If true, the first element in an empty ring wakes the drain. So elements are delivered
+        # when the source waits in mid-burst. A drain on the caller waits for the burst's end.
         self._at_once = options.executor != CALLER
         slot = self._slot_by_bursts(subscriber)
         if self._queue.one_by_one:
@@ -187,7 +187,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
 
     @property
     def works_when_asked(self) -> bool:
-        """Whether a request may take until the elements have been sent: where the caller drains."""
+        """Whether a request may take until the elements are sent: only if the caller drains."""
         return not self._at_once and self._upstream.works_when_asked
 
     # -- signals from upstream -------------------------------------------------------------------
@@ -197,10 +197,10 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             self.start()
 
     def start(self) -> None:
-        """Start the drain at the second of two calls: of upstream's ``on_subscribe``, and of the
-        caller when upstream's ``subscribe`` has returned.
+        """Start the drain at the second of two calls: from ``on_subscribe``, and after upstream's
+        ``subscribe`` has returned.
 
-        Until then a synchronous upstream holds its drain on the subscribing thread. It would send
+        Until then a synchronous upstream holds its drain on the subscribing thread, and would send
         the elements of an earlier request there.
         """
         if self._ready.request(1) == 1:
@@ -212,13 +212,13 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             self.on_burst()
 
     def on_burst(self) -> None:
-        """Have the drain take what was put in the ring, unless the ring wakes it."""
+        """Wake the drain, unless the ring has done that."""
         if not self._at_once:
             self._enter()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error before the elements in the queue, unless ``delay_error`` says otherwise
-        or those elements are all that is needed. The drain counts them when no more can come.
+        """Signal the error before the elements in the queue, unless ``delay_error`` is set, or the
+        parts below need no more elements. Then the drain counts the elements, and decides.
         """
         if self._delay_error or self._total != UNBOUNDED:
             self._keep_error(error)
@@ -247,7 +247,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
                 return self._end(run, enough=True)
             queue.first_ask()
         self._waits.end()
-        completed = self._completed  # read before the queue: then an empty one is the end
+        completed = self._completed  # read before the queue: then an empty queue is the end
         status = self._burst_on(run)
         queue.replenish(run.pulled)
         if status is RunStatus.MORE:
@@ -259,7 +259,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             # A drain on the caller requests nothing without demand.
             if (status is RunStatus.EXHAUSTED or self._at_once) and self._request_for_a_turn():
                 return True
-            # Without demand no element need wake the drain: a request does.
+            # Without demand the next request wakes the drain, so no element has to.
             exhausted = status is RunStatus.EXHAUSTED
             return exhausted and self._at_once and not self._input.elements.arm(self._enter)
         if status is RunStatus.ENDED:
@@ -268,7 +268,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
 
     def _end(self, run: FusedRun, *, enough: bool = False) -> bool:
         self._ended = True
-        self._enough = enough  # an error that comes from now on is too late to be signalled
+        self._enough = enough  # true: an error from now on is too late to be signalled
         self._upstream.cancel()  # no effect if upstream has ended
         return self._finish(run)
 

@@ -1,12 +1,12 @@
 """The asynchronous boundary of numpy streams: a ring of records, in memory that is allocated once.
 
-``upstream -> | ring of records | -> stages -> subscriber``. As in ``publish_on``, all of the right
-side runs on the resource. The thread that an array comes on copies it into the ring, so upstream
-may use its memory again. The drain copies records out of the ring, in arrays of another size.
+``upstream -> | ring of records | -> stages -> subscriber``. As in ``publish_on``, everything right
+of the ring runs on the resource. The thread that sends an array copies it into the ring, so
+upstream may use its memory again. The drain copies records out, in arrays of another size.
 
 The capacity counts records. The number of records in an array is unknown before the array has
-come. So one array is requested at a time, when all records of the array before it are in the ring.
-The boundary holds the ring, and the rest of one array that did not fit.
+come. So one array is requested at a time, when all records of the last array are in the ring. The
+boundary holds the ring, and the rest of one array, for which the ring had no room.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PublishRecordsOn(StagesBoundary):
     def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:  # noqa: ARG002
         """Return a publisher that subscribes to ``upstream``, and works on the executor.
 
-        What is below asks for arrays, not for records, so its ``need`` bounds nothing here.
+        ``need`` counts arrays, not records, so it does not bound the ring.
         """
         return AsyncBoundarySegment(upstream, self, stages, EVERYTHING)
 
@@ -74,7 +74,7 @@ class PublishRecordsOn(StagesBoundary):
 
 
 class _Chunks(Iterator[Any]):
-    """Takes records out of the ring, in arrays of at most ``size``; stops when it is empty."""
+    """Takes records out of the ring, in arrays of at most ``size``, until the ring is empty."""
 
     __slots__ = ("_made_room", "_ring", "_size")
 
@@ -95,7 +95,7 @@ class _RecordQueue:
     """The ring, and the rest of the last array, for which the ring had no room.
 
     One thread at a time copies records in and requests arrays: the holder of ``_filling``. That is
-    the thread that an array comes on, or the drain when it has made room.
+    the thread that upstream signals on, or the drain when it has made room.
     """
 
     __slots__ = (
@@ -133,10 +133,10 @@ class _RecordQueue:
         self._chunk = chunk
         self._rest: Any = None  # the part of the last array that is not in the ring yet
         self._outstanding = DemandCounter()  # arrays requested that have not come: 1 at most
-        self._filling = Wip()  # of copying in and requesting
+        self._filling = Wip()  # counts the work of copying in and requesting
         self._ask = ask
         self._fail = fail
-        self._demand = demand  # of downstream: negative at the end
+        self._demand = demand  # the demand of downstream: negative at the end
         self._upstream = upstream
         self._custody = custody
 
@@ -154,8 +154,8 @@ class _RecordQueue:
         if self._outstanding.value == 0:
             return False
         if self._custody is not None:
-            self._custody.claim(element)  # it is copied
-        # Before the array counts as come: then a thread that sees no rest requests the next array.
+            self._custody.claim(element)  # this queue copies it
+        # Set this before _outstanding falls: _fill_now requests the next array if it sees no rest.
         self._rest = element
         try:
             self._outstanding.fulfil(1)
@@ -165,7 +165,7 @@ class _RecordQueue:
         return True
 
     def _fill(self) -> None:
-        """Copy in as many records as fit; when none of the array is left, request the next."""
+        """Copy in as many records as fit; when the whole array is in, request the next array."""
         filling = self._filling
         if not filling.enter():
             return  # the thread that is in the loop below fills again
@@ -175,7 +175,7 @@ class _RecordQueue:
                 self._fill_now()
             except RecursionError:
                 raise
-            except Exception as raised:  # an array's class may have its own way of being sliced
+            except Exception as raised:  # slicing an array's subclass may raise
                 self._rest = None
                 raised.add_note("publish_records_on takes arrays of the dtype it was given")
                 self._fail(raised)
@@ -183,7 +183,7 @@ class _RecordQueue:
                 return
 
     def _fill_now(self) -> None:
-        idle = self._outstanding.value == 0  # read before the rest, which is there by then
+        idle = self._outstanding.value == 0  # read before _rest: see _accept
         rest = self._rest
         if rest is not None:
             count = self._records.write(rest)
@@ -198,7 +198,7 @@ class _RecordQueue:
         self._fill()
 
     def replenish(self, _pulled: int, /) -> None:
-        """Do nothing: ``_Chunks`` has filled the room that it made."""
+        """Do nothing: ``_Chunks`` has refilled the ring."""
 
     def drop(self) -> None:
         self.input.drop()

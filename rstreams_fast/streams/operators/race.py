@@ -1,4 +1,4 @@
-"""``race``: of several publishers the one that signals first."""
+"""``race``: the elements of the publisher that signals first."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _RaceSubscription(FanIn):
         super().__init__(subscriber)
         self._runners = tuple(new_inner(self, each) for each in (upstream, *others))
         self._unsubscribed.extend(self._runners)
-        self._attached: deque[Inner] = deque()  # runners that are to be asked
+        self._attached: deque[Inner] = deque()  # runners to ask for one element
         self._pending = PendingDemand()
         self._decided = Latch()  # won by the first runner that signals
         self._winner: Inner | None = None
@@ -67,7 +67,7 @@ class _RaceSubscription(FanIn):
         return () if winner is None else winner.metrics()
 
     def _wins(self, inner: Inner) -> bool:
-        """Whether ``inner`` is the winner: the first runner to ask. It cancels the others."""
+        """Return whether ``inner`` is the winner: the first to signal. Cancel the others then."""
         if self._winner is inner:
             return True
         if not self._decided.win():

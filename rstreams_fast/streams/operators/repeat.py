@@ -1,4 +1,4 @@
-"""``repeat``: the same publisher again when it has completed."""
+"""``repeat``: subscribes again to a publisher that has completed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _repeated(
 
 
 class _Repeats:
-    """Goes on with ``upstream`` again, ``left`` times."""
+    """Returns ``upstream`` ``left`` times."""
 
     def __init__(self, upstream: Publisher[Any], left: int) -> None:
         self._upstream = upstream

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class ReplayBounds:
-    """How much is kept: elements, bytes, seconds; the arguments, checked."""
+    """The bounds of a replay (elements, bytes, seconds), checked."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ReplayBounds:
         self.timer = timer
 
     def describe(self) -> str:
-        """Say what is kept."""
+        """Say how many elements are kept."""
         bounds = []
         if self.count is not None:
             bounds.append(f"{safe_repr(self.count)} elements")
@@ -68,8 +68,8 @@ class ReplayBounds:
 
 
 class _Bounded:
-    """The retention of one buffer. What is beyond the bounds is counted out when something comes:
-    elements, or a subscriber.
+    """The retention of one buffer. Elements beyond the bounds are evicted when an element or a
+    subscriber comes.
     """
 
     def __init__(self, bounds: ReplayBounds) -> None:
@@ -80,27 +80,27 @@ class _Bounded:
         self._timer = default_timer() if bounds.timer is None else bounds.timer
         self._bytes = 0
         self._last = 0.0
-        # The weight and the time of each element that is kept, unless only their number counts.
+        # The weight and the time of each element kept; None if only the number is bounded.
         self._notes: deque[tuple[int, float]] | None = None
         if bounds.max_bytes is not None or bounds.seconds is not None:
             self._notes = deque()
         self.kept = 0
 
     def weigh(self, elements: list[Any], weights: list[int]) -> None:
-        """Append the weight of each; raises what a bad weigher deserves."""
+        """Append the weight of each element. Errors of the weigher propagate."""
         if self._weigher is not None:
             for element in elements:
-                weights.append(weigh(self._weigher, element))  # noqa: PERF401 - as far as it gets
+                weights.append(weigh(self._weigher, element))  # noqa: PERF401 - weigh may raise
         else:
             weights += [0] * len(elements)
 
     def now(self) -> float:
-        """Return the time, if it matters."""
+        """Return the time; 0 if no bound is in seconds."""
         return 0.0 if self._seconds is None else self._timer.now()
 
     def keep(self, weights: list[int], now: float) -> None:
-        """Take more into account, and as many out as must be."""
-        # Two threads may arrive here in another order than they read the time in.
+        """Keep elements of these ``weights``, and evict others beyond the bounds."""
+        # Two threads may read the time in one order and arrive here in the other.
         self._last = now = max(self._last, now)
         self.kept += len(weights)
         if self._notes is not None:
@@ -109,7 +109,7 @@ class _Bounded:
         self.evict(now)
 
     def evict(self, now: float) -> None:
-        """Count out, oldest first, what is beyond the bounds."""
+        """Evict the elements beyond the bounds, oldest first."""
         notes = self._notes
         if notes is None:
             if self._count is not None:
@@ -128,29 +128,28 @@ class _Bounded:
 
     @property
     def held_bytes(self) -> int | None:
-        """The bytes that are kept, if they are weighed."""
+        """The bytes of the elements kept, if elements are weighed."""
         return None if self._max_bytes is None else self._bytes
 
     @property
     def max_kept(self) -> int:
-        """The bound on their number, if it has one."""
+        """The bound on the number of elements kept; ``UNBOUNDED`` without one."""
         return UNBOUNDED if self._count is None else self._count
 
 
 class ReplayProcessor(MulticastPublisher[T], Processor[T, T]):
-    """A ``MulticastProcessor`` that keeps elements for subscribers that come late.
+    """A ``MulticastProcessor`` that keeps elements for late subscribers.
 
     At least one of ``count``, ``max_bytes`` and ``seconds`` must be given; the bound that keeps the
-    fewest elements counts. With ``seconds`` alone the number of elements has no other bound than
-    upstream's pace. An element that is too old is dropped when the next element or subscriber
-    comes.
+    fewest elements counts. With ``seconds`` alone only upstream's pace bounds the number of
+    elements. An element that is too old is dropped when the next element or subscriber comes.
 
-    A subscriber gets first the elements that are kept, then the new ones; also after the end, and
-    then the terminal signal. Elements that are kept for all do not count as a subscriber's lag: the
-    processor holds at most the kept elements and ``buffer_size`` more. An error overtakes the
-    elements that subscribers have not had yet, unless ``delay_error`` is set, but subscribers that
-    come after it get the kept elements before it. After a shut-down nothing is kept. Everything
-    else is as in ``MulticastProcessor``.
+    A subscriber gets the kept elements first, then new elements. After the end it gets the kept
+    elements, then the terminal signal. Kept elements do not count as a subscriber's lag: the
+    processor holds at most the kept elements and ``buffer_size`` more. An error overtakes elements
+    that subscribers have not received yet, unless ``delay_error`` is set. Subscribers that come
+    after an error get the kept elements before it. After a shut-down no elements are kept.
+    Everything else is as in ``MulticastProcessor``.
 
     Args:
         count: Keep the last ``count`` elements.
@@ -210,9 +209,9 @@ class Replay(Multicast):
         self.bounds = bounds
 
     def retention(self) -> Retention:
-        """What a new shared publisher keeps for late subscribers."""
+        """Return the retention of a new shared publisher."""
         return _Bounded(self.bounds)
 
     def describe(self) -> str:
-        """Say how many elements may be held, for which subscribers, and what ends it."""
+        """Say how many elements may be held, for which subscribers, and when sharing ends."""
         return f"replay: {self.bounds.describe()}, and {self.describe_sharing()}"

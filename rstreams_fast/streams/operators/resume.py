@@ -1,4 +1,4 @@
-"""Going on with another stream when one has failed."""
+"""``on_error_resume``: goes on with another publisher when upstream has failed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _resumed(
 
 
 class _Fallback:
-    """Goes on with what the function returns for the first error, if the types fit."""
+    """Returns the function's publisher for the first error, if that is of a given type."""
 
     def __init__(self, options: OnErrorResume) -> None:
         self._options: OnErrorResume | None = options
@@ -59,7 +59,7 @@ class _Fallback:
 
 
 def _checked(fn: Callable[..., Any], publisher: Any) -> Publisher[Any]:
-    """Refuse what is no publisher."""
+    """Return ``publisher``; raise a ``TypeError`` if it has no ``subscribe``."""
     if not callable(getattr(publisher, "subscribe", None)):
         raise TypeError(
             f"on_error_resume: {describe_callable(fn)} must return a publisher, got "

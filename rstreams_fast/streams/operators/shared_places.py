@@ -19,11 +19,11 @@ NAMED: Final = 3
 
 
 class SharedPlaces:
-    """Has ``prefetch`` elements asked for ahead, and as many again as the substreams have given.
+    """Asks ahead for ``prefetch`` elements, and then for as many as have left the substreams.
 
-    When substreams without a reader hold all the places, nothing moves until somebody subscribes
-    to them. When that lasts ``unread`` seconds, the stream ends with an error. It ends so, too,
-    when the readers that hold all the places do not ask, while another reader waits.
+    When substreams without a reader hold all places, the stream is stuck until they get readers.
+    After ``unread`` seconds of that the stream ends with an error. It ends so, too, when the
+    readers that hold all places request no elements, while another reader waits.
     """
 
     __slots__ = ("_checked", "_clock", "_replenish_at", "_stuck_since", "_unread", "most")
@@ -34,14 +34,14 @@ class SharedPlaces:
         self.most = prefetch
         self._replenish_at = replenish_at(prefetch)
         self._unread = unread
-        # The time at which all places were taken, and the number of elements that had left by then.
-        # While nothing moves, that number stays the same.
+        # The time at which all places were taken, and how many elements had left by then. While the
+        # stream is stuck, that number stays the same.
         self._stuck_since: tuple[float, int] | None = None
         self._checked: tuple[float, int] | None = None
         self._clock = divider.add_clock(timer, self._due, partial(self._check, divider))
 
     def room(self, divider: Divider, /) -> int:
-        """Return how many more elements to ask for: many at a time, unless none is on its way."""
+        """Return how many more elements to ask for: many at a time, unless none are on the way."""
         asked = divider.asked
         if not asked and not divider.requested.value:
             return 0  # upstream is not asked before the subscriber has asked
@@ -69,7 +69,7 @@ class SharedPlaces:
         readers = [each.reader for each in holding if each.reader is not None]
         if not all(reader.sleeps(waiting) for reader in readers):
             return []
-        # Readers that ask for nothing are only slow, unless another reader waits for them.
+        # Readers without demand are only slow, unless another reader waits for them.
         return holding if waiting or len(readers) < len(holding) else []
 
     def _due(self) -> float | None:

@@ -43,7 +43,7 @@ class SubscribeOn(Boundary):
         return _SubscribedOn(upstream, self.executor)
 
     def resource_above(self) -> Any:
-        """The executor: a source directly above is pulled there, without a layer of its own."""
+        """Return the executor: it pulls a source directly above, without another subscriber."""
         return self.executor
 
     def describe(self) -> str:
@@ -95,15 +95,15 @@ class _Calls:
             if process_id() != self._pid:
                 raise forked()
             self._resource.execute(work, subscription._fail)
-        except RecursionError:  # to where the stack has room again
+        except RecursionError:  # propagates to a caller where the stack has room again
             raise
         except Exception as refused:
             subscription.end_with(refused)  # no effect after the end, when the resource is closed
 
     def make(self, subscription: PushSubscription, call: Callable[[], object], /) -> None:
         try:
-            self._context.run(call)  # only the thread that may ask enters the context
-        except BaseException as leaving:  # on a thread where no caller waits for it
+            self._context.run(call)  # one thread at a time calls upstream, so enters the context
+        except BaseException as leaving:  # no caller waits for it on this thread
             subscription._fail(leaving)
             raise
 

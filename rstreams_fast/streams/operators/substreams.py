@@ -32,7 +32,7 @@ _NO_STAGES = Stages()
 
 
 class _Owner(Protocol):
-    """What a substream calls of the subscription that feeds it: see ``Divider``."""
+    """The methods of a ``Divider`` that a substream calls."""
 
     custody: Custody | None
 
@@ -72,7 +72,7 @@ class CommonError:
 class Substream:
     """The elements that wait for one reader, and the end that comes after them.
 
-    The thread that takes an element out counts it, once.
+    The thread that takes an element out reports it to ``owner.took``, once.
     """
 
     __slots__ = ("abandoned", "elements", "error", "key", "over", "owner", "reader", "removed")
@@ -82,17 +82,17 @@ class Substream:
         self.owner = owner
         self.key = key
         self.reader: _SubstreamSubscription | None = None
-        self.abandoned = False  # nobody has subscribed, and nobody can
+        self.abandoned = False  # whether there is no reader, and there can be none any more
         self.over = False
-        self.removed = Latch()  # won by the thread that takes it from the open ones
+        self.removed = Latch()  # won by the thread that removes the substream from ``open``
         self.error: CommonError | None = None
 
     def published_as(self, name: str, to_stream: ToStream) -> Publisher[Any]:
-        """Return the stream of its elements, which nothing but the caller keeps alive."""
+        """Return the stream of the elements. Only the caller's reference keeps it alive."""
         return to_stream(Foreign(_SubstreamPublisher(self), name, trusted=True))
 
     def wake(self) -> None:
-        """Have the reader deliver what was put in ``elements``, as far as it was asked for."""
+        """Let the reader deliver new ``elements``, as far as there is demand."""
         if self.reader is not None:
             self.reader._enter()
         elif self.abandoned and self.owner.takes_no_more:
@@ -116,7 +116,7 @@ class Substream:
         self._drop_error()
 
     def abandon(self) -> None:
-        """Note that nobody has subscribed, and nobody can."""
+        """Note that there is no reader, and there can be none any more."""
         self.abandoned = True
         self.owner.forget_abandoned()
         self._drop_error()
@@ -130,13 +130,13 @@ class Substream:
 class _SubstreamPublisher(StagesSource):
     """Publishes a substream to one subscriber.
 
-    Only user code refers to it. So its finalizer tells that nobody can subscribe any more.
+    Only user code refers to it. So when its finalizer runs, no reader can subscribe any more.
     """
 
     __slots__ = ("__weakref__", "_latch", "_substream")
 
     where = "the threads that upstream signals on, and the caller of request"
-    is_sequence = True  # as the source that ``whole`` returns
+    is_sequence = True  # for its use as a source: see ``whole``
 
     def __init__(self, substream: Substream) -> None:
         self._substream = substream
@@ -151,28 +151,28 @@ class _SubstreamPublisher(StagesSource):
         return _SubstreamStages(self, stages)
 
     def whole(self) -> _SubstreamPublisher | None:
-        """Return itself as a source, if all its elements are there and nobody has taken them."""
+        """Return itself as a source, if all elements have come and there is no reader."""
         substream = self._substream
         owner = substream.owner
         whole = not owner.shares_places and substream.over and substream.error is None
         return self if whole and owner.custody is None and not self._latch.won else None
 
     def open(self) -> Iterator[Any]:
-        """Return an iterator of its elements, which are all there."""
+        """Return an iterator of the elements, which have all come."""
         if not self._latch.win():
             raise _had_its_subscriber()
         elements, self._substream.elements = self._substream.elements, deque()
         return iter(elements)
 
     def describe(self) -> str:
-        """Name it in one line."""
+        """Name the source in one line."""
         return "a part of a stream"
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         self.subscribe_below(_NO_STAGES, subscriber)
 
     def subscribe_below(self, stages: Stages, subscriber: Subscriber[Any]) -> None:
-        """Deliver to ``subscriber`` what ``stages`` make of the elements."""
+        """Deliver the results of ``stages`` for the elements to ``subscriber``."""
         if not self._latch.win():
             refuse(subscriber, _had_its_subscriber())
             return
@@ -194,7 +194,7 @@ def _had_its_subscriber() -> RuntimeError:
 
 
 class _SubstreamStages:
-    """Publishes what stages make of a substream."""
+    """Publishes the results of stages for the elements of a substream."""
 
     __slots__ = ("_publisher", "_stages")
 
@@ -219,12 +219,12 @@ class _SubstreamSubscription(Drain):
         super().__init__(subscriber, None)
         self._substream = substream
         self._pulled = 0
-        self._ended = program.takes_nothing  # no more is taken from the substream
+        self._ended = program.takes_nothing  # whether no more elements are taken
         slot = self._slot_by_bursts(subscriber)
         stages = self._stages(program.stages)
         self._run = run = FusedRun(substream.elements, stages, slot, self._demand)
         if not program.stages or run.ratio == UNBOUNDED:
-            self._grows = False  # nothing is slow, or nothing comes out before the end
+            self._grows = False  # no stage is slow, or no element comes out before the end
             self._burst = BURST
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
@@ -232,11 +232,11 @@ class _SubstreamSubscription(Drain):
 
     @property
     def waiting(self) -> Subscriber[Any] | None:
-        """The subscriber, if it has asked for elements and there is none."""
+        """The subscriber, if it has demand but there are no elements."""
         return self._subscriber if self._demand.value > 0 and not self._substream.elements else None
 
     def sleeps(self, waiting: set[int]) -> bool:
-        """Return whether the subscriber asks for nothing now, and will not ask by itself.
+        """Return whether the subscriber has no demand, and will not request by itself.
 
         A foreign subscriber sleeps if it has no demand. An internal subscriber may be slow, or
         may wait for a slow one. It sleeps if it needs an element from another subscriber whose
@@ -251,19 +251,19 @@ class _SubstreamSubscription(Drain):
 
     def _drain(self) -> None:
         super()._drain()
-        # Not from within the drain: upstream may be slow to answer.
+        # Ask outside of the drain: upstream may be slow to answer.
         self._substream.owner.ask_again()
 
     def _work(self) -> bool:
         substream, run = self._substream, self._run
         if self._demand.value < 0:
-            self._drop_references()  # again, for what came after the end
+            self._drop_references()  # again, for elements that came after the end
             return self._act_on_end()
         if run is None:
             return False
         if self._ended:
             return self._end(run)
-        over = substream.over  # read before the elements that came before it
+        over = substream.over  # read before the elements: then an empty substream is the end
         if not self._demand.value and (substream.elements or not over):
             return False
         status = self._burst_on(run)
@@ -284,7 +284,7 @@ class _SubstreamSubscription(Drain):
         return False
 
     def _end(self, run: FusedRun) -> bool:
-        """Deliver what stages hold: no more elements come, or none is wanted."""
+        """Deliver the elements that stages hold, when no more come or no more are needed."""
         self._ended = True
         self._stop()
         self._substream.discard()

@@ -1,4 +1,4 @@
-"""``switch_if_empty``: another publisher where there is no element."""
+"""``switch_if_empty``: goes on with another publisher if upstream sends no element."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _switched(
 
 
 class _IfEmpty:
-    """Goes on with ``other``, once, unless an element has come."""
+    """Returns ``other``, once, unless an element has come."""
 
     def __init__(self, other: Publisher[Any]) -> None:
         self._other: Publisher[Any] | None = other

@@ -1,4 +1,4 @@
-"""``switch_map``: the publisher of the newest element, in place of the one before."""
+"""``switch_map``: the elements of one publisher, until a new element brings the next publisher."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SWITCH, _ATTACHED = Ended(None), Ended(None)
 
 
 class _Run(Ended):
-    """Another message: the drain is to run ``sequence``."""
+    """A further message: the drain must run ``sequence``."""
 
     __slots__ = ("sequence",)
 
@@ -179,7 +179,7 @@ class _SwitchMapSubscription(FanIn):
             return
         try:
             inner = new_inner(self, publisher_from("switch_map", fn, element))
-        except RecursionError:  # to where the stack has room again
+        except RecursionError:  # propagates to a caller where the stack has room again
             raise
         except Exception as raised:
             self._fail(raised)
@@ -235,9 +235,7 @@ class _SwitchMapSubscription(FanIn):
             return self._act_on_end()
         if self._outer_over and self._active is None:
             opening = self._newest[0] != self._current[0]
-            if (
-                not opening and not self._mail
-            ):  # read last: _SWITCH is mailed before _current is set
+            if not opening and not self._mail:  # last: _SWITCH is mailed before _current is set
                 return self._complete()
         return False
 

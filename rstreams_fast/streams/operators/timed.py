@@ -1,7 +1,7 @@
-"""``debounce``, ``throttle_first`` and ``sample``: the time at which an element comes decides.
+"""``debounce``, ``throttle_first`` and ``sample``: pass or drop an element by its time of arrival.
 
-Upstream is asked for all elements. An element that is left out is counted as dropped. At most one
-element waits for demand; a later one replaces it.
+Upstream is asked for an unbounded number of elements. Elements left out are counted as dropped. At
+most one element waits for demand; a later element replaces it.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ class Timed(OverflowBoundary):
 
 
 class _Rule(Protocol):
-    """Says when an element may be offered. It is called under the lock."""
+    """Says when an element may be offered. Its methods are called under the lock."""
 
     #: Until this moment the rule leaves out every element.
     quiet_until: float
 
     def came(self, now: float, holds: bool, /) -> float | None:
-        """Return the moment at which the element that came at ``now`` is due; ``None``: at once.
+        """Return when the element that came at ``now`` is due; ``None``: at once.
 
         ``holds``: an earlier element waits for its time. The new element replaces it.
         """
 
 
 class _ThrottleFirst:
-    """Offer the first element at once, and leave out those of the next ``seconds``."""
+    """Offer the first element at once, and leave out elements for the next ``seconds``."""
 
     __slots__ = ("_seconds", "quiet_until")
 
@@ -80,7 +80,7 @@ class _ThrottleFirst:
 
 
 class _Debounce:
-    """Offer an element when no other has come for ``seconds``."""
+    """Offer an element when no other element has come for ``seconds``."""
 
     __slots__ = ("_seconds",)
 
@@ -106,7 +106,7 @@ class _Sample:
         self._due_at = 0.0
 
     def came(self, now: float, holds: bool, /) -> float | None:
-        if not holds:  # a tick before this moment had nothing to offer
+        if not holds:  # no element waits, so earlier ticks do not matter
             self._due_at = now + self._seconds - (now - self._start) % self._seconds
         return self._due_at
 
@@ -121,8 +121,8 @@ _RULES: dict[str, Callable[[float, float], _Rule]] = {
 class _TimedSubscriber:
     """Subscribes to upstream, and offers elements to ``_target`` when the rule says so.
 
-    The target is the subscription that downstream holds. It guards against upstream's faults,
-    holds what waits for demand, and ends the stream.
+    The target is the subscription that downstream holds. It guards against upstream's faults, holds
+    the element that waits for demand, and ends the stream.
     """
 
     __slots__ = (
@@ -154,9 +154,9 @@ class _TimedSubscriber:
         stand_on(self, target)
         self._lock = target.lock
         self._newest: Any = MISSING  # the element that waits for its time
-        self._due_at = 0.0  # the end of that time
-        self._offering = False  # a thread offers the element whose time was up
-        self._end: Callable[[Any], None] | None = None  # to be called after that offer
+        self._due_at = 0.0  # the time at which it is offered
+        self._offering = False  # whether a thread is offering an element whose time was up
+        self._end: Callable[[Any], None] | None = None  # called after that offer
         self._deadline = Deadline(options.timer, self._due, self._time_is_up, target.finish)
         self._now = self._deadline.now
         self._rule = _RULES[options.operator](options.seconds, self._now())
@@ -168,7 +168,7 @@ class _TimedSubscriber:
         """Offer the element, hold it, or leave it out."""
         target, rule = self._target, self._rule
         now = self._now()
-        # Without the lock, which would cost more than everything else.
+        # Without the lock, which would cost more than the rest of this method.
         if self.custody is None and now < rule.quiet_until and target.open and element is not None:
             target.drops += 1
             return
@@ -194,18 +194,18 @@ class _TimedSubscriber:
             self._deadline.look()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Pass the error on after what waits for demand; what waits for its time is left out."""
+        """Pass the error on after an element that waits for demand. Drop one that is not due."""
         check_error_signal(self, error)
         self._after_the_offer(partial(self._fail, error))
 
     def on_complete(self) -> None:
-        """Complete after what is held."""
+        """Complete after the elements that are held."""
         self._after_the_offer(self._complete)
 
     def _after_the_offer(self, end: Callable[[Any], None]) -> None:
-        """Call ``end(newest)``. It gets the element that waits for its time, or ``MISSING``."""
+        """Call ``end(newest)`` with the element that waits for its time, or ``MISSING``."""
         with self._lock:
-            if self._offering:  # the thread that offers an element calls it
+            if self._offering:  # the thread that offers an element calls ``end``
                 self._end = end
                 return
             newest, self._newest = self._newest, MISSING

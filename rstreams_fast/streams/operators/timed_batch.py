@@ -1,11 +1,11 @@
 """``batch`` with a bound on time or on bytes.
 
-A batch is ready when it is full, by number or weight, or when its time is up. It is delivered when
-it is ready and asked for. At most ``n`` elements are on their way or held, together.
+A batch is ready when it is full, by number or weight, or when its time is up. A ready batch is
+delivered on demand. At most ``n`` elements are on their way or held, together.
 
 An element can be weighed only when it has come, and it may be a batch by itself. So with
-``max_bytes``, no more elements are on their way than batches are asked for, but at least one. No
-more is held than ``max_bytes`` and one element.
+``max_bytes``, at most one element for each requested batch is on its way, and at least one. At most
+``max_bytes`` and one element more are held.
 """
 
 from __future__ import annotations
@@ -121,9 +121,9 @@ class _BatchSubscription(OperatorSubscriber):
         self._batch: list[Any] = []
         self._weight = 0
         self._full = False
-        self._due_at: float | None = None  # when its time is up
-        self._look_at_time = False  # whether its time may be up; looked at when there is demand
-        # Numbers of elements. Each has one writer at a time, and never falls.
+        self._due_at: float | None = None  # when the batch's time is up
+        self._look_at_time = False  # whether that time may have come; read when there is demand
+        # Counts of elements. Each has one writer at a time, and never falls.
         self._asked = 0  # written by the thread that requests
         self._arrived = 0  # written by the thread that upstream signals on
         self._left = 0  # written by the drain
@@ -172,10 +172,10 @@ class _BatchSubscription(OperatorSubscriber):
         self._arrived += 1
         self._arrived_bytes += weight
         self._inbox.append((element, weight, now))
-        # The drain looks at the first element of a batch, for its time, and then at a full batch.
+        # The drain must see the first element of a batch, for its time, and then a full batch.
         first = self._news.request(1) == 0
         many = self._arrived - self._left >= self._n
-        # After the end the drain clears the inbox: the element may have come too late for that.
+        # After the end: the drain may have cleared the inbox before this element came.
         if first or many or self._weigher is not None or self._demand.value < 0:
             self._enter()
 
@@ -205,7 +205,7 @@ class _BatchSubscription(OperatorSubscriber):
             if status is not RunStatus.MORE:
                 return self._answer(status, run)
         if self._full:
-            return False  # the batch waits for demand, and the inbox for the batch
+            return False  # the batch waits for demand, and the inbox for room in the batch
         if self._batch and self._demand.value > 0 and (completed or self._is_overdue()):
             status = self._deliver(run)
             if status is not RunStatus.MORE:
@@ -217,14 +217,14 @@ class _BatchSubscription(OperatorSubscriber):
         return self._missed_news()
 
     def _missed_news(self) -> bool:
-        """Let the next element enter the drain; true if one came that did not enter."""
+        """Make the next element enter the drain; true if an element came without entering."""
         news = self._news
         while news.fulfil(news.value) > 0:
             pass
         return len(self._inbox) > 0
 
     def _fill(self) -> bool:
-        """Move elements to the batch; return whether it is full and asked for."""
+        """Move elements to the batch; return whether the batch is full and there is demand."""
         inbox, max_bytes = self._inbox, self._max_bytes
         while inbox and not self._full:
             element, weight, arrived_at = inbox[0]
@@ -293,12 +293,12 @@ class _BatchSubscription(OperatorSubscriber):
                     return
         except BaseException as leaving:
             if self._demand.value >= 0:
-                self._fail(leaving)  # upstream may catch it, so downstream is signalled it, too
+                self._fail(leaving)  # upstream may catch the exception, so signal it downstream
             raise
 
     def _room(self) -> int:
         """Return how many elements there is room for; 0 if no batch is asked for."""
-        # Demand is read last: a batch that leaves in between then counts as held, not as room.
+        # Read demand last: then a batch delivered in between counts as held, not as room.
         arrived, left = self._arrived, self._left
         demand = self._demand.value
         if demand <= 0 or self._completed:

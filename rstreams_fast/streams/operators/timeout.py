@@ -38,7 +38,7 @@ class Timeout(Boundary):
 class _Clock:
     """Ends the subscription if no element comes in time.
 
-    The clock runs while there is demand and the subscriber is not at work on an element. It starts
+    The clock runs while there is demand and the subscriber is not processing an element. It starts
     at the request that finds no demand, or after the last element, whichever is later.
     """
 
@@ -55,7 +55,7 @@ class _Clock:
 
     def asks(self, demand: int, /) -> None:
         if demand == 0:
-            self._since = self._deadline.now()  # before there is demand, or it would seem old
+            self._since = self._deadline.now()  # before the demand rises, as _due reads both
 
     def asked_first(self) -> None:
         self._since = self._deadline.now()
@@ -83,7 +83,7 @@ class _Clock:
 
     def _check(self, fail: Callable[[BaseException], None]) -> None:
         if self._delivering:
-            return  # whatever the time is: the clock stands still
+            return  # the clock stands still during a delivery
         due = self._due()
         if due is not None and due <= self._deadline.now():
             fail(

@@ -42,7 +42,7 @@ class _Items(Iterator[Any]):
         self._enter: Callable[[Any], None] | None = None
 
     def open(self, iterable: Any, custody: Custody | None) -> None:
-        """Make ``iterable`` the current one."""
+        """Make ``iterable`` the current iterable."""
         self.current = iter(iterable)
         if custody is not None:
             self._enter = None if custody.open(iterable) else custody.enter
@@ -53,7 +53,7 @@ class _Items(Iterator[Any]):
         return current
 
     def over(self) -> bool:
-        """Whether no item is left, as far as is known without asking the iterator for one."""
+        """Whether the current iterable is known to have no item left, without taking an item."""
         return self.current is None or at_end(self.current)
 
     def __next__(self) -> Any:
@@ -84,7 +84,7 @@ class _UnbatchSubscription(OperatorSubscriber):
         super().__init__(subscriber, None)
         self._items = _Items()
         self._next: Any = None  # an iterable that has come and is not open yet
-        self._outstanding = False  # whether an iterable was requested that has not come yet
+        self._outstanding = False  # whether a requested iterable has not come yet
         self._ended = False
         self._takes_nothing = program.takes_nothing
         self._waits = Waits()
@@ -115,7 +115,7 @@ class _UnbatchSubscription(OperatorSubscriber):
 
     def _work(self) -> bool:
         if self._demand.value < 0:
-            self._next = None  # it may have come after _drop_references
+            self._next = None  # an iterable may have come after _drop_references
             return self._act_on_end()
         run = self._run
         if run is None:
@@ -160,7 +160,7 @@ class _UnbatchSubscription(OperatorSubscriber):
 
     def _end(self, run: FusedRun) -> bool:
         self._ended = True
-        self._upstream.cancel()  # no effect if it was upstream that ended
+        self._upstream.cancel()  # no effect if upstream has ended
         self._close()
         status = self._flush(run)
         return False if status is RunStatus.IDLE else self._answer(status, run)

@@ -41,9 +41,9 @@ def _subscription(subscriber: Subscriber[Any], options: Window) -> Divider:
 
 
 class _ByCount:
-    """Puts each element in all windows that are open, which are lists or substreams.
+    """Puts each element in all open windows, which are lists or substreams.
 
-    As many elements are asked for as fill the windows that were asked for. So substreams share no
+    Upstream is asked for as many elements as fill the requested windows. So substreams share no
     places.
     """
 
@@ -57,14 +57,14 @@ class _ByCount:
         self.most = options.n * -(-options.n // options.skip)
 
     def room(self, divider: Divider, /) -> int:
-        """Return how many elements are still to be asked for."""
+        """Return how many more elements to ask for."""
         requested = divider.requested.value
         if not requested or divider.takes_no_more:
             return 0
         return min((requested - 1) * self._skip + self._n, UNBOUNDED) - divider.asked
 
     def watch(self, divider: Divider, /) -> None:
-        """Do nothing: a window without a reader holds up nobody."""
+        """Do nothing: a window without a reader holds up no other window."""
 
     def take(self, burst: list[Any], divider: Divider, /) -> None:
         """Cut the burst where a window begins or is full, and add each piece to the windows."""
@@ -83,7 +83,7 @@ class _ByCount:
             add(piece, divider)
 
     def _add_to_lists(self, piece: list[Any], divider: Divider) -> None:
-        lists = divider.lists  # the first to be full in front
+        lists = divider.lists  # oldest first: the first list is full first
         for window in lists:
             window += piece
         if lists and len(lists[0]) == self._n:
@@ -92,6 +92,6 @@ class _ByCount:
     def _add_to_streams(self, piece: list[Any], divider: Divider) -> None:
         for window in list(divider.open.values()):
             divider.push(window, piece)
-        full = divider.open.pop(divider.came - self._n, None)  # unless it was cancelled
+        full = divider.open.pop(divider.came - self._n, None)  # None: the window was cancelled
         if full is not None:
             full.over = True

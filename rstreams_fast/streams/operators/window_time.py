@@ -51,15 +51,15 @@ def _subscription(subscriber: Subscriber[Any], options: WindowTime) -> Divider:
 
 
 class _ByTime:
-    """Puts each element in the open window. Its time ends it, on a shared thread, or upstream."""
+    """Puts each element in the open window. A clock ends the window, or the end of upstream."""
 
     __slots__ = ("_clock", "_ends_at", "_lock", "_options")
 
     def __init__(self, divider: Divider, options: WindowTime) -> None:
         self._options = options
         self._ends_at: float | None = None
-        # Between an element and the end of its window. Reentrant, because the garbage collector may
-        # run any code on a thread that holds it. No user code runs under it.
+        # Guards the window against its end. Reentrant, because the garbage collector may run any
+        # code on the thread that holds the lock. No other user code runs under it.
         self._lock = threading.RLock()
         self._clock = divider.add_clock(
             options.timer, lambda: self._ends_at, partial(self._time_is_up, divider)
@@ -69,7 +69,7 @@ class _ByTime:
         """Put all elements of the burst in one window: they come at the same time."""
         now = self._clock.now()
         self._end_what_is_due(now, divider)
-        if not burst:  # a nested signal has brought the elements
+        if not burst:  # a nested signal has taken the elements out of the burst
             return
         divider.came += len(burst)
         with self._lock:
@@ -83,7 +83,7 @@ class _ByTime:
         if opens:
             self._clock.look()
         elif window is None:
-            divider.took(len(burst))  # nobody wants another window
+            divider.took(len(burst))  # downstream takes no more windows: the elements are dropped
 
     def _end_what_is_due(self, now: float, divider: Divider) -> None:
         with self._lock:

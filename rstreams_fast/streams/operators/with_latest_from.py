@@ -36,8 +36,8 @@ class WithLatestFrom(Boundary):
 
 
 class _LatestSubscription(FanIn):
-    """Upstream is asked for what the subscriber asks for, once each of the others has given an
-    element.
+    """Upstream is asked for as many elements as the subscriber asks for, once each other publisher
+    has sent an element.
     """
 
     __slots__ = (
@@ -60,12 +60,12 @@ class _LatestSubscription(FanIn):
         self._others = tuple(new_inner(self, each) for each in options.others)
         self._main = new_inner(self, upstream)
         self._unsubscribed.extend((*self._others, self._main))
-        self._asks: deque[Inner] = deque()  # the others that are to be asked
-        self._pending = PendingDemand()  # what upstream is to be asked for
+        self._asks: deque[Inner] = deque()  # other inners to ask
+        self._pending = PendingDemand()  # the demand not yet passed on to upstream
         # For the holder of the drain:
         self._latest: dict[Inner, Any] = {}  # the newest elements of the others
-        self._unpaired: set[Inner] = set()  # whose newest element was not delivered yet
-        self._dropped = 0  # elements that never were
+        self._unpaired: set[Inner] = set()  # inners whose newest element was not delivered yet
+        self._dropped = 0  # elements replaced before they were delivered
         self._waits = Waits()
 
     def request(self, n: int, /) -> None:
@@ -74,7 +74,7 @@ class _LatestSubscription(FanIn):
             self._call_up()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """What is held here and was dropped, then the boundaries above."""
+        """Return the metrics of this boundary, then those of the boundaries above."""
         mine = self._waits.metrics(
             self._demand,
             name=self._name,
@@ -110,7 +110,7 @@ class _LatestSubscription(FanIn):
         return self._main.asked == 0 and self._is_complete()
 
     def _is_complete(self) -> bool:
-        """Whether each of the others has given an element."""
+        """Return whether each other publisher has sent an element."""
         return len(self._latest) == len(self._others)
 
     # -- the drain -------------------------------------------------------------------------------

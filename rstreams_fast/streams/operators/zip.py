@@ -1,4 +1,4 @@
-"""``zip_``: tuples of the first elements of several publishers, then of the second ones."""
+"""``zip_``: a tuple of the first elements of all publishers, then of the second elements."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Zip:
         _ZipSubscription(subscriber, self._publishers, prefetch).start()
 
     def describe(self) -> str:
-        """Say in one line how much may be held."""
+        """Say in one line how many elements may be held."""
         count = len(self._publishers)
         return (
             f"zip of {count} publishers: at most {self._prefetch} elements of each, "
@@ -56,7 +56,7 @@ class _ZipSubscription(FanIn):
         self._order = tuple(new_inner(self, publisher) for publisher in publishers)
         self._unsubscribed.extend(self._order)
         self._lacking = len(publishers)  # inners without an element
-        self._consumed = 0  # of each inner, since the inners were asked the last time
+        self._consumed = 0  # elements of each inner consumed since the last request
 
     def _lacking_for(self, inner: Inner, /) -> list[Inner]:
         order = self._order if inner.queue else ()

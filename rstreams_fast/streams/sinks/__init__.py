@@ -1,1 +1,1 @@
-"""Where streams end: who consumes them, and how."""
+"""The ends of streams: subscribers, iterators and functions that consume the elements."""

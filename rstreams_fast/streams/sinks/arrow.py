@@ -35,11 +35,11 @@ class _Collected:
         self._tables: list[Any] = []
 
     def add_all(self, elements: list[Any]) -> None:
-        # Table.from_batches looks at all record batches, and at their schemas, too.
+        # Table.from_batches raises unless all elements are record batches of one schema.
         try:
             table = self._pa.Table.from_batches(elements, self._schema)
         except Exception:
-            # One by one: an element that is no record batch is added, or an error names it.
+            # Add the elements one by one: other Arrow data is accepted, and errors name the rest.
             for element in elements:
                 self.add(element)
         else:

@@ -1,7 +1,6 @@
 """Ends that collect all elements in one object, such as an array or a table.
 
-The runs of this package hand over bursts: to look at many elements together costs less than a call
-for each.
+Internal runs hand over bursts: a call for many elements costs less than a call for each element.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ class Collector(Protocol[R_co]):
     """Collects elements. An exception of its methods cancels upstream."""
 
     def add(self, element: Any) -> None:
-        """Take an element."""
+        """Add an element."""
 
     def add_all(self, elements: list[Any]) -> None:
-        """Take some elements."""
+        """Add several elements."""
 
     def result(self) -> R_co:
         """Return the collection, after the last element."""
 
 
 class _CollectorSubscriber(ListSubscriber, ForEach[Any]):
-    """Hands elements to a collector: bursts, or single ones that a foreign publisher sends."""
+    """Hands elements to a collector: in bursts, or one by one from a foreign publisher."""
 
     __slots__ = ("_on_elements", "burst")
 
@@ -48,7 +47,7 @@ class _CollectorSubscriber(ListSubscriber, ForEach[Any]):
 
     def on_burst(self) -> None:
         elements = self.burst[:]
-        self.burst.clear()  # the run keeps this list, and appends to it
+        self.burst.clear()  # the run keeps and reuses this list
         on_elements = self._on_elements
         if not elements or on_elements is None:
             return
@@ -69,7 +68,7 @@ class _CollectorSubscriber(ListSubscriber, ForEach[Any]):
 
 
 def collect(name: str, publisher: Publisher[Any], collector: Collector[R_co]) -> R_co:
-    """Collect all elements, and wait for the end. Inside a running event loop that is refused."""
+    """Collect all elements, and wait for the end; in a running event loop, a ``RuntimeError``."""
     check_publisher(publisher)
     refuse_in_loop(f"{name}()", f"use 'await {name}_async()' there")
     drive(publisher, _CollectorSubscriber(collector))

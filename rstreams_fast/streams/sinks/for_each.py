@@ -38,7 +38,7 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
 
     __slots__ = ("_consumed", "_on_complete", "_on_error", "_on_next", "_over", "_replenish")
 
-    #: Whether ``on_next`` may return ``False`` to say that it wants no further element.
+    #: Whether a function that returns ``False`` ends the stream.
     _false_is_enough: ClassVar[bool] = False
 
     def __init__(
@@ -53,8 +53,8 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         self._on_error = on_error
         self._on_complete = on_complete
         self._consumed = 0
-        self._over: list[None] = []  # not empty: no further element is wanted
-        # 0: the demand is unbounded, and nothing is counted.
+        self._over: list[None] = []  # not empty: a run must call the function no more
+        # 0: the demand is unbounded, and elements are not counted.
         self._replenish = replenish_at(prefetch) if prefetch < UNBOUNDED else 0
 
     def on_next(self, element: T, /) -> None:
@@ -97,7 +97,7 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         return FunctionSlot(on_next, self._over, answered, self._unwanted, failed)
 
     def _answered(self, on_next: Callable[[T], object], answer: object) -> None:
-        """Act on what the function returned: ``False`` or a coroutine."""
+        """Act on an ``answer`` of the function: ``False`` or a coroutine."""
         if answer is not False:
             refuse_coroutine("on_next", on_next, answer, _HINT)
         elif self._false_is_enough:
@@ -165,7 +165,7 @@ _CALLING: Final = (ForEach.on_next.__code__, ForEach.finish.__code__)
 
 
 def check_functions(**functions: object) -> None:
-    """Refuse functions that cannot be called. All but the first may be ``None``."""
+    """Raise a ``TypeError`` if a function cannot be called. All but the first may be ``None``."""
     needed = True
     for name, function in functions.items():
         if function is not None or needed:
@@ -181,7 +181,7 @@ def for_each(
     *,
     prefetch: int = UNBOUNDED,
 ) -> Run:
-    """Subscribe the functions to ``publisher``, which may be any publisher: ``Stream.for_each``."""
+    """Subscribe the functions to any ``publisher``: see ``Stream.for_each``."""
     check_publisher(publisher)
     check_functions(on_next=on_next, on_error=on_error, on_complete=on_complete)
     prefetch = min(check_count("prefetch", prefetch, 1), UNBOUNDED)

@@ -1,12 +1,12 @@
 """``for`` and ``async for`` over a publisher: demand that follows the consumer.
 
-Upstream holds the subscriber, and the consumer holds the iteration. The subscriber does not know
-the iteration: so an iteration that the consumer has dropped is collected, and cancels upstream.
+Upstream holds the subscriber, and the consumer holds the iteration. The subscriber does not refer
+to the iteration. So an iteration that the consumer has dropped is collected, and cancels upstream.
 
-Elements go through a ring of ``prefetch`` places, and leave it in bursts. A burst is consumed when
-the consumer asks for the element after it. When three quarters of ``prefetch`` are consumed, as
-many are asked for again. So the elements that are asked for, in the ring and in the burst are never
-more than ``prefetch`` together. A ``prefetch`` of 1 is stop-and-wait.
+Elements go through a ring of ``prefetch`` places, and leave it in bursts. A burst counts as
+consumed when the consumer takes the element after it. When three quarters of ``prefetch`` are
+consumed, as many are requested again. So the elements requested, in the ring and in the burst are
+at most ``prefetch`` together. A ``prefetch`` of 1 is stop-and-wait.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ _left_behind: list[Any] = []
 
 
 def _leave_bursts_behind() -> None:
-    """In the child of a fork, take the elements of bursts away: the parent delivers them.
+    """In the child of a fork, remove the elements of bursts: the parent delivers these elements.
 
-    So the next step in the child has to ask for more, and is refused, and no element costs a check
-    of the process. The elements are kept: to drop one may run a finalizer that belongs to the
-    parent.
+    So the next step in the child has to ask for more, and is refused. No element costs a check of
+    the process id. The elements are kept, because dropping an element may run a finalizer that
+    belongs to the parent.
     """
     for begun in list(_begun):
         iteration = None if begun is None else begun()
@@ -111,16 +111,16 @@ class _IteratorSubscriber(RingSubscriber):
     def __init__(self, prefetch: int, loop: asyncio.AbstractEventLoop | None) -> None:
         self.upstream = SerialUpstream()
         self._prefetch = prefetch
-        self.subscriber_thread = get_ident()  # where subscribe runs, until it returns
-        self._by_turns = False  # whether the consumer alone asks
+        self.subscriber_thread = get_ident()  # the thread in subscribe; 0 after subscribe
+        self._by_turns = False  # whether all requests are made by the consumer, in turns
         self.bell = Doorbell()
         self.turns = None if loop is None else Turns(self.bell.ring)
         if self.turns is not None:
-            self.turns.begin(loop)  # to subscribe is the first turn: it may work for long
+            self.turns.begin(loop)  # subscribing is the first turn: it may work for long
         self.ended = False
-        """No element comes any more; what is in the ring may be taken out."""
+        """Whether no more elements come. Elements in the ring may still be taken out."""
         self.failure: Failure | None = None
-        """Why it ended, with the traceback that the error came with."""
+        """The error of the stream, with its traceback."""
         self.ring: SpscRing | None = SpscRing(prefetch)
         self._offer: Callable[[Any], bool] | None = self.ring.offer
 
@@ -129,12 +129,12 @@ class _IteratorSubscriber(RingSubscriber):
             return
         if get_ident() == self.subscriber_thread and is_internal(subscription):
             self._by_turns = True
-            self.upstream.due = self._prefetch  # nothing is sent before subscribe returns
+            self.upstream.due = self._prefetch  # requested after subscribe has returned
         else:
             self._ask(self._prefetch)
 
     def ask_for_a_turn(self, loop: asyncio.AbstractEventLoop | None, n: int = 0) -> bool:
-        """Ask for ``n`` more elements, at most as many as a turn gives; return whether any.
+        """Ask for ``n`` more elements, and those due, as many as fit in a turn; false if none.
 
         For the consumer, on its ``loop`` if it is asynchronous.
         """
@@ -182,7 +182,7 @@ class _IteratorSubscriber(RingSubscriber):
         """Do nothing: the ring itself rings the bell, at the first element."""
 
     def arm(self) -> bool:
-        """Have the next element ring the bell; return false if there is nothing to wait for."""
+        """Let the next element ring the bell; false if an element or the end has come already."""
         ring = self.ring
         return ring is not None and not self.ended and ring.arm(self.bell.ring)
 
@@ -211,7 +211,7 @@ class _IteratorSubscriber(RingSubscriber):
         self.bell.ring()
 
     def leave(self) -> None:
-        """End without an error: the consumer is gone. Any thread may call it, repeatedly."""
+        """End without an error, as the consumer is gone. Any thread, any number of times."""
         self.ended = True
         self._offer = self.ring = self.failure = None
         self.upstream.cancel()
@@ -221,18 +221,18 @@ class _IteratorSubscriber(RingSubscriber):
 
 
 class Iteration(BurstIterator[T]):
-    """An iterator over the elements of a publisher, and a context manager; asynchronous ones, too.
+    """An iterator over the elements of a publisher, and a context manager; both also asynchronous.
 
-    It subscribes when it is entered, or with the first ``next`` or ``anext``. ``close``, leaving
-    the ``with``, an exception out of ``next`` (the cancellation of an ``anext`` is one), and losing
-    the last reference to it cancel upstream, once; it cannot be entered after that. A publisher
-    that works on the thread that asks is driven by the consumer, on the consumer's thread.
+    The iteration subscribes when it is entered, or with the first ``next`` or ``anext``. Upstream
+    is cancelled, once, by ``close``, by leaving the ``with``, by an exception of ``next`` (such as
+    the cancellation of an ``anext``), and when the iteration is garbage. It cannot be entered after
+    that. A synchronous publisher works on the consumer's thread.
 
-    An error of the stream is raised after the elements that came before it, once. One consumer at a
-    time: a ``next`` while another one waits is an ``OverlappingCallsError``. ``close`` may be
-    called by any thread, and ends a ``next`` that waits in another. A ``next`` that would have to
-    wait inside a running event loop is a ``RuntimeError``, and so is one in the child of a fork if
-    the iteration was begun in the parent: every element that was asked for there is given there.
+    An error of the stream is raised once, after the elements that came before it. There is one
+    consumer at a time: a ``next`` while another ``next`` waits raises ``OverlappingCallsError``.
+    Any thread may call ``close``, which ends a ``next`` that waits in another thread. A ``next``
+    that would have to wait inside a running event loop raises ``RuntimeError``. So does a ``next``
+    in the child of a fork, if the parent began the iteration: the parent gets the elements.
     """
 
     __slots__ = (
@@ -266,7 +266,7 @@ class Iteration(BurstIterator[T]):
 
     @property
     def prefetch(self) -> int:
-        """The most elements that are asked for, buffered and being consumed, together."""
+        """The most elements requested, buffered and being consumed, together."""
         return self._prefetch
 
     @property
@@ -281,7 +281,7 @@ class Iteration(BurstIterator[T]):
     def _refill(self) -> T:
         self._enter()
         try:
-            element = self._next_of_burst()  # another consumer may have refilled it meanwhile
+            element = self._next_of_burst()  # another consumer may have fetched a burst meanwhile
             if element is MISSING:
                 with awaited_nowhere():
                     element = self._next_element()
@@ -318,10 +318,10 @@ class Iteration(BurstIterator[T]):
         return self._first_of(burst)
 
     async def next_burst(self) -> list[T]:
-        """Return what has come, oldest first, waiting for one element at least; at the end ``[]``.
+        """Wait for at least one element; return all that have come, oldest first. At the end: [].
 
         The elements count as consumed at the next call. Each call gives the event loop a turn.
-        Cancelling it closes the iteration.
+        Cancelling the call closes the iteration.
         """
         self._enter()
         try:
@@ -330,7 +330,7 @@ class Iteration(BurstIterator[T]):
             if not burst:
                 failure = self._finish_async()
                 await self.aclose()
-        except GeneratorExit:  # this is thrown away, and must not wait
+        except GeneratorExit:  # the coroutine is being closed, and must not wait
             self._unclosed.clear()
             self.close()
             raise
@@ -360,7 +360,7 @@ class Iteration(BurstIterator[T]):
                     return burst
                 if not subscriber.ask_for_a_turn(loop):
                     await self._wait(subscriber)
-                elif not self.buffered:  # the turn has given no element
+                elif not self.buffered:  # the turn has brought no element
                     yield_gil()
                     await asyncio.sleep(0)
             return []
@@ -368,7 +368,7 @@ class Iteration(BurstIterator[T]):
             subscriber = None
 
     def _first_of(self, burst: list[T]) -> T:
-        """Return the first element, and keep the rest unless this was closed meanwhile."""
+        """Return the first element. Keep the others, unless the iteration was closed meanwhile."""
         element = super()._first_of(burst)
         if self._subscriber is None:
             self._forget_burst()
@@ -381,7 +381,7 @@ class Iteration(BurstIterator[T]):
             )
 
     def _start_or_ask(self, loop: asyncio.AbstractEventLoop | None) -> _IteratorSubscriber | None:
-        """Subscribe, or ask for as many elements as were consumed; ``None`` if this is over."""
+        """Subscribe, or ask for as many elements as were consumed; ``None`` if closed."""
         subscriber = self._subscriber
         if subscriber is None:
             return self._start(loop)
@@ -399,8 +399,8 @@ class Iteration(BurstIterator[T]):
         self._pid = process_id()
         self._begun_as = weakref.ref(self)
         _begun.add(self._begun_as)
-        # The subscriber is set first. A close() before that has taken the publisher away. A later
-        # close() calls leave() of the subscriber.
+        # Set the subscriber before reading the publisher. An earlier close() has cleared the
+        # publisher; a later close() calls leave() of the subscriber.
         self._subscriber = subscriber = _IteratorSubscriber(self._prefetch, loop)
         publisher, self._publisher = self._publisher, None
         if publisher is None:
@@ -440,7 +440,7 @@ class Iteration(BurstIterator[T]):
             subscriber.bell.disarm()
 
     async def _wait(self, subscriber: _IteratorSubscriber) -> None:
-        bell = Bell(subscriber.leave)  # called if the loop was closed: the consumer never continues
+        bell = Bell(subscriber.leave)  # a closed loop calls leave: the consumer never continues
         subscriber.bell.arm(bell)
         try:
             if subscriber.arm():
@@ -449,7 +449,7 @@ class Iteration(BurstIterator[T]):
             subscriber.bell.disarm()
 
     def _finish(self) -> Failure | None:
-        """Close at the end of the stream; return why it failed, if it did."""
+        """Close at the end of the stream; return its error, if it failed."""
         subscriber = self._subscriber
         failure = None if subscriber is None else subscriber.failure
         self.close()
@@ -478,7 +478,7 @@ class Iteration(BurstIterator[T]):
     async def aclose(self) -> None:
         """Close, and wait until asynchronous sources and calls have released their resources.
 
-        If the waiting task is cancelled, it waits no longer, and they end in their own time.
+        If the waiting task is cancelled, it waits no longer, but sources and calls still end.
         """
         self.close()
         if self._unclosed:
@@ -492,7 +492,7 @@ class Iteration(BurstIterator[T]):
             while waiting := [f for f in self._unclosed if not f.done() and f.get_loop() is here]:
                 await asyncio.wait(waiting)
         finally:
-            self._unclosed.clear()  # a caller that was interrupted does not wait again
+            self._unclosed.clear()  # an interrupted caller must not wait again
 
     def __enter__(self) -> Self:
         with awaited_nowhere():

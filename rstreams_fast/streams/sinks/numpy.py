@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["to_numpy", "to_numpy_async"]
 
 FIRST_ROWS = 1024
-"""Scalars that wait in a list before they are copied; also the rows allocated at first."""
+"""The number of scalars that are copied together; also the first number of rows allocated."""
 
 
 def to_numpy(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any, Any]:
@@ -30,12 +30,12 @@ async def to_numpy_async(publisher: Publisher[Any], *, dtype: Any = None) -> np.
 
 
 class _Collected:
-    """An array that grows. Scalars wait in a list, since numpy looks at many together faster."""
+    """An array that grows. Scalars wait in a list, since numpy converts many together faster."""
 
     def __init__(self, np: Any, dtype: Any) -> None:
         self._np = np
         self._dtype = None if dtype is None else np.dtype(dtype)
-        self._rows: Any = None  # with room at its end
+        self._rows: Any = None  # an array with free rows at its end
         self._count = 0
         self._scalars: list[Any] = []
 
@@ -63,7 +63,7 @@ class _Collected:
             nothing: np.ndarray[Any, Any] = self._np.empty(0, self._dtype)
             return nothing
         if self._count < len(self._rows):
-            # Gives memory back in place; there is nobody else who might look at it.
+            # Gives memory back in place. No other object refers to the array.
             self._rows.resize((self._count, *self._rows.shape[1:]), refcheck=False)
         rows: np.ndarray[Any, Any] = self._rows
         return rows
@@ -73,7 +73,7 @@ class _Collected:
         if not scalars:
             return
         dtype = self._dtype
-        # Left to itself, numpy makes rows of tuples, objects of dates and of integers of more than
+        # Without a dtype, numpy makes rows of tuples, objects of dates and of integers of more than
         # 64 bits, and floats of some integers.
         array = self._np.array(scalars, dtype if dtype is not None and dtype.fields else None)
         if dtype is not None and array.dtype != dtype and array.dtype.kind in "fO":
@@ -96,7 +96,7 @@ class _Collected:
         self._append(array)
 
     def _exactly(self, scalars: list[Any], array: Any, dtype: Any) -> Any:
-        """An array of what numpy took for objects or floats that ``dtype``, a plain one, suits."""
+        """Convert ``scalars`` to ``dtype``, after numpy made floats or objects of them."""
         np = self._np
         if dtype.kind in "iu" and all(isinstance(x, int | np.integer) for x in scalars):
             _check_range(np, dtype, min(scalars), max(scalars))
@@ -104,7 +104,7 @@ class _Collected:
         if not array.dtype.hasobject:
             return array
         if dtype.kind in "SUMm":
-            return np.array(scalars, dtype.kind)  # as long, or as fine, as it takes
+            return np.array(scalars, dtype.kind)  # numpy chooses the length or the unit
         try:
             array = np.array(scalars, np.result_type(dtype, "f8") if dtype.kind in "fc" else dtype)
         except OverflowError as raised:
@@ -123,13 +123,13 @@ class _Collected:
         elif np.can_cast(array.dtype, given, "same_kind") or (
             array.dtype.kind in "iu" and given.kind in "iu"
         ):
-            # For numpy dates are safe that their unit is too fine for.
+            # can_cast calls casts of dates to a finer unit safe, but they may overflow.
             unsafe = given.kind in "Mm" or not np.can_cast(array.dtype, given, "safe")
         else:
             raise TypeError(f"to_numpy(dtype={given}): cannot cast {array.dtype} to it")
         dtype = array.dtype if given is None else given
         promoted = given is None
-        if dtype.kind in "SU" and not dtype.itemsize:  # as long as it takes
+        if dtype.kind in "SU" and not dtype.itemsize:  # strings of any length
             array = array.astype(dtype)
             dtype, unsafe, promoted = array.dtype, False, True
         end = count + len(array)
@@ -152,7 +152,7 @@ class _Collected:
             with np.errstate(all="ignore"):
                 try:
                     rows[count:end] = array
-                except OverflowError as raised:  # of dates: numpy 2.5 does not say which
+                except OverflowError as raised:  # numpy 2.5 does not say which date overflows
                     value = next(one for one in array.flat if _overflows(one, dtype))
                     raise _does_not_fit(dtype, value) from raised
                 _check_cast(np, array, rows[count:end])
@@ -170,7 +170,7 @@ def _overflows(date: Any, dtype: Any) -> bool:
 
 
 def _check_cast(np: Any, array: Any, cast: Any) -> None:
-    """Refuse, when ``array`` was cast, what has lost more than precision by that."""
+    """Raise an error if a value of ``array`` lost more than precision in ``cast``."""
     old, new = array.dtype, cast.dtype
     if new.names is not None:
         for at, name in enumerate(new.names):
@@ -190,7 +190,7 @@ def _check_cast(np: Any, array: Any, cast: Any) -> None:
         lost = np.char.str_len(array) > new.itemsize // np.dtype(f"{new.kind}1").itemsize
     elif new.kind == "V" or (old.kind == new.kind and np.can_cast(old, new, "safe")):
         lost = (cast.astype(old) != array) & (array == array)  # noqa: PLR0124 - no NaT
-    else:  # dates and times of a coarser unit
+    else:  # the new unit of dates is coarser: only precision is lost
         return
     if lost.any():
         raise _does_not_fit(new, array[lost][0])

@@ -1,8 +1,8 @@
 """The ends that wait for a result: ``to_list``, ``first``, ``last`` and ``run``.
 
 A blocking end parks its thread until the stream has ended. A ``KeyboardInterrupt`` wakes the
-thread, cancels upstream and leaves. Inside a running event loop a blocking end refuses to wait, and
-its ``..._async`` twin awaits.
+thread, cancels upstream and propagates. Inside a running event loop a blocking end refuses to wait;
+its ``..._async`` twin awaits the end.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class _Append(RunSubscriber[T]):
-    """Calls ``append`` of a container with each element of a pipeline, which sends no ``None``."""
+    """Calls ``append`` with each element of a pipeline, without a check for ``None``."""
 
     __slots__ = ("on_next",)
 
@@ -71,7 +71,7 @@ class _First(RunSubscriber[T]):
 
 
 def drive(publisher: Publisher[T], subscriber: RunSubscriber[T]) -> None:
-    """Subscribe, and wait for the end on this thread. Nobody else may know ``subscriber``."""
+    """Subscribe, and wait for the end on this thread. Only the caller may hold ``subscriber``."""
     outcome = subscriber.run
     signallers = signallers_here()
     before = len(signallers)
@@ -82,7 +82,7 @@ def drive(publisher: Publisher[T], subscriber: RunSubscriber[T]) -> None:
                 refuse_to_wait_for_oneself(signallers[before:])
             outcome.result()
     except BaseException:
-        outcome.cancel()  # does nothing if this is the stream's own error
+        outcome.cancel()  # no effect if the exception is the stream's own error
         raise
     finally:
         # A traceback keeps this frame, which must not keep the subscriber (§3.13).
@@ -103,7 +103,7 @@ def to_list(publisher: Pipeline[T]) -> list[T]:
         drive(publisher, _Append(elements.append))
         return elements
     finally:
-        del elements  # a traceback keeps this frame
+        del elements  # a traceback keeps this frame (§3.13)
 
 
 def last(publisher: Pipeline[T], default: Any) -> Any:
@@ -117,7 +117,7 @@ def last(publisher: Pipeline[T], default: Any) -> Any:
 def first(publisher: Pipeline[T], default: Any = MISSING, *, name: str = "first") -> Any:
     """Return the first element, or ``default``; an empty stream without a default is an error.
 
-    ``name`` names the end in errors.
+    ``name`` is the name of the end in errors.
     """
     refuse_in_loop(f"{name}()", f"use 'await {name}_async()' there")
     subscriber: _First[T] = _First()

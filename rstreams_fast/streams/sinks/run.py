@@ -1,4 +1,4 @@
-"""``Run``: the outcome of a stream that is being consumed, and the subscribers that have one."""
+"""``Run``, the outcome of a stream that is being consumed, and the base of its subscribers."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ T = TypeVar("T")
 class Run:
     """A stream that is being consumed: cancel it, wait for its end, or await it.
 
-    Any thread may call any method, and any number of event loops may await it. ``await run`` raises
-    as ``result`` does; cancelling the task that awaits cancels the stream.
+    Any thread may call any method, and any number of event loops may await the run. ``await run``
+    raises the same exceptions as ``result``. Cancelling the awaiting task cancels the stream.
     """
 
     __slots__ = (
@@ -64,7 +64,7 @@ class Run:
         self._subscriber: RunSubscriber[Any] | None = subscriber
         self._claimed = Latch()  # won by the thread that decides how the run ends
         self._done = False
-        self._seen = False  # whether somebody has seen the failure
+        self._seen = False  # whether a caller or a function of the user has received the failure
         self._failure: Failure | None = None
         self._waiting: list[Callable[[], object]] = []
         self._pid = process_id()
@@ -75,14 +75,14 @@ class Run:
         return self._done
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """The metrics of the stream's boundaries while it goes on, as ``metrics_of`` gives them."""
+        """Return the metrics of the stream's boundaries, as ``metrics_of``; none after the end."""
         subscriber = self._subscriber
         return () if subscriber is None else subscriber.upstream.metrics()
 
     def cancel(self) -> None:
-        """Cancel upstream, once. It does nothing when the stream has ended, and never blocks.
+        """Cancel upstream, once. The call never blocks, and has no effect after the end.
 
-        An ``on_next`` that is running returns in its own time; no other call follows.
+        A running ``on_next`` is not interrupted; no other call follows.
         """
         subscriber = self._subscriber
         if subscriber is not None and self.claim():
@@ -90,14 +90,14 @@ class Run:
             try:
                 subscriber.upstream.cancel()
             finally:  # Ctrl-C may interrupt the cancel, and other threads wait for the end
-                self._seen = True  # by the caller
+                self._seen = True  # the caller knows of the cancel
                 self.settle(failure_of(CancelledError("the stream was cancelled")))
 
     def result(self, timeout: float | None = None) -> None:
         """Wait for the end of the stream, at most ``timeout`` seconds.
 
         After a time-out or Ctrl-C the stream goes on: cancel it. The stream's own functions must
-        not wait for its end, since it cannot end before they return: ``on_next``, ``on_error`` and
+        not wait for its end, since it cannot end before they return. ``on_next``, ``on_error`` and
         ``on_complete`` get a ``RuntimeError`` if they wait without a ``timeout``; functions of
         stages above would wait for ever.
 
@@ -108,7 +108,7 @@ class Run:
             Exception: The stream's error, or the exception of ``on_next`` or ``on_complete``, as
                 itself.
             concurrent.futures.CancelledError: ``cancel`` was called.
-            TimeoutError: The stream goes on.
+            TimeoutError: The stream has not ended within ``timeout`` seconds.
             RuntimeError: Waiting would block a running event loop: await the run there.
         """
         timeout = check_timeout(timeout)
@@ -122,9 +122,9 @@ class Run:
         raise_failure(self._failure)
 
     def __await__(self) -> Generator[Any, None, None]:
-        """Wait for the end without blocking the loop; raises as ``result`` does.
+        """Wait for the end without blocking the loop; raises the same exceptions as ``result``.
 
-        Cancelling the task that awaits cancels the stream.
+        Cancelling the awaiting task cancels the stream.
         """
         return self._wait().__await__()
 
@@ -141,7 +141,7 @@ class Run:
                     )
                 frame = frame.f_back
         finally:
-            del subscriber, frame  # the traceback keeps this frame
+            del subscriber, frame  # the traceback keeps this frame (§3.13)
 
     def _park(self, timeout: float | None) -> None:
         event = new_event()
@@ -176,7 +176,7 @@ class Run:
             del failure
 
     def _when_done(self, callback: Callable[[], object]) -> bool:
-        """Have ``callback`` called at the end; return false if the run is done already."""
+        """Call ``callback`` at the end; return false, without a call, if the run is done."""
         with self._lock:
             if not self._done:
                 self._waiting.append(callback)
@@ -191,7 +191,7 @@ class Run:
     # -- for the subscriber ----------------------------------------------------------------------
 
     def claim(self) -> bool:
-        """Decide how the run ends. True for the first caller, which then calls ``settle``."""
+        """Return true to the first caller, which decides how the run ends by ``settle``."""
         return self._claimed.win()
 
     def settle(self, failure: Failure | None, seen: bool = False) -> None:
@@ -240,7 +240,7 @@ class RunSubscriber(Generic[T]):
         self.run = Run(self)
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription and cancel any other (§2.5), and ask it for elements (§2.1).
+        """Take the first subscription and cancel any other (§2.5); request elements (§2.1).
 
         Args:
             subscription: The subscription.
@@ -269,10 +269,10 @@ class RunSubscriber(Generic[T]):
             self.finish(None)
 
     def ask(self, n: int) -> None:
-        """Ask upstream for ``n`` more elements. Any thread may call it."""
+        """Ask upstream for ``n`` more elements. Any thread."""
         try:
             self.upstream.ask(n)
-        except Exception as raised:  # §3.16 says that it must not
+        except Exception as raised:  # breaks §3.16
             self.fail(raised)
 
     def fail(self, error: BaseException) -> None:
@@ -289,7 +289,7 @@ class RunSubscriber(Generic[T]):
         self.run.settle(None if error is None else failure_of(error))
 
     def drop_references(self) -> None:
-        """Accept no further element, and drop the references to what belongs to the user."""
+        """Accept no further elements, and drop the references to objects of the user."""
 
     def is_called_by(self, frame: FrameType) -> bool:
         """Return whether ``frame`` runs a function of this subscriber: the stream waits for it."""

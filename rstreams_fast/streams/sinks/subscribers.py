@@ -30,26 +30,26 @@ OnComplete = Callable[[], object] | None
 
 
 class SyncSubscriber(ForEach[T]):
-    """A subscriber that calls ``fn(element)`` on the thread that the element comes on.
+    """A subscriber that calls ``fn(element)`` on the thread that signals the element.
 
-    ``run`` is a ``Run``, to wait for the end, to await, or to cancel. Its result is ``None`` after
-    completion, and after ``fn`` returned ``False``; otherwise it raises the error of upstream or of
-    ``fn``.
+    ``run`` is a ``Run``, to wait for the end, to await it, or to cancel. ``run.result()`` returns
+    ``None`` after completion, and after ``fn`` returned ``False``; otherwise it raises the error of
+    upstream or of ``fn``.
 
-    It serves one subscription and cancels any other (§2.5). Signals may come from any thread, one
-    after the other (§1.3). A function that waits makes the publisher wait: see ``AsyncSubscriber``.
-    ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` leave through the call they happened
-    in.
+    The subscriber serves one subscription and cancels any other (§2.5). Signals may come from any
+    thread, one after another (§1.3). A function that waits makes the publisher wait: see
+    ``AsyncSubscriber``. ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` propagate to
+    the caller of the signal.
 
     Args:
-        fn: A plain function. If it returns the object ``False``, that was the last element, and the
-            subscription is cancelled. An exception of ``fn`` cancels it, too, and goes to
-            ``on_dropped_error`` (§2.13).
+        fn: A plain function. If it returns the object ``False``, the subscription is cancelled, and
+            no other element comes. An exception of ``fn`` cancels the subscription, too, and goes
+            to ``on_dropped_error`` (§2.13).
         on_error: ``on_error(error)`` is called when upstream fails.
         on_complete: ``on_complete()`` is called when upstream completes.
-        prefetch: Elements that are asked for ahead; more are asked for when three quarters are
-            consumed. 1 is stop-and-wait. Default: all are asked for at once, since the publisher
-            waits while ``fn`` runs.
+        prefetch: Elements that are requested ahead; more are requested when three quarters are
+            consumed. 1 is stop-and-wait. Default: unbounded, since the publisher waits while ``fn``
+            runs.
 
     Attributes:
         run: The ``Run`` of this subscriber.
@@ -76,9 +76,9 @@ class SyncSubscriber(ForEach[T]):
         super().__init__(fn, on_error, on_complete, prefetch)
 
     def fail(self, error: BaseException) -> None:
-        """Cancel upstream, and end with ``error`` (§2.6), which is reported here.
+        """Cancel upstream, end with ``error`` (§2.6), and report it.
 
-        Upstream does not learn why it is cancelled.
+        A cancel does not tell upstream the reason.
         """
         self.upstream.cancel()
         decides = self.run.claim()
@@ -91,11 +91,11 @@ class SyncSubscriber(ForEach[T]):
 
 
 class AsyncSubscriber(Generic[T]):
-    """A subscriber that calls ``fn(element)`` on ``executor``, one call after the other.
+    """A subscriber that calls ``fn(element)`` on ``executor``, one call after another.
 
-    No signal waits for ``fn`` (§2.2). An error comes after the elements before it. An executor that
-    refuses the work cancels upstream, and its refusal is the stream's error. ``run`` is a ``Run``,
-    as in ``SyncSubscriber``. It serves one subscription and cancels any other (§2.5).
+    No signal waits for ``fn`` (§2.2). An error comes after the elements before it. If the executor
+    refuses the work, upstream is cancelled, and the refusal is the stream's error. ``run`` is as in
+    ``SyncSubscriber``. The subscriber serves one subscription and cancels any other (§2.5).
 
     Args:
         fn: A plain function, as in ``SyncSubscriber``.
@@ -103,8 +103,8 @@ class AsyncSubscriber(Generic[T]):
             functions are called there. Default: a worker thread, which ends with the subscription.
         on_error: ``on_error(error)`` is called when upstream fails.
         on_complete: ``on_complete()`` is called when upstream completes.
-        prefetch: The most elements that are asked for, held and being worked on, together. More are
-            asked for when three quarters are consumed. 1 is stop-and-wait.
+        prefetch: The most elements requested, held and being processed, together. More are
+            requested when three quarters are consumed. 1 is stop-and-wait.
 
     Attributes:
         run: The ``Run`` of this subscriber.
@@ -129,7 +129,7 @@ class AsyncSubscriber(Generic[T]):
         prefetch: int = PREFETCH,
     ) -> None:
         options = AsyncBoundary(executor, prefetch, None, None, delay_error=True)
-        # The ring above it has the bound, so it may ask for everything.
+        # The ring has the bound, so the subscriber below it asks for an unbounded number.
         end = SyncSubscriber(fn, on_error=on_error, on_complete=on_complete, prefetch=UNBOUNDED)
         self.run: Run = end.run
         self._boundary = boundary = AsyncBoundarySubscription(end, options, Stages(), Need())
@@ -137,7 +137,7 @@ class AsyncSubscriber(Generic[T]):
         boundary.start()
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription and cancel any other (§2.5); ask on the executor (§2.1).
+        """Take the first subscription and cancel any other (§2.5); request on the executor (§2.1).
 
         Args:
             subscription: The subscription.

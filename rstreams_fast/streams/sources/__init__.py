@@ -1,1 +1,1 @@
-"""Where elements come from."""
+"""The sources of streams."""

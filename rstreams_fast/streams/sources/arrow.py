@@ -15,7 +15,7 @@ __all__ = ["ArrowSource", "arrow_source"]
 
 
 def arrow_source(source: Any, chunk: int | None, schema: Any) -> ArrowSource:
-    """The source of ``rstreams_fast.from_arrow``, its arguments checked."""
+    """Check the arguments of ``rstreams_fast.from_arrow``; return its source."""
     stream = hasattr(source, "__arrow_c_stream__")
     if not stream and not hasattr(source, "__arrow_c_array__"):
         raise TypeError(
@@ -37,7 +37,7 @@ class ArrowSource:
         self._stream = stream
         self._chunk = chunk
         self._schema = schema
-        self._used = threading.Lock()  # taken by the first who reads a reader
+        self._used = threading.Lock()  # taken by the first subscriber to a RecordBatchReader
 
     def open(self) -> Iterator[Any]:
         pa = pyarrow_for("from_arrow")

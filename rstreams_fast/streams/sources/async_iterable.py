@@ -1,7 +1,7 @@
-"""``from_async_iterable``: elements are awaited one at a time, as they are asked for.
+"""``from_async_iterable``: elements are awaited one at a time, on demand.
 
-One task per subscription, on one event loop, awaits ``__anext__`` and signals. It parks when there
-is no demand. An element that is there at once costs no task of its own, and no turn of the loop.
+One task per subscription, on one event loop, awaits ``__anext__`` and signals. The task parks when
+there is no demand. An element that is ready at once costs no further task, and no turn of the loop.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ from rstreams_fast.streams.engine.sink_subscriber import not_a_cancellation
 __all__ = ["AsyncIterableSource"]
 
 CANCEL_SECONDS = 0.01
-"""Seconds until the task is looked at again: its cancellation by others may be taken back."""
+"""Seconds until the task is looked at again: others may take back their cancellation of it."""
 
 T = TypeVar("T")
 
 
 class AsyncIterableSource(Generic[T]):
-    """Publishes the elements of an asynchronous iterable, or of the one that a function returns.
+    """Publishes the elements of an asynchronous iterable, or of an iterable that a function makes.
 
     An iterable that can be iterated anew, and a function, serve any number of subscribers. An
     iterator, such as an asynchronous generator, serves one subscriber. The next subscriber gets
     ``AlreadySubscribedError``.
 
     ``__anext__`` is awaited only on demand, one call at a time, on ``loop``. ``None`` is the loop
-    that runs where the source is subscribed to. Where a timer or a worker subscribes, it is the
-    loop of the task that awaits the stream. If there is none, it is a private loop, which ends with
-    the subscription.
+    that runs in the subscribing thread. If a timer or a worker subscribes, ``None`` is the loop of
+    the task that awaits the stream. Without such a task, ``None`` is a private loop, which ends
+    with the subscription.
 
     ``cancel`` cancels the ``__anext__`` that is being awaited. After that, and at every other end,
     the iterator's ``aclose`` is awaited once, if it has one. An error of ``aclose`` is the stream's
-    error if the stream has none. If nobody can receive it, it goes to ``on_dropped_error``. A task
-    that awaits the stream on the same loop goes on after ``aclose``. At the interpreter's exit a
-    private loop waits for it, some seconds. ``asyncio.CancelledError`` of the iterator, while
-    nobody cancelled the stream, is a ``RuntimeError``.
+    error, unless the stream has another error. If no subscriber can receive it, it goes to
+    ``on_dropped_error``. A task that awaits the stream on the same loop goes on after ``aclose``.
+    At exit a private loop waits some seconds for ``aclose``. An ``asyncio.CancelledError`` of the
+    iterator becomes a ``RuntimeError``, unless the stream was cancelled.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class AsyncIterableSource(Generic[T]):
                     ),
                 )
                 return
-            self._iterable = None  # the subscription holds it from now on
+            self._iterable = None  # only the subscription holds the iterator from now on
         try:
             on_loop = loop_resource(self._loop, "rstreams-fast-async-source")
         except WorkDroppedError as closed:
@@ -134,12 +134,12 @@ class _Pulling(Drain):
         self._name = describe_callable(iterable)
         self._task: asyncio.Task[None] | None = None
         self._parked: asyncio.Future[None] | None = None
-        self._awaiting = False  # the task awaits the iterator: not demand, not aclose
+        self._awaiting = False  # whether the task awaits the iterator, not demand or aclose
         self._awaited = awaited_stream()
         self._stopped = False
 
     def start(self) -> None:
-        """Signal ``on_subscribe``, then look at what the subscriber asked for meanwhile."""
+        """Signal ``on_subscribe``, then act on the subscriber's requests."""
         if self._introduce() and not self._wip.leave():
             self._go()
 
@@ -147,12 +147,12 @@ class _Pulling(Drain):
 
     def _go(self) -> None:
         if self._task is None and self._demand.value < 0 and not self._must_close():
-            self._drain()  # nothing runs on the loop: the end needs no turn of it
+            self._drain()  # no task runs, so the end needs no turn of the loop
         else:
             super()._go()
 
     def _must_close(self) -> bool:
-        """Whether the source is an iterator, which has to be closed even if it was not used."""
+        """Return whether the source is an iterator, which must be closed even if unused."""
         return isinstance(self._iterable, AsyncIterator) and hasattr(self._iterable, "aclose")
 
     def _work(self) -> bool:
@@ -162,12 +162,12 @@ class _Pulling(Drain):
             if demand > 0 or (demand < 0 and self._must_close()):
                 iterable, self._iterable = self._iterable, None
                 pulling = self._run_task(iterable)
-                pulling.send(None)  # a coroutine that has begun is closed if the loop never runs it
+                pulling.send(None)  # begun: so it is closed even if the loop never runs the task
                 self._task = asyncio.get_running_loop().create_task(pulling)
-                self._task.add_done_callback(retrieve)  # its error was signalled before
+                self._task.add_done_callback(retrieve)  # the task's error was signalled before
                 if self._awaited is not None:
                     self._awaited.add(self._task)
-                # A stream may be garbage while its task waits for demand. That is no failure: the
+                # A stream may be garbage while its task waits for demand. Do not warn then: the
                 # task is closed, or cancelled by an object that is collected with it.
                 self._task._log_destroy_pending = False  # type: ignore[attr-defined]
         elif self._parked is not None:
@@ -178,11 +178,11 @@ class _Pulling(Drain):
         return demand < 0 and self._act_on_end()
 
     def _cancel_await(self) -> None:
-        """Cancel the call that the task awaits, once: the iterator may clean up, and await that."""
+        """Cancel the awaited call, once: the iterator may await its own clean-up."""
         task = self._task
         if not self._awaiting or task is None:
             return
-        if task.cancelling():  # by the end of the loop, or by a time-out, which may take it back
+        if task.cancelling():  # the loop ends, or a time-out cancels and may take that back
             asyncio.get_running_loop().call_later(CANCEL_SECONDS, self._cancel_await)
         else:
             self._awaiting = False
@@ -203,7 +203,7 @@ class _Pulling(Drain):
         iterator = iterable if isinstance(iterable, AsyncIterator) else None
         try:
             try:
-                await asyncio.sleep(0)  # up to the task's first turn
+                await asyncio.sleep(0)  # send(None) runs the coroutine up to here
                 iterator = self._open(iterable)
                 del iterable
                 await self._pull(iterator)
@@ -268,12 +268,12 @@ class _Pulling(Drain):
                     raise NoneSignalError(f"§2.13: {self._name}, the source, produced None")
                 if not self._signal(element):
                     return
-                del element  # nothing keeps it while the task waits for the next one
+                del element  # the task must not keep it while it waits for the next element
             self._demand.fulfil(burst)
             since_turn += burst
             if since_turn >= BURST:
                 yield_gil()
-                await asyncio.sleep(0)  # a source that is always ready starves nobody
+                await asyncio.sleep(0)  # a source that is always ready must not block the loop
                 since_turn = 0
 
     def _signal(self, element: Any) -> bool:
@@ -306,7 +306,7 @@ class _Pulling(Drain):
             await aclose()
         except (Exception, asyncio.CancelledError, BaseExceptionGroup) as error_or_group:
             raised: BaseException | None = error_or_group
-            if isinstance(raised, BaseExceptionGroup):  # of a task group around a yield
+            if isinstance(raised, BaseExceptionGroup):  # from a task group around a yield
                 raised = raised.split(GeneratorExit)[1]
             if raised is None:
                 return error
@@ -317,7 +317,7 @@ class _Pulling(Drain):
         return error
 
     def _end(self, error: BaseException | None) -> None:
-        """Signal the end, unless it has been decided otherwise."""
+        """Signal the end, unless the stream has ended before."""
         if self._demand.terminate():
             self._stop()
             subscriber = self._drop_everything()
@@ -329,12 +329,12 @@ class _Pulling(Drain):
         elif isinstance(error, Exception) and not isinstance(
             error.__cause__, asyncio.CancelledError
         ):
-            # The cancellation of the call is no error if the stream was cancelled.
+            # Do not report the cancellation of a call if the stream was cancelled.
             report_dropped(error, "an error after the end of the stream")
 
     @staticmethod
     def _forget_cancellation() -> None:
-        # The calls that are awaited from here on were not cancelled.
+        # The cancellation does not apply to calls that are awaited from here on, such as aclose.
         task = asyncio.current_task()
         if task is not None:
             task.uncancel()

@@ -1,4 +1,4 @@
-"""Sources that give no element: failed, or silent for ever."""
+"""Sources without elements: one fails at once, one never signals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Failed", "Never"]
 class Failed:
     def __init__(self, error: BaseException) -> None:
         self._error = error
-        # Raising it adds to its traceback, which keeps the locals of those frames.
+        # Raising the error adds frames to its traceback, which keeps their variables.
         self._traceback = error.__traceback__
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:

@@ -39,10 +39,10 @@ def create_source(
 
 
 class Emitter(Generic[T]):
-    """Sends to one subscriber. Any thread may call any method at any time; none of them waits.
+    """Sends to one subscriber. Any thread may call any method at any time; no method waits.
 
     The stream ends when the subscriber cancels, at the first call of ``error`` or ``complete``, or
-    at an overflow. After the end nothing that is sent has an effect, and the emitter keeps nothing.
+    at an overflow. After the end all calls have no effect, and the emitter keeps no references.
     """
 
     __slots__ = ("__weakref__", "_at_end", "_lock", "_target")
@@ -61,10 +61,10 @@ class Emitter(Generic[T]):
             element: The element; not ``None``.
 
         Returns:
-            ``False`` if the stream has ended, or ends by this call because the buffer is full.
+            ``False`` if the stream has ended, or if this call ends it because the buffer is full.
 
         Raises:
-            TypeError: ``element`` is ``None``, which is no element (§2.13); the stream goes on.
+            TypeError: ``element`` is ``None``, which is not an element (§2.13). The stream goes on.
         """
         if element is None:
             raise NoneSignalError("§2.13: emitter.next(None): None is not an element")
@@ -124,12 +124,12 @@ class Emitter(Generic[T]):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the stream has ended: elements that are sent have no effect any more."""
+        """Whether the stream has ended, so that further calls have no effect."""
         return self._target is None
 
     @property
     def demand(self) -> int:
-        """The number of elements that were asked for and not sent yet; 0 at the end."""
+        """The number of requested elements that were not sent yet; 0 after the end."""
         target = self._target
         return 0 if target is None else target.uncovered
 
@@ -148,7 +148,7 @@ def _call_all(fns: Iterator[Callable[[], object]]) -> None:
     try:
         for fn in fns:
             silent(fn)
-    except BaseException:  # KeyboardInterrupt, say: the other functions are called all the same
+    except BaseException:  # such as KeyboardInterrupt: the other functions are still called
         _call_all(fns)
         raise
 
@@ -192,6 +192,6 @@ def _start(fn: Callable[[Emitter[Any]], object], emitter: Emitter[Any]) -> None:
     except Exception as raised:
         emitter.error(raised)
     except BaseException as leaving:
-        if not emitter.cancelled:  # the subscriber gets it, and the caller of subscribe, too
+        if not emitter.cancelled:  # both the subscriber and the caller of subscribe get it
             emitter.error(leaving)
         raise

@@ -1,4 +1,4 @@
-"""``interval``: the clock sends numbers, whether they are asked for or not."""
+"""``interval``: a clock sends numbers without waiting for demand."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from rstreams_fast.streams.operators.on_overflow import (
 __all__ = ["interval_source"]
 
 SHORTEST: Final = 1e-9
-"""The shortest period, in seconds: clocks measure no shorter time."""
+"""The shortest period, in seconds: clocks cannot measure shorter times."""
 
 
 def interval_source(  # noqa: PLR0917 - the parameters of the public function, in its order
@@ -46,7 +46,7 @@ def interval_source(  # noqa: PLR0917 - the parameters of the public function, i
 ) -> Foreign:
     """Check the arguments of ``rstreams_fast.interval`` and return its source."""
     period = check_seconds("seconds", seconds, positive=True)
-    if period < SHORTEST:  # a float could soon not hold the number of the tick
+    if period < SHORTEST:  # the number of the tick would soon exceed the precision of a float
         raise ValueError(f"seconds must be at least {SHORTEST}, got {period}")
     first = period if delay is None else check_seconds("delay", delay)
     check_executor(executor)
@@ -59,7 +59,7 @@ def interval_source(  # noqa: PLR0917 - the parameters of the public function, i
         where = describe_executor(executor)
     else:
         where = "the thread of its timer" if is_patient(timer) else "shared threads"
-    # A tick before the first request could only be dropped.
+    # The clock starts on demand: a tick before the first request would be dropped.
     options = OverflowBoundary(
         overflow, capacity, name="interval", argument="overflow=", on_demand=True
     )
@@ -128,7 +128,7 @@ class _Ticks:
         self._alarm: Alarm | None = None
 
     def request(self, _n: int, /) -> None:
-        """Start the clock. The subscription asks once: time does not wait for demand."""
+        """Start the clock. ``OverflowSubscription`` requests once, for all elements."""
         self._first = self._timer.now() + self._delay
         self._set(0)
 
@@ -150,7 +150,7 @@ class _Ticks:
             target.finish(refused)
             return
         with self._lock:
-            # Another thread may have set the next alarm before this one gets here.
+            # Another thread may have set a later alarm before this thread gets the lock.
             if self._target is not None and n >= self._next:
                 self._alarm = alarm
                 return

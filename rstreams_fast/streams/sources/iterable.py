@@ -13,7 +13,7 @@ from rstreams_fast.streams.engine.pull_source import CountedIterator
 __all__ = ["CallOnce", "IterableSource"]
 
 
-# What iterators of these do is known.
+# Types whose iterators never wait and need no closing.
 _SEQUENCES: Final = frozenset({range, list, tuple, str, bytes})
 
 
@@ -25,7 +25,7 @@ class IterableSource:
         self._name = name
         self.is_sequence = type(iterable) in _SEQUENCES
         if not self.is_sequence:
-            self._used = threading.Lock()  # taken by the first who opens a one-shot iterator
+            self._used = threading.Lock()  # taken by the first subscriber to a one-shot iterator
 
     def open(self) -> Iterator[Any]:
         iterator = iter(self._iterable)
@@ -44,7 +44,7 @@ class IterableSource:
 
 
 class _CallIterator(CountedIterator):
-    """An iterator over the one result of a call that is made when it is asked for."""
+    """An iterator over one element: the result of ``fn()``, called by ``next``."""
 
     def __init__(self, fn: Callable[[], Any]) -> None:
         self._fn: Callable[[], Any] | None = fn
@@ -55,7 +55,7 @@ class _CallIterator(CountedIterator):
             raise StopIteration
         try:
             result = fn()
-        except StopIteration as raised:  # as in a generator: it would pass for the end
+        except StopIteration as raised:  # it would look like the end of the iterator
             raise RuntimeError(
                 f"{describe_callable(fn)}, the function of from_callable, raised StopIteration"
             ) from raised

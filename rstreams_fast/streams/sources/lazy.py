@@ -21,8 +21,8 @@ __all__ = ["defer_source", "generate_source", "using_source"]
 def defer_source(
     factory: Callable[[], Publisher[Any]], described: str, inside: tuple[Publisher[Any], ...] = ()
 ) -> Foreign:
-    """The source of ``rstreams_fast.defer``, as it is to be ``described``. ``inside``: what it
-    is known to stand on.
+    """Return the source of ``rstreams_fast.defer``. ``describe`` shows ``described``, and the
+    publishers ``inside``, on which the source is known to build.
     """
     made = _Deferred(factory, f"what {described} makes")
     return Foreign(made, described, trusted=True, inside=inside)
@@ -36,11 +36,11 @@ class _Deferred:
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         made: Publisher[Any] | None = self
         try:
-            while isinstance(made, _Deferred):  # one within another, however many, do not nest
+            while isinstance(made, _Deferred):  # a loop, so that nested defer() nests no calls
                 publisher = made._factory()
                 check_publisher(publisher, made._what)
                 made = publisher.publisher_itself() if isinstance(publisher, Pipeline) else None
-        except RecursionError:  # to where the stack has room again
+        except RecursionError:  # propagates to a caller where the stack has room again
             raise
         except Exception as raised:
             refuse(subscriber, raised)  # §1.9
@@ -83,7 +83,7 @@ def _close(close: Callable[[Any], object], resource: Any) -> None:
 
 
 def generate_source(state: Any, fn: Callable[[Any], tuple[Any, Any] | None]) -> IterableSource:
-    """The source of ``rstreams_fast.generate``."""
+    """Return the source of ``rstreams_fast.generate``."""
     return IterableSource(_Generated(state, fn), f"generate({describe_callable(fn)})")
 
 

@@ -15,7 +15,7 @@ __all__ = ["ArraySource", "array_source"]
 
 
 def array_source(array: np.ndarray[Any, Any], chunk: int) -> ArraySource:
-    """The source of ``rstreams_fast.from_numpy``, its arguments checked."""
+    """Check the arguments of ``rstreams_fast.from_numpy``; return its source."""
     np = numpy_for("from_numpy")
     if not isinstance(array, np.ndarray):
         raise TypeError(f"array must be a numpy array, got {type(array).__name__}")

@@ -1,16 +1,16 @@
-"""A bounded sequence of elements, and a cursor for each of those that read it.
+"""A bounded sequence of elements, and a cursor for each of its readers.
 
-Elements are numbered as they come. A cursor is the number of the element that its reader gets next,
-and an element goes when the last cursor has passed it, unless it is retained for readers who come
-late. A reader takes a slice at a time, and its cursor moves as it works on it.
+Elements are numbered as they come. A cursor is the number of the element that its reader gets next.
+An element is dropped when all cursors have passed it, unless it is retained for late readers. A
+reader takes a slice at a time, and its cursor moves while the reader delivers the slice.
 
-How much is asked of upstream: what the greediest reader wants, as far as the buffer has room. A
-reader *lags* by the elements that are kept for it alone, and the room is what ``size`` leaves
-beyond the lag of the slowest, which *gates* so. Where nobody gates, the fastest sets the pace, and
-a reader that lags by more than ``size`` is to be dropped.
+Upstream is asked for as many elements as the greediest reader wants, as far as the buffer has room.
+A reader *lags* by the unretained elements that wait for it. The room is ``size`` less the lag of
+the slowest reader, which so *gates* upstream. If readers do not gate, the fastest reader sets the
+pace, and a reader that lags by more than ``size`` is dropped.
 
-All methods are called under one lock, but cursors are moved and read by any thread. Nothing here
-calls user code: what may have a finalizer goes to ``release``, which drops it without the lock.
+All methods are called under one lock, but any thread moves and reads cursors. No method calls user
+code: objects that may have a finalizer go to ``release``, which drops them without the lock.
 """
 
 from __future__ import annotations
@@ -28,46 +28,46 @@ __all__ = ["Cursor", "MulticastBuffer", "Retention"]
 R = TypeVar("R")
 
 NOWHERE: Final = -1
-"""A place where no cursor arrives."""
+"""A number that no cursor reaches."""
 
 _NOTHING: Final[Iterator[Any]] = iter(())
 
 
 class Retention(Protocol):
-    """How many of the newest elements are kept for readers who come late."""
+    """Decides how many of the newest elements are kept for late readers."""
 
     kept: int
 
     def weigh(self, elements: list[Any], weights: list[int]) -> None:
-        """Append to ``weights`` what each element weighs; without the lock: it is user code."""
+        """Append the weight of each element to ``weights``. Called without the lock: user code."""
         ...
 
     def now(self) -> float:
-        """Return the time; without the lock, too."""
+        """Return the time. Called without the lock, too."""
         ...
 
     def keep(self, weights: list[int], now: float) -> None:
-        """Take so many more elements into account, which came at the time ``now``."""
+        """Keep further elements of these ``weights``, which came at the time ``now``."""
         ...
 
     def evict(self, now: float) -> None:
-        """Count out what is beyond the bounds at the time ``now``."""
+        """Lower ``kept`` by the elements beyond the bounds at the time ``now``."""
         ...
 
     @property
     def held_bytes(self) -> int | None:
-        """The weight of what is kept."""
+        """The bytes of the elements kept; ``None`` if elements are not weighed."""
         ...
 
     @property
     def max_kept(self) -> int:
-        """The bound on ``kept``; ``UNBOUNDED`` if it is a matter of weight or time."""
+        """The bound on ``kept``; ``UNBOUNDED`` if only weight or time is bounded."""
         ...
 
 
 class Cursor:
-    """Where one reader is. Its demand is never fulfilled: it is the sum of all requests, so that
-    how far the reader may go is known exactly at any moment.
+    """The position of one reader. Its ``demand`` is the sum of all requests and never falls, so
+    that ``limit`` is exact at any moment.
     """
 
     __slots__ = ("by_bursts", "demand", "in_hand", "left", "start", "stop", "taken_at")
@@ -75,34 +75,34 @@ class Cursor:
     def __init__(self, demand: DemandCounter, *, by_bursts: bool) -> None:
         self.demand = demand
         self.start = 0
-        self.taken_at = 0  # where the slice begins that it works on
-        self.stop = 0  # where that ends
-        self.in_hand: list[Any] = []  # the slice itself
-        self.left: Iterator[Any] = _NOTHING  # runs over it, and so moves the cursor
-        self.by_bursts = by_bursts  # else a slice is short, as it is held until its last was had
+        self.taken_at = 0  # the first element of the slice that the reader is delivering
+        self.stop = 0  # the element after that slice
+        self.in_hand: list[Any] = []  # the elements of that slice
+        self.left: Iterator[Any] = _NOTHING  # iterates over in_hand, and so moves the cursor
+        self.by_bursts = by_bursts  # else slices are short: the buffer holds a slice to its end
 
     @property
     def at(self) -> int:
-        """The number of the element that comes next. Any thread."""
+        """The number of the element that the reader gets next. Any thread."""
         return self.stop - length_hint(self.left)
 
     @property
     def limit(self) -> int:
-        """How far the reader has asked; negative when it is over."""
+        """The number of the first element not requested; negative if the reader is over."""
         total = self.demand.value
         return self.start + total if total >= 0 else total
 
     def begin_at(self, start: int) -> None:
-        """Start with the element of that number."""
+        """Start with the element number ``start``."""
         self.start = self.stop = self.taken_at = start
 
     def pass_all(self) -> None:
-        """Count all that is in hand as had."""
+        """Count all elements in hand as delivered."""
         self.left = _NOTHING
 
 
 class MulticastBuffer(Generic[R]):
-    """The elements that are needed, and the readers with their cursors."""
+    """The elements that readers still need, and the readers with their cursors."""
 
     __slots__ = (
         "_at_floor",
@@ -141,22 +141,22 @@ class MulticastBuffer(Generic[R]):
         self._replenish_at = replenish_at(size)
         self._portion = -(-size // 4)
         self._elements: list[Any] = []
-        self._first = 0  # the number of the first place in the list
-        self._gone = 0  # so many places at the front are empty
-        self.end = 0  # the number that the next element gets
+        self._first = 0  # the number of the first place in _elements
+        self._gone = 0  # how many places at the front of _elements are empty
+        self.end = 0  # the number of the next element to come
         self.readers: dict[Cursor, R] = {}
-        self._floor = 0  # no cursor is before it
-        self._at_floor = 0  # at most so many have not moved since they were found there
-        self.asked = 0  # upstream was asked for the elements before this one; only grows
-        self.ask_at = NOWHERE  # a cursor that arrives there makes asking worth another look
-        self.starving = False  # so does each step of any, as the foremost has had all that came
+        self._floor = 0  # no cursor is before this number
+        self._at_floor = 0  # the most cursors that may still be at _floor
+        self.asked = 0  # upstream was asked for all elements before this number; only grows
+        self.ask_at = NOWHERE  # a cursor that reaches this number should call to_be_asked again
+        self.starving = False  # each delivery should: the foremost reader has had all elements
         self.error: BaseException | None = None  # set before ``ended``
-        self.traceback: TracebackType | None = None  # as it came: who raises the error adds to it
-        self.ended = False  # nothing is added any more
+        self.traceback: TracebackType | None = None  # the error's own: raising it adds frames
+        self.ended = False  # whether no more elements are added
 
     @property
     def held(self) -> int:
-        """How many elements there are."""
+        """The number of elements held."""
         return len(self._elements) - self._gone
 
     # -- elements --------------------------------------------------------------------------------
@@ -177,11 +177,11 @@ class MulticastBuffer(Generic[R]):
         return self._make_room(kept - self.size)
 
     def _make_room(self, floor: int) -> list[R] | None:
-        """See to it that no cursor is before ``floor``."""
+        """Return the readers before ``floor``, to be dropped; ``None`` if there is no room."""
         if not self.readers:
             if self._gates:
                 return None
-            self._drop_before(floor)  # nobody is there to miss them
+            self._drop_before(floor)  # no reader needs these elements
             self._floor = floor
             return []
         self.trim()
@@ -190,8 +190,8 @@ class MulticastBuffer(Generic[R]):
         return None if self._gates else [r for c, r in self.readers.items() if c.at < floor]
 
     def pass_by(self) -> bool:
-        """Count an element that all readers, who have had all before it, are handed elsewhere;
-        whether asking is worth another look.
+        """Count an element that all readers get past the buffer; they have had all earlier ones.
+        Return whether to call ``to_be_asked`` again.
         """
         self.end = end = self.end + 1
         for cursor in self.readers:
@@ -204,7 +204,7 @@ class MulticastBuffer(Generic[R]):
         return end >= self.asked or NOWHERE < self.ask_at <= end
 
     def take(self, cursor: Cursor) -> list[Any] | None:
-        """Return what the reader gets next, when it has nothing in hand; ``None`` at the end."""
+        """Return the next slice of a reader with no elements in hand; ``None`` at the end."""
         if cursor not in self.readers:
             return []
         taken_at = cursor.taken_at
@@ -216,11 +216,11 @@ class MulticastBuffer(Generic[R]):
         return cursor.in_hand
 
     def hand_out(self, cursor: Cursor) -> bool:
-        """Whether there is something to have in hand: as far as the reader has asked. It has
-        nothing, and it is to be trimmed afterwards.
+        """Put the next requested elements in hand, which is empty; return whether there are any.
+        The caller calls ``trim`` later.
         """
         at = cursor.taken_at = cursor.stop
-        stop = cursor.start + cursor.demand.value  # before ``at`` when it is over
+        stop = cursor.start + cursor.demand.value  # before ``at`` if the reader is over
         stop = min(stop, self.end)
         if not cursor.by_bursts:
             stop = min(stop, at + self._portion)
@@ -234,7 +234,7 @@ class MulticastBuffer(Generic[R]):
         return True
 
     def close(self, error: BaseException | None, *, at_once: bool) -> bool:
-        """Add nothing any more; false if that was so before. ``at_once``: before what is left."""
+        """Add no more elements; false if closed before. ``at_once``: the end overtakes elements."""
         if self.ended:
             return False
         self.error = error
@@ -245,13 +245,13 @@ class MulticastBuffer(Generic[R]):
         return True
 
     def clear(self) -> None:
-        """Keep nothing for readers who come late, from now on."""
+        """Keep no elements for late readers, from now on."""
         self._retention = None
         self._drop_before(self.end)
         self._floor = self.end
 
     def _has_moved(self, taken_at: int) -> bool:
-        """Note that a reader is not at ``taken_at`` any more; whether it was the last there."""
+        """Note that a reader has left ``taken_at``; return whether it was the last at the floor."""
         if taken_at > self._floor:
             return False
         self._at_floor -= 1
@@ -261,7 +261,7 @@ class MulticastBuffer(Generic[R]):
         return True
 
     def trim(self) -> bool:
-        """Drop what is needed no more; whether a reader is where asking is worth another look."""
+        """Drop elements no longer needed; return whether to call ``to_be_asked`` again."""
         due = False
         if self.readers:
             places = [cursor.stop - length_hint(cursor.left) for cursor in self.readers]
@@ -276,7 +276,7 @@ class MulticastBuffer(Generic[R]):
         return due
 
     def _retain(self) -> int:
-        """Drop what is neither retained nor ahead of a cursor; return where the former begins."""
+        """Drop passed elements that are not retained; return the first retained number."""
         kept = self.end - (self._retention.kept if self._retention is not None else 0)
         if not self.readers:
             self._floor = kept
@@ -288,7 +288,7 @@ class MulticastBuffer(Generic[R]):
         if n <= gone:
             return
         self._release(elements[gone:n])
-        if 2 * n >= len(elements):  # no more is moved than has gone
+        if 2 * n >= len(elements):  # del moves at most as many elements as it removes
             del elements[:n]
             self._first = floor
             self._gone = 0
@@ -299,7 +299,7 @@ class MulticastBuffer(Generic[R]):
     # -- readers ---------------------------------------------------------------------------------
 
     def join(self, cursor: Cursor, reader: R, now: float) -> None:
-        """Have ``reader`` begin with the oldest element still available."""
+        """Add ``reader``, which begins with the oldest element still available."""
         start = self._oldest(now)
         cursor.begin_at(start)
         if not self.readers or start < self._floor:
@@ -315,14 +315,14 @@ class MulticastBuffer(Generic[R]):
         oldest = self.end if self.readers else self._floor
         for cursor in self.readers:
             oldest = min(oldest, cursor.at)
-            if oldest <= self._floor:  # no need to look at thousands
+            if oldest <= self._floor:  # stop early: there may be thousands of readers
                 break
-        return max(oldest, self.end - self.size)  # what is before that is for those to be dropped
+        return max(oldest, self.end - self.size)  # readers further back are about to be dropped
 
     def leave(self, cursor: Cursor, *, leaves_rest: bool) -> bool | None:
-        """Forget a reader; ``None`` if it was forgotten before. Whether it was the slowest.
+        """Forget a reader; return whether it was the slowest, or ``None`` if it was not here.
 
-        ``leaves_rest``: the last reader leaves what it has not had to the next one.
+        ``leaves_rest``: the last reader leaves its elements to the next reader.
         """
         if self.readers.pop(cursor, None) is None:
             return None
@@ -336,12 +336,12 @@ class MulticastBuffer(Generic[R]):
     # -- demand ----------------------------------------------------------------------------------
 
     def to_be_asked(self) -> int:
-        """How many elements upstream is to be asked for now; they count as asked from here on."""
+        """Return how many elements to ask of upstream now. They count as asked from here on."""
         self.trim()
-        asked = max(self.asked, self.end)  # some may have come without having been asked for
+        asked = max(self.asked, self.end)  # elements may have come without a request
         wanted = asked
-        front = 0  # where the foremost is of those who want more
-        pace: Cursor | None = None  # that of the reader that sets the pace
+        front = 0  # the foremost cursor of the readers that want more
+        pace: Cursor | None = None  # the cursor of the reader that sets the pace
         for cursor in self.readers:
             limit, at = cursor.limit, cursor.at
             if limit < 0:
@@ -361,11 +361,11 @@ class MulticastBuffer(Generic[R]):
         room = self.end + self.size - max(0, kept - at) - asked
         n = max(0, min(wanted - asked, room))
         if n < self._replenish_at and n < wanted - asked and front < asked:
-            n = 0  # not in driblets, while the foremost has something to do
+            n = 0  # no small requests, while the foremost reader has elements to deliver
         self.asked = asked = asked + n
         if wanted > asked:
             self.starving = front >= asked
             self.ask_at = at + (1 if self.starving else self._replenish_at) - (room - n)
-            if pace.at >= self.ask_at:  # it has passed the place before it could see it
+            if pace.at >= self.ask_at:  # the cursor passed ask_at before that was set
                 n += self.to_be_asked()
         return n

@@ -1,9 +1,8 @@
-"""A lock for short entries, which may be interrupted by its own holder.
+"""A lock for short entries, which user code on the same thread may interrupt.
 
-A garbage collection or a signal may come in the middle of an entry, and with it user code on the
-same thread: a finalizer, or a signal handler, that cancels a subscription. It must not wait for
-its own thread, nor find the state half written. What it wants is deferred, and done when the entry
-is complete.
+A garbage collection or a signal may run user code in the middle of an entry, on the same thread: a
+finalizer, or a signal handler, that cancels a subscription. This code must not wait for its own
+thread, nor find the state half written. Its calls are deferred until the entry is complete.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class DeferredWork:
         self._released: list[object] = []
 
     def enter(self, entry: Callable[..., R], *args: Any) -> R:
-        """Return ``entry(*args)``, called with the lock; then do what was deferred meanwhile."""
+        """Return ``entry(*args)``, called under the lock. Then make the deferred calls."""
         with self._lock:
             self._owner = get_ident()
             try:
@@ -52,11 +51,11 @@ class DeferredWork:
         return result
 
     def release(self, thing: object) -> None:
-        """In an entry: keep ``thing``, whose finalizer may be user code, until the lock is free."""
+        """In an entry: keep ``thing`` until the lock is free, as its finalizer may be user code."""
         self._released.append(thing)
 
     def defer(self, call: Callable[..., object], *args: Any) -> bool:
-        """Whether this thread is in the middle of an entry; then ``call(*args)`` comes after it."""
+        """Call ``call(*args)`` after the entry that this thread is in; false if it is in none."""
         if self._owner != get_ident():
             return False
         self._deferred.append(lambda: call(*args))

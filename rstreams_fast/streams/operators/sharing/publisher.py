@@ -1,9 +1,9 @@
 """One subscription to upstream, shared by any number of subscribers through one buffer.
 
-Each subscriber has a drain of its own. Upstream enters it with elements, the subscriber with a
-request. Elements travel by bursts: the lock is taken once for the burst that upstream sends, and
-once for the burst that a subscriber takes. No user code runs while the lock is held. An element
-that comes while all subscribers wait for it does not enter the buffer.
+Each subscriber has a drain of its own. Upstream enters the drain with elements, the subscriber with
+a request. Elements travel in bursts: the lock is taken once for a burst that upstream sends, and
+once for a burst that a subscriber takes. No user code runs under the lock. An element that comes
+while all subscribers wait for it does not enter the buffer.
 """
 
 from __future__ import annotations
@@ -108,10 +108,10 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
     ) -> None:
         stand_on(self, None)
         self._name = name
-        self._gates = gates  # whether the slowest subscriber holds upstream back, or is dropped
+        self._gates = gates  # whether slow subscribers hold upstream back; else they are dropped
         self._delay_error = delay_error
-        self._keeps = keeps  # whether it goes on after the last subscriber has cancelled
-        self._connected = connected  # whether ``connect`` has subscribed it, or need not
+        self._keeps = keeps  # whether the publisher goes on after the last subscriber's cancel
+        self._connected = connected  # whether ``connect`` has subscribed to upstream, or need not
         self._pid: int | None = None  # the process whose threads upstream runs on
         self._retention = retention
         self._registry: Registry[MulticastSubscription] = registry or Registry()
@@ -124,7 +124,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
             retention=retention,
             release=self._deferred.release,
         )
-        # The work-in-progress counter of asking, entered until upstream has sent a subscription.
+        # Counts the work of asking. Held until upstream has called on_subscribe.
         self._asking = Wip(held=True)
         self.burst: list[Any] = []
 
@@ -151,16 +151,16 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         return left_behind
 
     def defer(self, call: Callable[..., object], *args: Any) -> bool:
-        """Defer ``call(*args)`` if this thread is within an entry; return whether it is."""
+        """Defer ``call(*args)`` if this thread is in an entry of ``_deferred``; else false."""
         return self._deferred.defer(call, *args)
 
     def admit(self, subscriber: Subscriber[T], *, unless_ended: bool = False) -> bool:
-        """Subscribe ``subscriber``. ``unless_ended``: return false if this has ended instead."""
+        """Subscribe ``subscriber``. ``unless_ended``: if the publisher has ended, return false."""
         subscription = MulticastSubscription(self, subscriber)
         same = self._registry.claim(subscriber, subscription)
         while same is not None and same.subscription.is_cancelled:
-            # The thread that cancelled it has not released it yet. Without this, a subscriber that
-            # another thread subscribes again would get no signal.
+            # The thread that cancelled the earlier subscription has not released it yet. Without
+            # this loop, a subscriber that another thread subscribes again would get no signal.
             self._registry.release(same.subscription.identity, same.subscription)
             same = self._registry.claim(subscriber, subscription)
         if same is not None:
@@ -183,7 +183,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         return entered
 
     def _join(self, subscription: MulticastSubscription, now: float, unless_ended: bool) -> bool:
-        """Add the subscription to the buffer's readers. Called with the lock."""
+        """Add the subscription to the buffer's readers. Called under the lock."""
         if unless_ended and self.buffer.ended:
             return False
         self.buffer.join(subscription.cursor, subscription, now)
@@ -194,8 +194,8 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
             "§1.10: this subscriber is subscribed already; subscribe another one, or cancel first"
         )
         if same.subscriber is subscriber:
-            # It has had its on_subscribe, which must not come twice (§2.12): so the subscription
-            # that it has ends with the error.
+            # The subscriber has had its on_subscribe, which must not come twice (§2.12). So its
+            # present subscription ends with the error.
             same.subscription.end_with(error)
         else:
             refuse(subscriber, error)
@@ -203,13 +203,13 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
     def connect(self, upstream: Publisher[T], min_subscribers: int, below: object = None) -> None:
         """Subscribe to ``upstream``, once, when there are ``min_subscribers``.
 
-        ``below`` is the subscriber that came last.
+        ``below`` is the newest subscriber.
         """
         if self._deferred.enter(self._may_connect, min_subscribers):
             self._pid = process_id()
             stand_on(self, below)
             self.turns = None  # the next request may come from another subscriber
-            self.custody = None  # an element that is shared is not discarded
+            self.custody = None  # a shared element is never discarded
             try:
                 with awaited_nowhere():
                     subscribe_to(upstream, self)
@@ -219,22 +219,22 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
                     raise
 
     def _may_connect(self, min_subscribers: int) -> bool:
-        """Return true, once, when it is time to subscribe. Called with the lock."""
+        """Return true, once, when it is time to subscribe. Called under the lock."""
         buffer, connected = self.buffer, self._connected
         self._connected = connected or not (buffer.ended or len(buffer.readers) < min_subscribers)
         return self._connected and not connected
 
     @property
     def ended(self) -> bool:
-        """Whether the publisher has ended or shut down: further signals have no effect. Any thread
-        may read it.
+        """Whether the publisher has ended or shut down, so that further signals have no effect. Any
+        thread may read this.
         """
         return self.buffer.ended
 
     # -- the subscriber's side -------------------------------------------------------------------
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription and cancel any other (§2.5); ask it for the elements that
+        """Take the first subscription and cancel any other (§2.5); request the elements that
         subscribers asked for.
 
         Args:
@@ -245,10 +245,10 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
             self._ask_now()
 
     def on_next(self, element: T, /) -> None:
-        """Hand ``element`` to all subscribers.
+        """Deliver ``element`` to all subscribers.
 
-        An element that nobody asked for is buffered, if there is room. After the end the call has
-        no effect (§2.8).
+        An element that no subscriber asked for is buffered, if the buffer has room. After the end
+        the call has no effect (§2.8).
 
         Args:
             element: The element; not ``None``.
@@ -272,30 +272,30 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
                 self._tell(ready, _drain)
 
     def _hand_to_all(self) -> tuple[list[MulticastSubscription], bool | None]:
-        """Return the subscriptions whose drains were entered, and whether upstream is to be asked.
+        """Return the subscriptions whose drains were entered, and whether to ask upstream.
 
-        The latter is ``None`` if a subscription is not ready. Called with the lock.
+        The second value is ``None`` if a subscription is not ready. Called under the lock.
         """
         buffer, end = self.buffer, self.buffer.end
         ready: list[MulticastSubscription] = []
         for cursor, one in buffer.readers.items():
-            # It may lag behind its own demand: then its request is about to enter the drain.
+            # A subscription may lag behind its demand: then its request is about to enter it.
             if cursor.stop < end or cursor.start + cursor.demand.value <= end or not one.enter():
                 return ready, None
             ready.append(one)
         return ready, buffer.pass_by() if ready else None
 
     def on_burst(self) -> None:
-        """Hand what was put in ``burst`` to all subscribers."""
+        """Deliver the elements in ``burst`` to all subscribers."""
         elements = self.burst[:]
-        self.burst.clear()  # upstream keeps this list, and appends to it
+        self.burst.clear()  # upstream keeps and reuses this list
         if len(elements) == 1:
             self._take_one(elements.pop())
             return
         if self._gates:
             self._add(elements)
             return
-        # In portions: no subscriber is to be dropped because all elements come at once.
+        # In portions, so that no subscriber is dropped because all elements come at once.
         portion = -(-self.buffer.size // 4)
         for start in range(0, len(elements), portion):
             self._add(elements[start : start + portion])
@@ -316,7 +316,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
                 failure = raised
                 del elements[len(weights) :]
         lagging, ready = self._deferred.enter(self._append, elements, weights, now)
-        elements.clear()  # a caller has a reference to the list, too
+        elements.clear()  # the caller holds the list, too
         if lagging is None:
             failure = DemandExceededError(
                 "§1.1: more elements came than had been asked for, and the buffer of "
@@ -337,9 +337,9 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
     def _append(
         self, elements: list[T], weights: list[int], now: float
     ) -> tuple[list[MulticastSubscription] | None, list[MulticastSubscription]]:
-        """Return the subscriptions that are to be dropped, and those that this thread is to drain.
+        """Return the subscriptions to drop, and the subscriptions that this thread must drain.
 
-        The latter have the next elements in hand. Called with the lock.
+        The latter have their next elements in hand. Called under the lock.
         """
         buffer = self.buffer
         lagging = buffer.append(elements, weights, now)
@@ -357,14 +357,14 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         deliver: Callable[[MulticastSubscription], object],
         due: bool | None = None,
     ) -> None:
-        """Deliver what the subscriptions have in hand, and then ask upstream once."""
+        """Call ``deliver`` with each subscription, and then ask upstream once, if that is due."""
         asking = self._asking
         mine = asking.enter()
         self._tell(ready, deliver)
         if due is None:
             due = self._deferred.enter(self.buffer.trim)
         if due and asking.enter():
-            self._ask_now()  # a thread that asked before this delivered may have looked too early
+            self._ask_now()  # a thread that asked before the delivery may have seen no room
         elif mine and (asking.missed > 1 or not asking.leave()):
             self._ask_now()
 
@@ -394,13 +394,13 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         return first
 
     def _break_off(self, what: str) -> None:
-        """Upstream broke §2.13: end with an error, and raise it, too."""
+        """End with an error, as upstream broke §2.13, and raise the error."""
         error = NoneSignalError(f"§2.13: {what}")
         self._end(error, at_once=True, cancel=True)
         raise error
 
     def _end(self, error: BaseException | None, *, at_once: bool, cancel: bool = False) -> None:
-        """End. Subscribers get the end after the elements in the buffer, or ``at_once``."""
+        """End. Subscribers get the end ``at_once``, or after the elements in the buffer."""
         if self.defer(lambda: self._end(error, at_once=at_once, cancel=cancel)):
             return
         everybody = self._deferred.enter(self._close, error, at_once)
@@ -416,7 +416,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
     def _close(
         self, error: BaseException | None, at_once: bool
     ) -> list[MulticastSubscription] | None:
-        """Return all subscriptions, or ``None`` if this had ended before. Called with the lock."""
+        """Close the buffer; return all subscriptions, or ``None`` if closed before. Locked."""
         if not self.buffer.close(error, at_once=at_once):
             return None
         return list(self.buffer.readers.values())
@@ -426,7 +426,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         everybody: list[MulticastSubscription],
         tell: Callable[[MulticastSubscription], object],
     ) -> None:
-        """Call ``tell`` with each. If that raises, end all and re-raise."""
+        """Call ``tell`` with each subscription. If a call raises, end all, and re-raise."""
         left: BaseException | None = None
         for one in everybody:
             try:
@@ -444,8 +444,8 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
     # -- asking upstream -------------------------------------------------------------------------
 
     def ask(self) -> None:
-        """Ask upstream for what subscribers want. Any thread may call it; requests never overlap
-        (§2.7).
+        """Ask upstream for the elements that subscribers want. Any thread may call this; requests
+        never overlap (§2.7).
         """
         if not self.defer(self.ask) and self._asking.enter():
             self._ask_now()
@@ -488,7 +488,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
     def _forget(self, cursor: Cursor) -> tuple[bool | None, bool]:
         """Return whether the buffer may have more room, and whether the publisher has shut down.
 
-        The former is ``None`` if the reader was forgotten before. Called with the lock.
+        The first value is ``None`` if the reader was forgotten before. Called under the lock.
         """
         buffer = self.buffer
         keeps = self._keeps or not self._connected

@@ -1,8 +1,8 @@
 """The current subscribers: each has one subscription at a time (§1.10, §2.12).
 
-Two subscribers are the same if they are one object, or if they are of one type, have one hash, and
-each says that it equals the other. A method of theirs that raises has said nothing. Those methods
-are user code: they are never called while a lock is held.
+Two subscribers are the same if they are one object, or if they have one type and one hash, and each
+equals the other by ``==``. A ``__hash__`` or ``__eq__`` that raises counts as a difference. These
+methods are user code: they are never called under a lock.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Registry(Generic[S]):
         self._by_hash: dict[int, list[Entry[S]]] = {}
 
     def claim(self, subscriber: object, subscription: S) -> Entry[S] | None:
-        """Enter ``subscriber``, unless the same is there already: then return that one."""
+        """Enter ``subscriber``; if the same subscriber is entered already, return its entry."""
         entry = Entry(subscriber, _hash(subscriber), subscription)
         compared: list[S] = []
         while True:
@@ -46,11 +46,11 @@ class Registry(Generic[S]):
                 if _equal(subscriber, other.subscriber):
                     return other
                 compared.append(other.subscription)
-            # Those who came meanwhile are looked at next.
+            # The next round looks at subscribers that were entered meanwhile.
 
     def _enter(self, entry: Entry[S], compared: list[S]) -> Entry[S] | list[Entry[S]]:
-        """Enter ``entry``, or return the entry of the very same subscriber, or those that it is to
-        be compared with. With the lock.
+        """Enter ``entry``. Otherwise return the entry of the identical subscriber, or all entries
+        that must be compared first. Called under the lock.
         """
         identity = id(entry.subscriber)
         if (there := self._by_identity.get(identity)) is not None:
@@ -64,12 +64,12 @@ class Registry(Generic[S]):
         return others
 
     def release(self, identity: int, subscription: S) -> None:
-        """Forget the subscriber of that ``id()``, if ``subscription`` is the one it has."""
+        """Forget the subscriber with the ``id()`` ``identity``, if it has ``subscription``."""
         if not self._deferred.defer(self.release, identity, subscription):
             self._deferred.enter(self._forget, identity, subscription)
 
     def _forget(self, identity: int, subscription: S) -> None:
-        """Remove the entry, if it is still there. With the lock."""
+        """Remove the entry, if it is still there. Called under the lock."""
         entry = self._by_identity.get(identity)
         if entry is None or entry.subscription is not subscription:
             return
@@ -86,7 +86,7 @@ class Registry(Generic[S]):
 def _hash(subscriber: object) -> int | None:
     try:
         return hash(subscriber)
-    except Exception:  # whatever it raises, it has no value to go by
+    except Exception:  # not hashable, or a faulty __hash__: compare by identity only
         return None
 
 
@@ -95,5 +95,5 @@ def _equal(one: object, other: object) -> bool:
         return False
     try:
         return (one == other) is True and (other == one) is True
-    except Exception:  # nothing has been said
+    except Exception:  # a faulty __eq__: the subscribers count as different
         return False

@@ -15,7 +15,7 @@ __all__ = ["MulticastSubscription"]
 
 
 class _Publisher(Protocol):
-    """What a subscription needs of its publisher."""
+    """The attributes of its publisher that a subscription uses."""
 
     buffer: MulticastBuffer[Any]
 
@@ -56,7 +56,7 @@ class MulticastSubscription(Drain):
     # -- the subscription's face -----------------------------------------------------------------
 
     def request(self, n: int, /) -> None:
-        """Ask for ``n`` more elements (§3.8), and upstream for what is not in the buffer."""
+        """Ask for ``n`` more elements (§3.8), and upstream for those not in the buffer."""
         if self._add_demand(n) < 0:
             return
         publisher = self._publisher
@@ -73,7 +73,7 @@ class MulticastSubscription(Drain):
         return publisher.metrics_for(demand, *self._waits.seconds(going_on=True))
 
     def enter(self) -> bool:
-        """Return whether the caller holds the drain now; otherwise its holder looks again."""
+        """Return whether the caller holds the drain now; otherwise the holder looks again."""
         return self._wip.enter()
 
     # -- the drain -------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ class MulticastSubscription(Drain):
         if publisher is None or self._demand.value < 0:
             return self._act_on_end()
         self._waits.end()
-        # The thread that brought the elements handed them out, and trims the buffer afterwards.
+        # Handed out by the thread that brought the elements, which trims the buffer afterwards.
         handed_out = bool(cursor.in_hand)
         burst = cursor.in_hand if handed_out else publisher.take(cursor)
         if burst is None:
@@ -131,7 +131,7 @@ class MulticastSubscription(Drain):
             except Exception as raised:
                 self._on_next_raised(raised)
                 return False
-            burst.clear()  # an element is not kept after its delivery
+            burst.clear()  # keep no element after its delivery
             buffer, stop = publisher.buffer, cursor.stop
             if not handed_out:
                 if cursor.taken_at < buffer.ask_at <= stop or stop >= buffer.asked:
@@ -150,7 +150,7 @@ class MulticastSubscription(Drain):
         for element in self.cursor.left:
             on_next(element)
             if buffer.starving:
-                publisher.ask()  # elements that upstream sends within this call are next here
+                publisher.ask()  # the drain delivers elements that upstream sends in this call next
 
     def _stop(self) -> None:
         publisher = self._publisher
