@@ -1,1 +1,1 @@
-"""What a person composes: sources, operators, boundaries and ends of streams."""
+"""Streams: sources, operators, boundaries and ends."""

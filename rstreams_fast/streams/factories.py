@@ -237,7 +237,7 @@ def using(
 
     ``resource = factory()`` is made within ``subscribe``, and closed once: after the end, after a
     ``cancel()`` (§3.12), or if ``stream_of`` returns no publisher. A cancel does not wait for
-    running calls, such as those of ``map_blocking``: ``close`` may have to wait for them.
+    running calls, such as calls of ``map_blocking``: ``close`` may have to wait for them.
     Exceptions of ``close`` after a stream go to ``sys.unraisablehook``; so does a ``TypeError`` if
     ``close`` returns a coroutine, which would never be awaited. For a resource that is closed by an
     ``await``, use ``async with`` in an async generator: see ``from_async_iterable``.

@@ -12,7 +12,7 @@ holds elements, and asks by itself     ``OperatorSubscriber``  ``InputRing``, ``
 (``publish_on``, ``batch`` by time)                            ``on_next``, ``_work``
 has several publishers at once         ``FanIn``               ``Prefetch``, an ``Inner`` for each;
 (``merge``, ``zip``, ``switch_map``)                           ``_work`` or ``_take``
-has one publisher after another        ``SubscriptionArbiter`` a ``Following`` says what comes next;
+has one publisher after another        ``SubscriptionArbiter`` a ``Following`` chooses the next;
 (``concat``, ``retry``, ``repeat``)    itself                  a ``Companion`` is a publisher beside
 works on another thread                ``OperatorSubscriber``  the resource is an argument of
 (``publish_on``, ``map_async``)                                ``Drain``, which schedules the work

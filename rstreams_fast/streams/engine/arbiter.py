@@ -56,7 +56,7 @@ class PendingDemand:
         return True
 
     def ask(self, inner: Inner, most: int = UNBOUNDED) -> bool:
-        """Ask ``inner`` for the demand, at most for ``most``; false if nothing was asked for."""
+        """Ask ``inner`` for the demand, at most for ``most``; false if no request was made."""
         n = self.counter.value
         if n <= 0 or not inner.attached or inner.asked >= UNBOUNDED:
             return False
@@ -169,7 +169,7 @@ class SubscriptionArbiter(FanIn):
                 self._call_up()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """The metrics of the boundaries above, those of the current publisher first."""
+        """The metrics of the boundaries above, the current publisher's first."""
         current, companion = self._current, self._companion
         above = () if current is None else current.metrics()
         return above if companion is None else companion.metrics(self, above)
@@ -187,7 +187,7 @@ class SubscriptionArbiter(FanIn):
         self._call_up()
 
     def call_next(self) -> None:
-        """Have ``next`` called again, after it returned ``None``. For the upward work."""
+        """Call ``next`` again later, after it returned ``None``. For the upward work."""
         self._over = True
 
     def outstanding(self) -> int:

@@ -58,7 +58,7 @@ class Run(NamedTuple):
 
 
 def needs(parts: tuple[Part, ...]) -> list[Need]:
-    """Return for each part how many elements the parts below it can use. ``parts`` has a part."""
+    """Return for each part how many elements the parts below can use; ``parts`` is not empty."""
     need = EVERYTHING
     below = [need]
     for part in reversed(parts[1:]):
@@ -110,7 +110,7 @@ class _Joint:
 
 
 def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], list[Run]]:
-    """Return the publisher for ``source`` and the ``parts`` below it, and the publisher's runs."""
+    """Return the publisher of ``source`` with ``parts`` below it, and the publisher's runs."""
     runs: list[Run] = []
     joint = _Joint(source)
     fails_unasked = isinstance(source, Foreign) and getattr(

@@ -152,7 +152,7 @@ class InputRing:
 class ListSubscriber:
     """Like ``RingSubscriber``, but unbounded: a run of the package appends to the list ``burst``.
 
-    Such a run makes its bursts short where elements are slow, so that none of them is late.
+    Such a run makes its bursts short if elements are slow, so that no element is late.
     """
 
     __slots__ = ()

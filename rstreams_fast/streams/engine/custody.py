@@ -1,4 +1,4 @@
-"""Custody: each element above an ``on_discard`` is either delivered, or given to the hook once.
+"""Custody: each element above an ``on_discard`` is delivered, or the hook is called for it once.
 
 An element *enters* the custody where it comes into being: at a source, or as a function's result.
 Its user *claims* the element: the subscriber below, a function that makes another element of it, a

@@ -1,4 +1,4 @@
-"""A moment at which work is to be done, and which may move.
+"""A deadline: a moment at which work must be done. The moment may move.
 
 At most one alarm is pending. When the moment moves to later, the alarm stays; when it goes off, the
 deadline compares the time with the moment, and sets another alarm. The shared timer's thread does
@@ -24,8 +24,8 @@ class Deadline:
     """Calls ``work()`` when the moment that ``due()`` returns has come.
 
     Any thread calls ``due``, but calls do not overlap; ``due`` must be quick. It returns seconds of
-    the timer's clock, or ``None`` while there is no such moment. When a moment is set again, or an
-    earlier moment, ``look()`` must be called. ``work`` checks itself whether work is left to do.
+    the timer's clock, or ``None`` while there is no moment. Call ``look()`` when there is a moment
+    again, or an earlier moment. ``work`` itself checks whether work is left to do.
     ``close`` drops both functions. ``when_dropped`` is called with the error if the timer stops, or
     if no thread can be started.
     """

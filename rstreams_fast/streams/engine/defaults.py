@@ -40,7 +40,7 @@ FLAT_MAP_CONCURRENCY: Final = 256
 """Publishers that ``flat_map`` is subscribed to at once."""
 
 FLAT_MAP_PREFETCH: Final = 32
-"""Elements that ``flat_map`` asks each inner publisher for ahead: many are open, mostly short."""
+"""Elements that ``flat_map`` asks each inner publisher for ahead. Inner publishers are many."""
 
 DELAYED_ERRORS: Final = 64
 """The most errors that are kept until all publishers have ended: any number of them may fail."""

@@ -253,7 +253,7 @@ class Drain:
         return groups
 
     def _discard(self, elements: list[Any]) -> None:
-        """Give ``elements``, dropped while the stream goes on, to the hook of ``on_discard``."""
+        """Call the hook of ``on_discard`` for ``elements``, dropped while the stream goes on."""
         custody = self.custody
         if custody is not None:
             custody.discard(elements)

@@ -103,7 +103,7 @@ class Prefetch:
         return asked
 
     def ask(self, inner: Inner, n: int) -> None:
-        """Ask ``inner`` for ``n`` more elements, and for those it has left to this turn."""
+        """Ask ``inner`` for ``n`` more elements, and for the rest of its unfinished request."""
         inner.ask_for_a_turn(n)
         if inner.due and inner not in self._unfinished:
             self._unfinished.append(inner)
@@ -348,7 +348,7 @@ class FanIn(Drain):
         self._demand.fulfil(count)
 
     def _cut_short(self) -> None:
-        """Deliver nothing more of the burst that is being delivered."""
+        """Deliver no more elements of the burst that is being delivered."""
         delivering = self._delivering
         if delivering is not None:
             delivering.clear()  # ends the loop over the list in _deliver

@@ -106,7 +106,7 @@ class Inner:
     def ask_for_a_turn(self, n: int = 0) -> bool:
         """Ask for ``n`` more elements and for those that are ``due``, as many as fit in a turn.
 
-        True if any were asked for. Only for an owner that does nothing with the elements before
+        True if any were asked for. Only for an owner that does not use the elements before
         this returns.
         """
         raise NotImplementedError
@@ -158,7 +158,7 @@ def new_inner(owner: InnerOwner, publisher: Publisher[Any]) -> Inner:
 class InnerSubscriber(Inner, ListSubscriber):
     """A subscriber to a publisher that may break the rules.
 
-    Such a publisher may signal ``None``, too many elements, or after its end; signal from several
+    The publisher may signal ``None``, too many elements, or after its end; signal from several
     threads; send a second subscription; raise. The owner still gets only elements that it asked
     for, and at most one end.
     """

@@ -126,8 +126,7 @@ def metrics_of(subscription: Any) -> tuple[BoundaryMetrics, ...]:
     """Return the metrics of the boundaries above ``subscription``, the nearest first.
 
     Any thread may call it at any time. After the end of the stream only the nearest boundary has
-    metrics. They give its totals, such as the elements that it dropped; ``held`` and ``demand`` are
-    0.
+    metrics: its totals, such as ``dropped``, while ``held`` and ``demand`` are 0.
 
     Args:
         subscription: The argument of ``on_subscribe``, or a ``Run``. A subscription of another

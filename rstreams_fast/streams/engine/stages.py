@@ -23,7 +23,7 @@ class Need(NamedTuple):
     at_once: int = UNBOUNDED
 
     def before(self, stage: tuple[Any, ...]) -> Need:
-        """Return the need of ``stage``, below which this is the need."""
+        """Return the need of ``stage``, if ``self`` is the need of the parts below it."""
         name, argument = stage[:2]
         match STAGES[name].needs:
             case DemandRule.AT_MOST:

@@ -10,8 +10,8 @@ All trampolines of one chain are one object, and no other chain has it. A thread
 call of one stream, for work of another stream on the same thread: that work must not be left to the
 call that waits.
 
-A trampoline passes on all signals in their order. It requests only what was requested of it, but in
-smaller portions, because it holds the elements that come too early for a call.
+A trampoline passes on all signals in their order. It requests as many elements as were requested of
+it, but in smaller portions, because it holds the elements that come too early for a call.
 """
 
 from __future__ import annotations

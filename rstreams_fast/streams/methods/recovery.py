@@ -97,8 +97,7 @@ class RecoveryMethods(Generic[T_co]):
         Reactor: ``onErrorContinue``, which also changes the operators above it; RxPY has none.
 
         Args:
-            fn: ``fn(error, element)`` is called with the exception and the element that the stage
-                was given.
+            fn: ``fn(error, element)`` is called with the exception and the stage's argument.
 
         Raises:
             TypeError: ``fn`` cannot be called, or is ``async``.

@@ -92,8 +92,8 @@ class ThreadMethods(Generic[T_co]):
         capacity: int | None = None,
         on_drop: Callable[[T_co], object] | None = None,
     ) -> Self:
-        """Ask upstream for an unbounded number of elements, hold them until they are requested, and
-        drop by ``strategy``.
+        """Ask upstream for an unbounded number of elements, and hold them until they are requested.
+        ``strategy`` chooses the elements to drop.
 
         With ``Overflow.ERROR`` upstream is asked when the subscriber first asks. Dropped elements
         are counted (see ``metrics_of``). Every end, also an error, comes after the elements that

@@ -39,7 +39,7 @@ class _CombineSubscription(FanIn):
     """Elements wait in the mail, in the order in which they came.
 
     Each inner is asked for one element at first, and asked ahead when every inner has sent an
-    element: earlier, its further elements could be combined with nothing.
+    element. Before that, further elements of an inner would be lost.
     """
 
     __slots__ = ("_alive", "_lacking", "_latest", "_places")

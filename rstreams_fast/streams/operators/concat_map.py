@@ -88,7 +88,7 @@ class _Outer:
         return False
 
     def upward(self, arbiter: SubscriptionArbiter, /) -> bool:
-        done = self._done  # read before the elements that came before the end
+        done = self._done  # read before _waiting: then an empty deque is the end
         if self._idle and (self._waiting or done):
             self._idle = False
             self._waits.end()

@@ -76,7 +76,7 @@ class _ExpandSubscription(FanIn):
             self._waiting.clear()
         count = len(burst)
         self._mail.append((inner, burst))
-        inner.consumed += count  # last: then the upward work may open what follows from them
+        inner.consumed += count  # last: then the upward work may expand these elements
         del burst  # a traceback keeps this frame (§3.13)
         self._enter()
         if over:

@@ -57,7 +57,7 @@ ORDERED_PREFETCH_PER_CALL = 64
 is slow, the other calls go on for 64 rounds. Their results wait for that of the oldest."""
 
 PREFETCH_PER_CALL = 4
-"""The same for results in any order, which need not wait for each other."""
+"""Default of ``prefetch``, divided by ``concurrency``, for results in any order."""
 
 MOST_PREFETCH = 65_536
 """The largest default of ``prefetch``."""

@@ -89,7 +89,7 @@ class MapBlocking(MapAsync):
         self.where = "shared threads" if executor is None else type(executor).__name__
 
     def prefetch_per_call(self) -> int:
-        """Return the default of ``prefetch``, divided by ``concurrency``: ordered or not."""
+        """Return the default of ``prefetch``, divided by ``concurrency``."""
         return PREFETCH_PER_CALL
 
     def resource(self) -> Resource:
@@ -116,7 +116,7 @@ class _Burst:
         self.made = list[Any]()  # results, until the drain has seen them
         self.error: BaseException | None = None  # of the call after the last result
         self.seconds = 0.0
-        self.is_over = False  # whether ``results`` is complete: the next burst's results follow
+        self.is_over = False  # whether all ``results`` have come: the next burst's may follow
         self.results = list[Any]()  # results that the drain has seen, and has not taken
 
 
@@ -147,7 +147,7 @@ class _Calls:
         return self._held + (self.failure is not None)
 
     def submit_from(self, queue: SpscRing[Any], most: int) -> int:
-        """Start calls for up to ``most`` elements of ``queue``; return 0 if nothing changed."""
+        """Start calls for up to ``most`` elements of ``queue``; 0 if no call started or failed."""
         self._see()
         options = self._options
         count = 0

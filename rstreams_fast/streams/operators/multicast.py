@@ -40,7 +40,7 @@ class MulticastOptions:
         self.delay_error = check_bool("delay_error", delay_error)
 
     def describe(self) -> str:
-        """Say how many elements are held, and what a slow subscriber causes."""
+        """Say how many elements are held, and how slow subscribers are treated."""
         slow = "the slowest gates" if self.gates else "who lags by more is dropped"
         late = ", errors after elements" if self.delay_error else ""
         return f"at most {self.buffer_size} elements, {slow}{late}"
@@ -133,7 +133,7 @@ class Multicast(Boundary):
             return self._shared
 
     def retention(self) -> Retention | None:
-        """Return the retention of a new shared publisher: what late subscribers get."""
+        """Return the retention of a new shared publisher; ``None``: it keeps no elements."""
         return None
 
     def describe(self) -> str:
@@ -162,7 +162,7 @@ class Multicast(Boundary):
 
 
 class Shared:
-    """The publisher of a multicast stream. With ``"restart"`` it makes a new one after the end."""
+    """The publisher of a multicast stream. After a restart it uses a new ``MulticastPublisher``."""
 
     def __init__(self, upstream: Publisher[Any], multicast: Multicast) -> None:
         self._upstream = upstream

@@ -108,7 +108,7 @@ class OverflowBoundary(Boundary):
         return f"{self.name}: at most {self.capacity} element{plural}"
 
     def error(self, unasked: bool) -> BufferOverflowError:
-        """Return the error of an overflow, which says what the user can do."""
+        """Return the error of an overflow, with advice for the user."""
         if unasked:
             what = "an element came that nobody had asked for"
         else:
@@ -175,7 +175,7 @@ class OverflowSubscription(OperatorSubscriber):
     # -- the source's side, any thread -----------------------------------------------------------
 
     def offer(self, element: Any, entered: bool = False) -> bool:
-        """Hold or deliver an element, or do what the strategy says.
+        """Hold or deliver an element, or act by the strategy.
 
         Returns ``False`` if the stream has ended, or this element ends it. After the end the caller
         still owns the element, unless it has ``entered`` the scope of an ``on_discard``.
@@ -263,7 +263,7 @@ class OverflowSubscription(OperatorSubscriber):
     # -- signals from upstream -------------------------------------------------------------------
 
     def on_next(self, element: Any, /) -> None:
-        """Hold or deliver an element, or do what the strategy says."""
+        """Hold or deliver an element, or act by the strategy."""
         if element is None or self.custody is not None:
             self._check_element(element)
         self.offer_checked(element)

@@ -130,7 +130,7 @@ class _PeekSubscription:
         self._finally()
 
     # KeyboardInterrupt and its like propagate from an observer to the caller. The subscriber is
-    # signalled all the same: it would wait for ever.
+    # signalled all the same, or it would wait for ever.
 
     def on_error(self, error: BaseException, /) -> None:
         try:

@@ -256,7 +256,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             if completed and queue.is_empty():
                 return self._end(run)
             self._waits.begin(for_demand=status is RunStatus.IDLE)
-            # A drain on the caller requests nothing without demand.
+            # A drain on the caller requests no elements without demand.
             if (status is RunStatus.EXHAUSTED or self._at_once) and self._request_for_a_turn():
                 return True
             # Without demand the next request wakes the drain, so no element has to.

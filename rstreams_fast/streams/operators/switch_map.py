@@ -19,7 +19,7 @@ from rstreams_fast.streams.operators.flat_map import ToPublisher, publisher_from
 
 __all__ = ["SwitchMap"]
 
-#: Further messages in the mail: the inner is the current publisher's; the inner can be asked.
+#: Further messages in the mail. _SWITCH: its inner becomes current. _ATTACHED: it can be asked.
 _SWITCH, _ATTACHED = Ended(None), Ended(None)
 
 

@@ -199,7 +199,7 @@ class _BatchSubscription(OperatorSubscriber):
         return more
 
     def _hand_over(self, run: FusedRun) -> bool:
-        completed = self._completed  # read before the inbox: elements may come before the end
+        completed = self._completed  # read before the inbox: then an empty inbox is the end
         while self._fill():
             status = self._deliver(run)
             if status is not RunStatus.MORE:

@@ -55,7 +55,7 @@ class _Clock:
 
     def asks(self, demand: int, /) -> None:
         if demand == 0:
-            self._since = self._deadline.now()  # before the demand rises, as _due reads both
+            self._since = self._deadline.now()  # first: _due must not see demand and an old time
 
     def asked_first(self) -> None:
         self._since = self._deadline.now()

@@ -123,7 +123,7 @@ class _UnbatchSubscription(OperatorSubscriber):
         if self._ended or self._takes_nothing:
             return self._end(run)
         self._waits.end()
-        completed = self._completed  # read before _next: an iterable may come before the end
+        completed = self._completed  # read before _next: then _next holds the last iterable
         if self._next is not None:
             element, self._next = self._next, None
             self._outstanding = False

@@ -53,7 +53,7 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         self._on_error = on_error
         self._on_complete = on_complete
         self._consumed = 0
-        self._over: list[None] = []  # not empty: a run must call the function no more
+        self._over: list[None] = []  # not empty: a run must not call the function again
         # 0: the demand is unbounded, and elements are not counted.
         self._replenish = replenish_at(prefetch) if prefetch < UNBOUNDED else 0
 

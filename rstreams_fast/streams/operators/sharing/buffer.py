@@ -148,8 +148,8 @@ class MulticastBuffer(Generic[R]):
         self._floor = 0  # no cursor is before this number
         self._at_floor = 0  # the most cursors that may still be at _floor
         self.asked = 0  # upstream was asked for all elements before this number; only grows
-        self.ask_at = NOWHERE  # a cursor that reaches this number should call to_be_asked again
-        self.starving = False  # each delivery should: the foremost reader has had all elements
+        self.ask_at = NOWHERE  # call to_be_asked again when a cursor reaches this number
+        self.starving = False  # call to_be_asked after each delivery: a reader has had all elements
         self.error: BaseException | None = None  # set before ``ended``
         self.traceback: TracebackType | None = None  # the error's own: raising it adds frames
         self.ended = False  # whether no more elements are added
@@ -177,7 +177,7 @@ class MulticastBuffer(Generic[R]):
         return self._make_room(kept - self.size)
 
     def _make_room(self, floor: int) -> list[R] | None:
-        """Return the readers before ``floor``, to be dropped; ``None`` if there is no room."""
+        """Return the readers before ``floor``, to drop them; ``None`` if the buffer is full."""
         if not self.readers:
             if self._gates:
                 return None

@@ -111,7 +111,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         self._gates = gates  # whether slow subscribers hold upstream back; else they are dropped
         self._delay_error = delay_error
         self._keeps = keeps  # whether the publisher goes on after the last subscriber's cancel
-        self._connected = connected  # whether ``connect`` has subscribed to upstream, or need not
+        self._connected = connected  # false: ``connect`` has yet to subscribe to upstream
         self._pid: int | None = None  # the process whose threads upstream runs on
         self._retention = retention
         self._registry: Registry[MulticastSubscription] = registry or Registry()
@@ -339,7 +339,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
     ) -> tuple[list[MulticastSubscription] | None, list[MulticastSubscription]]:
         """Return the subscriptions to drop, and the subscriptions that this thread must drain.
 
-        The latter have their next elements in hand. Called under the lock.
+        The subscriptions to drain have their next elements in hand. Called under the lock.
         """
         buffer = self.buffer
         lagging = buffer.append(elements, weights, now)

@@ -56,7 +56,7 @@ class MulticastSubscription(Drain):
     # -- the subscription's face -----------------------------------------------------------------
 
     def request(self, n: int, /) -> None:
-        """Ask for ``n`` more elements (§3.8), and upstream for those not in the buffer."""
+        """Ask for ``n`` more elements (§3.8), and upstream for elements not in the buffer."""
         if self._add_demand(n) < 0:
             return
         publisher = self._publisher
