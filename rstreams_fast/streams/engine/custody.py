@@ -193,7 +193,7 @@ class Custody:
     def stages(
         self, stages: tuple[tuple[Any, ...], ...], *, enters: bool = False
     ) -> tuple[tuple[Any, ...], ...]:
-        """Make ``stages`` discard the elements that they drop. ``enters``: elements enter here."""
+        """Make ``stages`` discard dropped elements. ``enters``: elements enter at a first stage."""
         kept: list[tuple[Any, ...]] = [("do_on_next", self.enter)] if enters else []
         for stage in stages:
             kept += self._stage(*stage)

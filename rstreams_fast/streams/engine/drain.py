@@ -224,7 +224,7 @@ class Drain:
         """Leave the work that ``wip`` counts to the next turn, or to a thread that enters first."""
         first, self._paused = not self._paused, True
         while not wip.leave(wip.missed):
-            pass  # the next turn looks at all news
+            pass  # other threads entered meanwhile: the next turn does their work, too
         if first:
             turns.pause(self)
         if self._demand.value < 0:  # the stream is over: clean up now
@@ -259,7 +259,7 @@ class Drain:
             custody.discard(elements)
 
     def _using(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap ``fn``, which uses up its argument, for ``on_discard``."""
+        """Wrap ``fn``, which uses up its argument: if it raises, ``on_discard`` gets that."""
         custody = self.custody
         return fn if custody is None else custody.using(fn)
 

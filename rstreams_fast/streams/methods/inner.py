@@ -107,7 +107,7 @@ class InnerMethods(Generic[T_co]):
         """All elements of the publisher ``fn(element)`` of the first element, then of the next
         element.
 
-        ``fn`` is called when the last publisher has ended. The publishers are asked only for
+        ``fn`` is called when the previous publisher has ended. The publishers are asked only for
         elements that the subscriber requested. An error, also an exception of ``fn``, ends the
         stream at once. For iterables use ``map(fn).unbatch()``.
 
@@ -135,9 +135,9 @@ class InnerMethods(Generic[T_co]):
 
         A new element cancels the current publisher at once; its elements on their way are dropped
         (§1.8). If several elements come together, ``fn`` is called for the last. The publisher is
-        asked only for elements that the subscriber requested. The result completes when both this
-        stream and the last publisher have completed. An error, also an exception of ``fn``, ends
-        the stream; an error of this stream ends it at once.
+        asked only for elements that the subscriber requested. The result completes when this stream
+        and the newest publisher have completed. An error, also an exception of ``fn``, ends the
+        stream; an error of this stream ends it at once.
 
         Reactor: ``switchMap``; RxPY: ``switch_map``.
 

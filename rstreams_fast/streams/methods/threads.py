@@ -126,10 +126,10 @@ class ThreadMethods(Generic[T_co]):
 
         Elements are arrays of ``dtype``. They are copied into memory for ``capacity`` records,
         which is allocated once. Delivered arrays are new: each has all records held, but at most
-        ``chunk``. One array is requested at a time, when the last array is copied completely. So at
-        most ``capacity`` records are held, and one array that does not fit yet; upstream must not
-        change that array before the next request. An element of another dtype ends the stream with
-        a ``TypeError``.
+        ``chunk``. One array is requested at a time, when the previous array is copied completely.
+        So at most ``capacity`` records are held, and one array that does not fit yet; upstream must
+        not change that array before the next request. An element of another dtype ends the stream
+        with a ``TypeError``.
 
         Args:
             dtype: The dtype of the elements. It may be a sub-array's, such as ``("f4", (3,))``: its

@@ -32,7 +32,7 @@ class TimeMethods(Generic[T_co]):
         """Fail with a ``TimeoutError`` when a requested element does not come in time.
 
         The element, or the end, must come within ``seconds`` of the request, or of the delivery of
-        the last element if that was later. The clock stands still while there is no demand, and
+        the previous element if that was later. The clock stands still while there is no demand, and
         while the subscriber processes an element. A time-out cancels upstream. The error is
         signalled on a worker thread of the stream.
 
@@ -47,7 +47,7 @@ class TimeMethods(Generic[T_co]):
         return extended(self, Timeout(seconds, timer))
 
     def delay_elements(self, seconds: float, /, *, timer: Timer | None = None) -> Stream[T_co]:
-        """Each element, ``seconds`` after it came, or after the last element was delivered.
+        """Each element, ``seconds`` after it came, or after the previous element was delivered.
 
         ```text
         above   --1-2--3---------|

@@ -5,7 +5,7 @@ of the ring runs on the resource. The thread that sends an array copies it into 
 upstream may use its memory again. The drain copies records out, in arrays of another size.
 
 The capacity counts records. The number of records in an array is unknown before the array has
-come. So one array is requested at a time, when all records of the last array are in the ring. The
+come. So one array is requested at a time, when the ring has all records of the previous array. The
 boundary holds the ring, and the rest of one array, for which the ring had no room.
 """
 
@@ -92,7 +92,7 @@ class _Chunks(Iterator[Any]):
 
 
 class _RecordQueue:
-    """The ring, and the rest of the last array, for which the ring had no room.
+    """The ring, and the rest of the newest array, for which the ring had no room.
 
     One thread at a time copies records in and requests arrays: the holder of ``_filling``. That is
     the thread that upstream signals on, or the drain when it has made room.
@@ -131,7 +131,7 @@ class _RecordQueue:
         self.capacity = records.capacity
         self._records = records
         self._chunk = chunk
-        self._rest: Any = None  # the part of the last array that is not in the ring yet
+        self._rest: Any = None  # the part of the newest array that is not in the ring yet
         self._outstanding = DemandCounter()  # arrays requested that have not come: 1 at most
         self._filling = Wip()  # counts the work of copying in and requesting
         self._ask = ask

@@ -39,7 +39,7 @@ class _Clock:
     """Ends the subscription if no element comes in time.
 
     The clock runs while there is demand and the subscriber is not processing an element. It starts
-    at the request that finds no demand, or after the last element, whichever is later.
+    at the request that finds no demand, or after the previous element, whichever is later.
     """
 
     __slots__ = ("_came", "_deadline", "_delivering", "_demand", "_seconds", "_since")
