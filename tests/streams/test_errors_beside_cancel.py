@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,7 +14,7 @@ import rstreams_fast as rsf
 from tests.helpers import wait_until
 from tests.operators import USES
 from tests.operators.entry import NoStream, Op, ignore
-from tests.rules.probes import Recorder
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 
 class Late(Exception):
@@ -191,3 +192,37 @@ def test_an_error_of_an_operators_function_that_cancels_is_reported(
 
     OF_OPERATORS[name](rsf.range_(3), fail).subscribe(below)
     check(None, below, [error], dropped)
+
+
+@pytest.mark.parametrize("served", [False, True])
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_error_that_waits_in_a_stream_that_restarts_is_reported_if_all_cancel(
+    count: int, served: bool, dropped: list[BaseException]
+) -> None:
+    source, error = ManualPublisher(), Late()
+    shared = rsf.from_publisher(source).multicast(on_last_cancel="restart", delay_error=True)
+    first, *others = [subscribed(shared, 1) for _ in range(count)]
+    send(source, 1, 2)  # the second one waits, and the error behind it
+    source.subscriber.on_error(error)
+    if served:
+        first.subscription.request(1)
+    for recorder in (*others, first):
+        recorder.subscription.cancel()
+    assert (first.error, dropped) == ((error, []) if served else (None, [error]))
+
+
+def test_an_error_is_reported_if_all_who_share_the_stream_have_cancelled_but_not_left(
+    dropped: list[BaseException],
+) -> None:
+    source, error = ManualPublisher(), Late()
+    recorder = subscribed(rsf.from_publisher(source).multicast(on_last_cancel="restart"), 1)
+    publisher = recorder.subscription._publisher
+
+    def leave(subscription: Any) -> None:
+        subscription._publisher = publisher
+        source.subscriber.on_error(error)
+        publisher.leave(subscription)
+
+    recorder.subscription._publisher = Mock(leave=leave)
+    recorder.subscription.cancel()
+    assert (recorder.error, dropped) == (None, [error])

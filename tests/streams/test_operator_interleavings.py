@@ -524,3 +524,18 @@ def test_on_overflow_keeps_no_error_that_comes_while_it_is_cancelled(
     del ending, lock
     gc.collect()
     assert gone() is None
+
+
+def test_an_error_is_reported_if_the_last_who_shares_the_stream_leaves_before_it_ends(
+    dropped: list[BaseException],
+) -> None:
+    source, error = ManualPublisher(), Oops()
+    recorder = subscribed(rsf.from_publisher(source).multicast(), 1)
+    publisher = source.subscriber
+    publisher._deferred = deferred = HeldUp(publisher._deferred, "defer", "sender")
+    sending = start_thread(lambda: publisher.on_error(error), "sender")
+    wait_for(deferred.there)
+    recorder.subscription.cancel()
+    deferred.go_on.set()
+    sending.result()
+    assert (recorder.error, dropped) == (None, [error])

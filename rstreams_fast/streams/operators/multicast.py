@@ -199,4 +199,5 @@ class Shared:
             retention=multicast.retention(),
             registry=self._registry,
             connected=False,
+            restarts=self._restarts,
         )

@@ -78,6 +78,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         "_pid",
         "_registry",
         "_retention",
+        "_unseen",
         "_upstream",
         "buffer",
         "burst",
@@ -105,6 +106,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         retention: Retention | None = None,
         registry: Registry[MulticastSubscription] | None = None,
         connected: bool = True,
+        restarts: bool = False,
     ) -> None:
         stand_on(self, None)
         self._name = name
@@ -112,6 +114,8 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         self._delay_error = delay_error
         self._keeps = keeps  # whether the publisher goes on after the last subscriber's cancel
         self._connected = connected  # false: ``connect`` has yet to subscribe to upstream
+        # Whether an error of upstream would be lost if all subscribers cancel: no other one comes.
+        self._unseen = restarts
         self._pid: int | None = None  # the process whose threads upstream runs on
         self._retention = retention
         self._registry: Registry[MulticastSubscription] = registry or Registry()
@@ -378,7 +382,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
             self._break_off(
                 f"on_error needs an exception instance, the publisher signalled on_error({error!r})"
             )
-        if self._upstream_ended() and not self.buffer.ended:
+        if self._upstream_ended():
             self._end(error, at_once=not self._delay_error)
         else:
             report_late(error)
@@ -400,11 +404,15 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         raise error
 
     def _end(self, error: BaseException | None, *, at_once: bool, cancel: bool = False) -> None:
-        """End. Subscribers get the end ``at_once``, or after the elements in the buffer."""
+        """End, or report ``error`` if it comes too late. Subscribers get the end ``at_once``, or
+        after the elements in the buffer.
+        """
         if self.defer(lambda: self._end(error, at_once=at_once, cancel=cancel)):
             return
         everybody = self._deferred.enter(self._close, error, at_once)
         if everybody is None:
+            if error is not None and not leaves(error):
+                report_late(error)
             return
         if cancel:
             self._upstream.cancel()
@@ -475,30 +483,41 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         """Forget a subscription that has ended. Further calls have no effect."""
         if self.defer(self.leave, subscription):
             return
-        moved, shut = self._deferred.enter(self._forget, subscription.cursor)
+        moved, shut, lost = self._deferred.enter(self._forget, subscription)
         subscription.cursor.in_hand.clear()
         if moved is None:
             return
         self._registry.release(subscription.identity, subscription)
         if shut:
             self._upstream.cancel()
+        elif lost is not None:
+            report_late(lost)
         elif moved and not self.buffer.ended:
             self.ask()
 
-    def _forget(self, cursor: Cursor) -> tuple[bool | None, bool]:
-        """Return whether the buffer may have more room, and whether the publisher has shut down.
+    def _forget(
+        self, subscription: MulticastSubscription
+    ) -> tuple[bool | None, bool, BaseException | None]:
+        """Return whether the buffer may have more room, whether the publisher has shut down, and
+        the error of upstream if nobody has received it, or can.
 
         The first value is ``None`` if the reader was forgotten before. Called under the lock.
         """
-        buffer = self.buffer
+        buffer, cursor = self.buffer, subscription.cursor
         keeps = self._keeps or not self._connected
         overtaken = buffer.error is not None and not self._delay_error
         moved = buffer.leave(cursor, leaves_rest=keeps and not overtaken)
-        if moved is None or buffer.readers or keeps or buffer.ended:
-            return moved, False
+        if moved is None:
+            return None, False, None
+        if buffer.ended and not subscription.is_cancelled:
+            self._unseen = False  # the subscription receives the end
+        if buffer.readers or keeps or buffer.ended:
+            error = buffer.error
+            lost = self._unseen and not buffer.readers and error is not None and not leaves(error)
+            return moved, False, error if lost else None
         buffer.clear()
         shut_down = ShutDownError("§3.14: shut down: the last subscriber cancelled or was dropped")
-        return moved, buffer.close(shut_down, at_once=True)
+        return moved, buffer.close(shut_down, at_once=True), None
 
     def metrics_for(
         self, demand: int, waited_for_upstream: float, waited_for_demand: float
