@@ -21,6 +21,7 @@ from rstreams_fast.errors import (
 
 __all__ = [
     "CANCELLED",
+    "GOES_ON",
     "MISSING",
     "TERMINATED",
     "Emission",
@@ -59,6 +60,10 @@ class Missing(enum.Enum):
 
 
 MISSING: Final = Missing.MISSING
+
+GOES_ON: Final = 32
+"""The most elements for which a drain of several bursts goes on. The caller looks at the clock only
+after that, and other work may be waiting for its turn."""
 """Stands for "no seed was given" in a program's ``scan`` and ``reduce``."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import itertools
 import sys
 import threading
 import traceback
@@ -345,6 +346,16 @@ def test_a_slot_that_asks_for_one_more_gets_it_in_the_same_drain(core: Any, wrap
     run = core.FusedRun(iter(range(9)), (("map", wrap(double)),), ask, demand)
     assert (run.drain(1), seen) == (RunStatus.MORE, [0])
     assert (run.drain(9), seen) == (RunStatus.IDLE, [0, 2, 4])
+
+
+def test_a_slot_that_goes_on_asking_leaves_others_their_turns(core: Any, wrap: Wrap) -> None:
+    demand = core.DemandCounter(1)
+    run = core.FusedRun(
+        itertools.count(), (("map", wrap(double)),), lambda _: demand.request(1), demand
+    )
+    assert (run.drain(1000), run.pulled) == (RunStatus.MORE, 32)
+    demand.request(99)
+    assert (run.drain(1000), run.pulled) == (RunStatus.MORE, 132)
 
 
 # -- rings and deques ------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ from types import CoroutineType
 
 from rstreams_fast._checks import check_count
 from rstreams_fast.core._common import (
+    GOES_ON as _GOES_ON,
     MISSING as _MISSING,
     FunctionSlot,
     RunStatus,
@@ -159,6 +160,7 @@ cdef int RING_SLOT = -4
 
 # Entering the generated drain costs as much time as it saves on so many elements.
 cdef int64_t FEW = 8
+cdef int64_t GOES_ON = _GOES_ON
 
 # Generating a drain costs as much as it saves on about 300 elements: the first ones do without.
 cdef int64_t first_elements = 64
@@ -447,11 +449,10 @@ cdef class FusedRun:
 
     cdef object _drain(self, int64_t limit):
         # A subscriber that asks for one element at a time makes many bursts of one.
-        cdef int64_t before
+        cdef int64_t end = self.pulled_before + min(limit, GOES_ON)
         while True:
-            before = self.pulled_before
             status = self._burst(limit)
-            limit -= self.pulled_before - before
+            limit = end - self.pulled_before
             if status is not MORE or limit <= 0:
                 return status
 

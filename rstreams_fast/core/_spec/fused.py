@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 from rstreams_fast._checks import check_count
 from rstreams_fast.api import UNBOUNDED
-from rstreams_fast.core._common import MISSING, FunctionSlot, RunStatus, refuse_pickle
+from rstreams_fast.core._common import GOES_ON, MISSING, FunctionSlot, RunStatus, refuse_pickle
 from rstreams_fast.core._spec.demand import DemandCounter
 from rstreams_fast.core._spec.ring import SpscRing
 from rstreams_fast.core.stage_table import (
@@ -172,6 +172,8 @@ class FusedRun:
     def drain(self, limit: int, /) -> RunStatus:
         """Pull, process and deliver source elements, as long as there is demand.
 
+        ``MORE`` comes early where the demand grows meanwhile, so that others get their turns.
+
         Args:
             limit: The most source elements.
         """
@@ -180,10 +182,10 @@ class FusedRun:
             return self._drain(limit)
 
     def _drain(self, limit: int) -> RunStatus:
+        end = self.pulled + min(limit, GOES_ON)
         while True:
-            before = self.pulled
             status = self._burst(limit)
-            limit -= self.pulled - before
+            limit = end - self.pulled
             if status is not RunStatus.MORE or limit <= 0:
                 return status
 
