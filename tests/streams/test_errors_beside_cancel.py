@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 import rstreams_fast as rsf
@@ -226,3 +227,38 @@ def test_an_error_is_reported_if_all_who_share_the_stream_have_cancelled_but_not
     recorder.subscription._publisher = Mock(leave=leave)
     recorder.subscription.cancel()
     assert (recorder.error, dropped) == (None, [error])
+
+
+class Unsliceable(np.ndarray[Any, Any]):
+    """An array that calls ``fail`` when it is sliced."""
+
+    fail: Callable[[Any], Any]
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.fail(index)
+
+
+@pytest.mark.parametrize("executor", [None, "caller"])
+@pytest.mark.parametrize("of", ["records", "bytes"])
+def test_an_error_on_the_thread_of_upstream_is_reported_after_a_cancel_that_took_effect(
+    of: str, executor: Any, dropped: list[BaseException]
+) -> None:
+    source, below, error = ManualPublisher(), Recorder(request=1), Late()
+
+    def fail(_element: Any) -> Any:
+        below.subscription.cancel()
+        wait_until(lambda: below.subscription._subscriber is None, "the end")
+        raise error
+
+    stream = rsf.from_publisher(source)
+    if of == "bytes":
+        stream = stream.publish_on(executor, max_bytes=9, weigher=fail)
+    else:
+        stream = stream.publish_records_on("i8", executor, capacity=2)
+    stream.subscribe(below)
+    source.wait_requested(1)
+    array = np.arange(5).view(Unsliceable)
+    array.fail = fail
+    send(source, array)
+    wait_until(lambda: dropped, "the report")
+    assert dropped == [error]

@@ -170,7 +170,7 @@ class WeighedQueue:
         return len(self.input.elements) == 0
 
     def _accept(self, element: Any, /) -> bool:
-        weigher = self._weigher
+        fail, weigher = self._fail, self._weigher  # the weigher may cancel, and have both dropped
         if weigher is None:
             return True  # the stream is over: the element is dropped
         try:
@@ -180,7 +180,7 @@ class WeighedQueue:
         try:
             weight = weigh(weigher, element)
         except Exception as raised:
-            self._fail(raised)
+            fail(raised)
             return True
         self._weights.append(weight)
         self._arrived += weight

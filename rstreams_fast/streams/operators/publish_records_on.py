@@ -167,6 +167,7 @@ class _RecordQueue:
     def _fill(self) -> None:
         """Copy in as many records as fit; when the whole array is in, request the next array."""
         filling = self._filling
+        fail = self._fail  # an array's class may cancel, which has it dropped
         if not filling.enter():
             return  # the thread that is in the loop below fills again
         while True:
@@ -178,7 +179,7 @@ class _RecordQueue:
             except Exception as raised:  # slicing an array's subclass may raise
                 self._rest = None
                 raised.add_note("publish_records_on takes arrays of the dtype it was given")
-                self._fail(raised)
+                fail(raised)
             if filling.leave(missed):
                 return
 
