@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rstreams_fast as rsf
@@ -232,6 +233,22 @@ def test_an_interrupt_out_of_an_observer_keeps_no_end_from_downstream(end: str) 
 
 
 # -- description and import ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("of", ["records", "bytes"])
+def test_after_a_cancel_no_bytes_are_held(of: str) -> None:
+    publisher, recorder = ManualPublisher(), Recorder()
+    stream = rsf.from_publisher(publisher)
+    if of == "bytes":
+        stream = stream.publish_on("caller", max_bytes=100, weigher=len)
+    else:
+        stream = stream.publish_records_on("i8", "caller", capacity=10)
+    stream.subscribe(recorder)
+    publisher.subscriber.on_next(np.arange(3))
+    (before,) = rsf.metrics_of(recorder.subscription)
+    recorder.subscription.cancel()
+    (after,) = rsf.metrics_of(recorder.subscription)
+    assert (before.held_bytes, after.held, after.held_bytes) == (3 if of == "bytes" else 24, 0, 0)
 
 
 @pytest.mark.usefixtures("fast_sources")

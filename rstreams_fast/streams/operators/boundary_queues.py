@@ -220,5 +220,6 @@ class WeighedQueue:
 
     def drop(self) -> None:
         self.input.drop()
+        self._gone = self._arrived
         self._weigher = None
         self._ask = self._fail = ignore

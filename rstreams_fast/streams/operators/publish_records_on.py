@@ -142,7 +142,7 @@ class _RecordQueue:
 
     @property
     def held_bytes(self) -> int:
-        return len(self._records) * self._records.dtype.itemsize
+        return len(self.input.elements) * self._records.dtype.itemsize
 
     def source(self) -> Iterator[Any]:
         return _Chunks(self._records, self._chunk, self._fill)
