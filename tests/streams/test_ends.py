@@ -460,6 +460,23 @@ async def test_an_async_end_keeps_its_demand_bounded() -> None:
     assert await task == []
 
 
+async def test_an_error_that_is_kept_does_not_keep_the_elements_of_an_async_end() -> None:
+    elements: list[weakref.ref[Element]] = []
+
+    def make(n: int) -> Element:
+        if n == 3:
+            raise BOOM
+        element = Element()
+        elements.append(weakref.ref(element))
+        return element
+
+    with pytest.raises(RuntimeError, match="boom") as raised:
+        await rsf.range_(9).map(make).to_list_async()
+    gc.collect()
+    assert raised.value is BOOM
+    assert [reference() for reference in elements] == [None] * 3
+
+
 AT_EXIT = """
 import asyncio, threading
 import rstreams_fast as rsf

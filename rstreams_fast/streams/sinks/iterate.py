@@ -308,8 +308,8 @@ class Iteration(BurstIterator[T]):
                     self._park(subscriber)
             return MISSING
         finally:
-            # A traceback keeps this frame, which must not keep the subscriber (§3.13).
-            subscriber = None
+            # A traceback keeps this frame, which must not keep the subscriber (§3.13), or elements.
+            subscriber = burst = None
 
     async def _refill_async(self) -> T:
         burst = await self.next_burst()
@@ -365,7 +365,7 @@ class Iteration(BurstIterator[T]):
                     await asyncio.sleep(0)
             return []
         finally:
-            subscriber = None
+            subscriber = burst = None  # a traceback keeps this frame
 
     def _first_of(self, burst: list[T]) -> T:
         """Return the first element. Keep the others, unless the iteration was closed meanwhile."""

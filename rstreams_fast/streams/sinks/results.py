@@ -149,13 +149,15 @@ async def run_async(publisher: Pipeline[Any]) -> None:
 async def to_list_async(publisher: Pipeline[T]) -> list[T]:
     """Do as ``to_list``, and await the end."""
     elements: list[T] = []
+    burst: list[T] = []
     iteration = Iteration(publisher, PREFETCH)
     try:
         while burst := await iteration.next_burst():
             elements += burst
+        return elements
     finally:
+        del elements, burst  # a traceback keeps this frame
         await iteration.aclose()
-    return elements
 
 
 async def first_async(publisher: Pipeline[T], default: Any = MISSING) -> Any:
