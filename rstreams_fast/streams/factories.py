@@ -49,6 +49,7 @@ __all__ = [
     "generate",
     "interval",
     "merge",
+    "merge_sorted",
     "never",
     "race",
     "range_",
@@ -466,6 +467,32 @@ def merge(
         ValueError: ``prefetch`` is less than 1.
     """
     return Stream(merge_source(publishers, prefetch, delay_error)) if publishers else empty()
+
+
+def merge_sorted(
+    *publishers: Publisher[T],
+    key: Callable[[T], Any] | None = None,
+    reverse: bool = False,
+    prefetch: int = INNER_PREFETCH,
+) -> Stream[T]:
+    """The elements of all ``publishers``, each of which is sorted, in sorted order. Without
+    publishers the stream completes at once. See ``Stream.merge_sorted``.
+
+    Args:
+        *publishers: Objects with ``subscribe``, which need not keep the rules.
+        key: ``key(element)`` is compared in place of the element. Default: the element itself.
+        reverse: The publishers are sorted from the greatest to the least element, and so is the
+            result.
+        prefetch: The most elements of each publisher that are held. They are asked for ahead.
+
+    Raises:
+        TypeError: One of ``publishers`` has no ``subscribe``, or ``key`` cannot be called.
+        ValueError: ``prefetch`` is less than 1.
+    """
+    check_publishers("merge_sorted", publishers)
+    first, *others = publishers or (empty(),)
+    stream = from_publisher(first)
+    return stream.merge_sorted(*others, key=key, reverse=reverse, prefetch=prefetch)
 
 
 @overload

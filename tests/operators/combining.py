@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -128,6 +129,47 @@ class Zip(_Combining):
 
     def build(self, bench: Any, stream: Any, index: int) -> Any:
         return stream.zip(*self.all_others(bench), prefetch=self.prefetch)
+
+
+class MergeSorted(_Combining):
+    """Most sources are not sorted by its key: both it and the model take them as they are."""
+
+    functions = 1
+    reverse: bool = False
+    draws = {**_Combining.draws, "reverse": st.booleans()}
+    uses = {
+        "MergeSorted": Use(
+            lambda s: s.merge_sorted(rsf.empty()),
+            of=lambda n: rsf.merge_sorted(rsf.range_(0, n, 2), rsf.range_(1, n, 2)),
+            within=lambda s: rsf.merge_sorted(rsf.empty(), s),
+        ),
+        "MergeSortedOfThreads": Use(
+            lambda s: s.subscribe_on().merge_sorted(rsf.empty().publish_on(), key=equal),
+            of=lambda n: rsf.merge_sorted(
+                *halves(n, lambda m: rsf.range_(m).subscribe_on()), key=equal
+            ),
+            threads=True,
+        ),
+        "MergeSortedOneByOne": Use(
+            lambda s: rsf.merge_sorted(s, rsf.empty(), reverse=True, prefetch=1),
+            of=lambda n: rsf.merge_sorted(
+                *halves(n, lambda m: NoStream(rsf.range_(m))), key=equal, prefetch=1
+            ),
+        ),
+    }
+
+    @staticmethod
+    def fn(x: Any) -> Any:
+        return digest(x) % 7
+
+    def model(self, items: Items, call: Function) -> Items:
+        others = [other.model() for other in self.others]
+        return heapq.merge(items, *others, key=call(self.fn), reverse=self.reverse)
+
+    def build(self, bench: Any, stream: Any, index: int) -> Any:
+        key = bench.function(index, self.fn, uses=None)
+        how: Any = {"reverse": self.reverse, "prefetch": self.prefetch}
+        return stream.merge_sorted(*self.all_others(bench), key=lambda x: key(x).value, **how)
 
 
 class CombineLatest(Op):

@@ -201,6 +201,8 @@ def combinations(
     assert_type(rsf.merge(numbers, words, rsf.from_iterable([b""])), rsf.Stream[int | str | bytes])
     assert_type(rsf.merge(*[numbers, numbers]), rsf.Stream[int])
     assert_type(numbers.merge(words), rsf.Stream[int | str])
+    assert_type(rsf.merge_sorted(numbers, numbers, key=abs, reverse=True), rsf.Stream[int])
+    assert_type(numbers.merge_sorted(words, key=str, prefetch=8), rsf.Stream[int | str])
     assert_type(rsf.concat(words, words), rsf.Stream[str])
     assert_type(rsf.concat(numbers, words), rsf.Stream[int | str])
     assert_type(numbers.concat(words), rsf.Stream[int | str])

@@ -10,6 +10,7 @@ from rstreams_fast.streams.methods.composing import extended, given, whole
 from rstreams_fast.streams.operators.combine_latest import CombineLatest
 from rstreams_fast.streams.operators.concat import concat_source
 from rstreams_fast.streams.operators.merge import merge_source
+from rstreams_fast.streams.operators.merge_sorted import MergeSorted
 from rstreams_fast.streams.operators.race import Race
 from rstreams_fast.streams.operators.switch_if_empty import SwitchIfEmpty
 from rstreams_fast.streams.operators.take_until import TakeUntil
@@ -17,6 +18,8 @@ from rstreams_fast.streams.operators.with_latest_from import WithLatestFrom
 from rstreams_fast.streams.operators.zip import zip_source
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rstreams_fast.streams.stream import Stream
 
 __all__ = ["CombiningMethods"]
@@ -50,6 +53,46 @@ class CombiningMethods(Generic[T_co]):
             TypeError: One of ``others`` has no ``subscribe``.
         """
         return whole(self)._stream_of(merge_source((whole(self), *others), prefetch, delay_error))
+
+    def merge_sorted(
+        self,
+        *others: Publisher[U],
+        key: Callable[[T_co | U], Any] | None = None,
+        reverse: bool = False,
+        prefetch: int = INNER_PREFETCH,
+    ) -> Stream[T_co | U]:
+        """The elements of this stream and of ``others``, each of which is sorted, in sorted order.
+
+        ```text
+        above   --1-----4--5--|
+        other   -----2--3---------6--|
+        below   -----1--23--------456|
+        ```
+
+        An element is delivered when it is asked for (§1.1), and each publisher that is not over has
+        an element waiting. Of elements with equal keys, that of the earlier publisher comes first.
+        Nothing checks that a publisher is sorted. If it is not, the result is not
+        sorted, but is the same as that of ``heapq.merge``.
+
+        ``key`` is called once for each element, after the subscriber has asked, on the thread that
+        delivers. An exception of ``key``, or of a comparison, ends the stream (§2.13). An error of
+        any publisher ends the stream at once, and overtakes elements that wait. The stream
+        completes when all publishers have completed.
+
+        Reactor: ``mergeComparing``.
+
+        Args:
+            *others: Publishers, which need not keep the rules.
+            key: ``key(element)`` is compared in place of the element. Default: the element itself.
+            reverse: The publishers are sorted from the greatest to the least element, and so is
+                the result.
+            prefetch: The most elements of each publisher that are held. They are asked for ahead.
+
+        Raises:
+            TypeError: One of ``others`` has no ``subscribe``, or ``key`` cannot be called.
+            ValueError: ``prefetch`` is less than 1.
+        """
+        return whole(self).with_part(MergeSorted(others, key, reverse, prefetch))
 
     @overload
     def zip(

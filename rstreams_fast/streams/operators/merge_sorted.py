@@ -1,0 +1,151 @@
+"""``merge_sorted``: the elements of several sorted publishers, sorted."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable
+from typing import Any
+
+from rstreams_fast._checks import check_bool, check_capacity, check_sync
+from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.streams.engine.boundary import Boundary
+from rstreams_fast.streams.engine.defaults import BURST
+from rstreams_fast.streams.engine.fan_in import Combined, FanIn, Prefetch
+from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
+from rstreams_fast.streams.operators.merge import check_publishers
+
+__all__ = ["MergeSorted"]
+
+
+class MergeSorted(Boundary):
+    """The boundary of ``Stream.merge_sorted``, its arguments checked."""
+
+    def __init__(
+        self,
+        others: tuple[Publisher[Any], ...],
+        key: Callable[[Any], Any] | None,
+        reverse: bool,
+        prefetch: int,
+    ) -> None:
+        check_publishers("merge_sorted", others)
+        if key is not None:
+            check_sync("merge_sorted", "key", key)
+        self.others = others
+        self.key = key
+        self.reverse = check_bool("reverse", reverse)
+        self.prefetch = check_capacity("prefetch", prefetch)
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        return Combined(upstream, _SortedSubscription, self)
+
+    def describe(self) -> str:
+        count = 1 + len(self.others)
+        return (
+            f"merge_sorted of {count} publishers: at most {self.prefetch} elements of each, "
+            f"{count * self.prefetch} in all"
+        )
+
+
+class _SortedSubscription(FanIn):
+    """Elements wait in the queues of their inners until each inner that is not over has one.
+
+    A queue begins with its newest element, so that ``pop`` takes the oldest.
+    """
+
+    __slots__ = ("_heads", "_lacking", "_new", "_options", "_ranks")
+
+    def __init__(
+        self, subscriber: Subscriber[Any], upstream: Publisher[Any], options: MergeSorted
+    ) -> None:
+        held = (1 + len(options.others)) * options.prefetch
+        super().__init__(subscriber, Prefetch(options.prefetch, options.describe(), held))
+        self._unsubscribed.extend(new_inner(self, each) for each in (upstream, *options.others))
+        self._options = options
+        # Heads with equal keys are sorted by rank. The next head is the first or, in reverse, last.
+        step = -1 if options.reverse else 1
+        self._ranks = {inner: place * step for place, inner in enumerate(self._unsubscribed)}
+        # An inner is in one of these three until it is over and its queue is empty:
+        self._lacking = set(self._ranks)  # inners without an element
+        self._new: list[Inner] = []  # inners whose oldest element has no key yet
+        self._heads: list[tuple[Any, int, Inner]] = []  # key of the oldest element, rank, inner
+
+    def _lacking_for(self, inner: Inner, /) -> list[Inner]:
+        return list(self._lacking.copy()) if inner.queue else []
+
+    # -- the drain -------------------------------------------------------------------------------
+
+    def _work(self) -> bool:
+        demand = self._demand.value
+        if demand < 0:
+            return self._act_on_end()
+        ahead = self._ahead
+        ahead.waits.end()
+        self._sort()
+        burst: list[Any] = []
+        try:
+            last = self._merge(burst, min(demand, BURST))
+        except Exception as raised:  # of the key, or of a comparison
+            self._deliver(burst)
+            self._fail(raised)
+            return True
+        if last is None:
+            over = not (self._lacking or self._new or self._heads)
+            return self._complete() if over else ahead.idle(demand)
+        self._deliver(burst)
+        ahead.consumed(last, 0)  # _merge() has counted
+        return True
+
+    def _sort(self) -> None:
+        """Move the mail to the queues."""
+        mail, lacking = self._mail, self._lacking
+        while mail:
+            inner, what = mail.popleft()
+            if not isinstance(what, list):
+                inner.done = True
+                lacking.discard(inner)
+            elif what:  # the burst before an end may be empty
+                what.reverse()
+                if inner.queue:
+                    what += inner.queue
+                else:
+                    self._new.append(inner)
+                    lacking.discard(inner)
+                inner.queue = what
+
+    def _merge(self, burst: list[Any], most: int) -> Inner | None:
+        """Move the next elements to ``burst``, at most ``most``. Return the inner of the last one.
+
+        Stop at an inner that is to be asked for more.
+        """
+        if self._lacking or not most:
+            return None
+        heads, new, options = self._heads, self._new, self._options
+        key, first, enough = options.key, -1 if options.reverse else 0, self._ahead.replenish_at
+        inner = queue = head = None
+        try:
+            while new:
+                inner = new.pop()
+                queue = inner.queue or []
+                head = queue[-1] if key is None else key(queue[-1])
+                insort(heads, (head, self._ranks[inner], inner))
+            while heads and len(burst) < most and not self._lacking:
+                head, rank, inner = heads.pop(first)
+                queue = inner.queue or []
+                burst.append(queue.pop())
+                inner.consumed += 1
+                if not queue:
+                    if not inner.done:
+                        self._lacking.add(inner)
+                elif inner.consumed >= enough or len(burst) == most:
+                    new.append(inner)
+                    break
+                else:
+                    head = queue[-1] if key is None else key(queue[-1])
+                    insort(heads, (head, rank, inner))
+            return inner
+        finally:
+            del heads, queue, head  # a traceback keeps this frame (§3.13)
+
+    def _drop_references(self) -> None:
+        super()._drop_references()
+        self._ranks, self._lacking, self._new, self._heads = {}, set(), [], []
