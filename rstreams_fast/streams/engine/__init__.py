@@ -33,11 +33,14 @@ The invariants of all bases:
 * **The end is read before the elements.** ``_completed``, and ``_late_error``, are read before the
   buffer: an empty buffer is then the end, and no element that came before it is lost.
 * **One end.** The call of ``_demand.cancel()`` or ``terminate()`` that returns true decides how the
-  stream ends. ``_stop`` cancels upstream. ``_drop_references`` clears the fields, once.
+  stream ends. ``_stop`` cancels upstream. The holder of the drain calls
+  ``_drop_references``, once, which clears the fields.
   A thread may add an element later: ``_report_undelivered`` and ``_forget_upward`` clear late
   elements, and report errors that no subscriber received.
 * **References are replaced, not emptied.** Another thread may be using a deque when the stream
   ends, so the end replaces the deque by a new one (§3.13).
+* **An error keeps no element.** Its traceback keeps the frames that it passed, and their variables.
+  A method that calls the user's function deletes variables with elements in ``finally`` (§3.13).
 * **Dropped elements.** An operator that drops elements while the stream goes on calls
   ``_discard(elements)``; ``Custody`` itself finds the elements that the end drops.
 """

@@ -3,7 +3,8 @@
 There are two kinds of work, each done by one thread at a time:
 
 * *downward*, the drain: signalling the subscriber;
-* *upward*: calling the user's function, subscribing to publishers, asking them for elements.
+* *upward*: calling the user's function that makes a publisher, subscribing to publishers, asking
+  them for elements.
 
 A publisher may answer a call before the call returns. So the drain calls no publisher: it notes the
 requests to make. The thread that leaves the drain, or finds it held, does the upward work. If an
@@ -150,6 +151,11 @@ class FanIn(Drain):
     order overrides ``_work`` or ``_take``. By default ``prefetch`` asks the inners ahead. A
     subclass that asks in another way overrides ``_upward``, ``_to_ask``, ``_inner_attached`` and
     ``metrics``.
+
+    An overriding ``_work`` calls ``_act_on_end`` if the demand is negative. It takes bursts and
+    ends from ``_mail``, and may keep and change a burst, which may be empty if an end follows. It
+    gives at most as many elements as the demand to ``_deliver``, which lowers the demand; then it
+    calls ``Prefetch.consumed``. It ends the stream by ``_complete`` or ``_fail``.
     """
 
     __slots__ = (

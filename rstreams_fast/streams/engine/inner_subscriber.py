@@ -148,7 +148,7 @@ class Inner:
 
 
 def new_inner(owner: InnerOwner, publisher: Publisher[Any]) -> Inner:
-    """Return an inner of ``publisher``, not subscribed yet."""
+    """Return an inner of ``publisher``, not subscribed yet. ``owner`` is initialized."""
     sequence = sequence_of(publisher)
     if sequence is not None:
         return _InnerSequence(owner, *sequence)

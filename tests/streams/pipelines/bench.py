@@ -330,7 +330,7 @@ class Bench:
         self, index: int, fn: Callable[..., Any], *, in_c: bool = False, uses: int | None = 0
     ) -> Any:
         """The function of operator ``index``, for elements; it uses up those from argument ``uses``
-        on.
+        on; with ``None`` no element.
         """
         fault = self.pipeline.fault
         at = fault.call if fault is not None and fault.op == index else None
