@@ -107,8 +107,7 @@ def from_async_iterable(
     """The items of an asynchronous iterable.
 
     A generator is closed when the stream ends early, and its ``finally`` may await. Awaited ends,
-    and leaving ``async with stream.iterate()``, wait until the generator is closed. A ``break`` out
-    of ``async for`` alone does not wait for that.
+    and leaving ``async with stream.iterate()``, wait for that; a ``break`` alone does not.
 
     Args:
         iterable: An asynchronous iterable, or a function that makes one for each subscriber.
@@ -449,9 +448,8 @@ def merge(
     with waiting elements take turns. The stream completes when all publishers have completed;
     without publishers, at once.
 
-    Elements are delivered on the threads that the publishers signal on, one at a time. While a
-    publisher waits on the requesting thread, the others are not asked for more: give it an executor
-    by ``subscribe_on``.
+    Elements are delivered on the publishers' threads, one at a time. While a publisher waits on the
+    requesting thread, the others are not asked for more: give it an executor by ``subscribe_on``.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.
