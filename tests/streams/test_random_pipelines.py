@@ -27,7 +27,7 @@ from rstreams_fast.streams.engine import stages as program
 from rstreams_fast.streams.operators import publish_on, unbatch
 from tests.helpers import generated_after
 from tests.operators import SOURCE_OF, Op, Origin
-from tests.operators.combining import CombineLatest
+from tests.operators.combining import CombineLatest, FlatMap
 from tests.operators.flow import PublishOn, SubscribeOn
 from tests.operators.parts import Unbatch
 from tests.operators.stages import (
@@ -35,6 +35,7 @@ from tests.operators.stages import (
     Filter,
     Map,
     OnErrorContinue,
+    Reduce,
     Scan,
     Skip,
     Spread,
@@ -163,6 +164,11 @@ FOUND = {
         (OnErrorContinue(), CombineLatest(Origin("list", 1))),
         m.Demand(),
         fault=m.Fault(0, 1),
+    ),
+    "a publisher above flat_map kept its seed after the end": m.Pipeline(
+        Origin("range", 0),
+        (Reduce(0), FlatMap("list", 1, 1, sequential=True)),
+        m.Demand(outside=(1, 1, 7)),
     ),
     "an error overtook elements of a run without a boundary": m.Pipeline(
         Origin("list", 30, fails=True),

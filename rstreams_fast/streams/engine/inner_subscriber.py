@@ -390,7 +390,7 @@ class _InnerSequence(Inner):
     def cancel(self) -> None:
         """End the loop, and forget the owner (§3.13). Any thread."""
         self.owner = None
-        self._source = self._stages = None  # in case subscribe() has not run yet
+        self._source = None  # in case subscribe() has not run yet
         if self._demand is not None:
             self._demand.cancel()
         self._close()
@@ -493,7 +493,7 @@ class _InnerSequence(Inner):
         self._tell_owner(error)
 
     def _close(self) -> None:
-        self._iterator = None
+        self._iterator = self._stages = None  # a stage may hold a seed, which may be an element
         run, self._run = self._run, None
         if run is not None:
             run.clear()
