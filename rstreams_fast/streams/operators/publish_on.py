@@ -24,7 +24,7 @@ from rstreams_fast._checks import (
     safe_repr,
 )
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
-from rstreams_fast.core import DemandCounter, FusedRun, RunStatus, SpscRing
+from rstreams_fast.core import FusedRun, RunStatus, SpscRing, Wip
 from rstreams_fast.runtime.executors import CALLER, check_executor, describe_executor, resource
 from rstreams_fast.streams.engine.boundary import RingSubscriber, StagesBoundary
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
@@ -164,7 +164,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         self._delay_error = options.delay_error
         self._total = need.total  # how many elements the parts below can use
         self._started = False
-        self._ready = DemandCounter()
+        self._ready = Wip()  # start() enters twice
         self._takes_nothing = program.takes_nothing
         self._name = options.describe_within(need)
         self._waits = Waits()
@@ -203,7 +203,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         Until then a synchronous upstream holds its drain on the subscribing thread, and would send
         the elements of an earlier request there.
         """
-        if self._ready.request(1) == 1:
+        if not self._ready.enter():
             self._go()
 
     def on_next(self, element: Any, /) -> None:

@@ -12,7 +12,7 @@ from contextvars import copy_context
 from typing import Any
 
 from rstreams_fast.api import Publisher, Subscriber
-from rstreams_fast.core import DemandCounter
+from rstreams_fast.core import Wip
 from rstreams_fast.runtime.executors import (
     Resource,
     Work,
@@ -71,7 +71,7 @@ class _Calls:
         self._resource = resource
         self._context = copy_context()
         self._pid = process_id()
-        self._ready = DemandCounter()
+        self._ready = Wip()  # is_ready() enters twice
 
     def start(self, subscriber: Subscriber[Any], upstream: Publisher[Any]) -> None:
         """Signal ``on_subscribe`` on this thread, and subscribe to upstream on the resource."""
@@ -85,7 +85,7 @@ class _Calls:
             subscription._ask_now()
 
     def is_ready(self) -> bool:
-        return self._ready.request(1) == 1
+        return not self._ready.enter()
 
     def ask(self, subscription: PushSubscription, /) -> None:
         self._execute(subscription, subscription._ask_now)

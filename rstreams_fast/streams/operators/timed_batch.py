@@ -23,7 +23,7 @@ from rstreams_fast._checks import (
     weigh,
 )
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
-from rstreams_fast.core import DemandCounter, FusedRun, RunStatus, Wip
+from rstreams_fast.core import FusedRun, RunStatus, Wip
 from rstreams_fast.errors import DemandExceededError
 from rstreams_fast.runtime.timers import Timer, check_timer
 from rstreams_fast.streams.engine.boundary import Boundary
@@ -116,7 +116,7 @@ class _BatchSubscription(OperatorSubscriber):
         if options.seconds is not None:
             self._deadline = Deadline(options.timer, self._due, self._time_is_up, self._fail)
         self._inbox: deque[tuple[Any, int, float]] = deque()  # elements, weights, times of arrival
-        self._news = DemandCounter()  # elements that came since the drain last looked
+        self._news = Wip()  # elements that came since the drain last looked
         # The batch. Only the drain uses it.
         self._batch: list[Any] = []
         self._weight = 0
@@ -173,7 +173,7 @@ class _BatchSubscription(OperatorSubscriber):
         self._arrived_bytes += weight
         self._inbox.append((element, weight, now))
         # The drain must see the first element of a batch, for its time, and then a full batch.
-        first = self._news.request(1) == 0
+        first = self._news.enter()
         many = self._arrived - self._left >= self._n
         # After the end: the drain may have cleared the inbox before this element came.
         if first or many or self._weigher is not None or self._demand.value < 0:
@@ -219,7 +219,7 @@ class _BatchSubscription(OperatorSubscriber):
     def _missed_news(self) -> bool:
         """Make the next element enter the drain; true if an element came without entering."""
         news = self._news
-        while news.fulfil(news.value) > 0:
+        while not news.leave(news.missed):
             pass
         return len(self._inbox) > 0
 
