@@ -170,7 +170,8 @@ class WeighedQueue:
         return len(self.input.elements) == 0
 
     def _accept(self, element: Any, /) -> bool:
-        fail, weigher = self._fail, self._weigher  # the weigher may cancel, and have both dropped
+        # The weigher may cancel the stream, and drop() then replaces both.
+        fail, weigher = self._fail, self._weigher
         if weigher is None:
             return True  # the stream is over: the element is dropped
         try:

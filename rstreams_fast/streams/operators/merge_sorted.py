@@ -84,7 +84,7 @@ class _SortedSubscription(FanIn):
         burst: list[Any] = []
         try:
             last = self._merge(burst, min(demand, BURST))
-        except Exception as raised:  # of the key, or of a comparison
+        except Exception as raised:  # by the key function, or by a comparison of keys
             self._deliver(burst)
             self._fail(raised)
             return True

@@ -167,7 +167,7 @@ class _RecordQueue:
     def _fill(self) -> None:
         """Copy in as many records as fit; when the whole array is in, request the next array."""
         filling = self._filling
-        fail = self._fail  # an array's class may cancel, which has it dropped
+        fail = self._fail  # an array's class may cancel the stream: drop() then replaces _fail
         if not filling.enter():
             return  # the thread that is in the loop below fills again
         while True:

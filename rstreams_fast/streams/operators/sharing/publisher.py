@@ -114,7 +114,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         self._delay_error = delay_error
         self._keeps = keeps  # whether the publisher goes on after the last subscriber's cancel
         self._connected = connected  # false: ``connect`` has yet to subscribe to upstream
-        # Whether an error of upstream would be lost if all subscribers cancel: no other one comes.
+        # Whether an error of upstream is lost if all subscribers cancel: no later one receives it.
         self._unseen = restarts
         self._pid: int | None = None  # the process whose threads upstream runs on
         self._retention = retention
