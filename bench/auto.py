@@ -128,13 +128,12 @@ def start(port: int, ended: threading.Event, **words: Any) -> threading.Thread:
         return k
 
     stage = rs.lookup(
-        ask,
+        rs.Policy(retry=rs.Retry(99))(ask),
         pa.int64(),
         using=lambda: Client(port).opened(),
         concurrency="auto",
-        max_pending_rows=2000,
-        retry=rs.Retry(99),
         **words,
+        bounds=rs.Bounds(rows=2000),
     )
 
     def run() -> None:

@@ -135,7 +135,9 @@ def _lookups(spark: SparkSession, path: str, calls: int) -> tuple[dict[str, Way]
     def with_journal(fn: Any, **words: Any) -> Callable[[DataFrame], DataFrame]:
         def answers(frame: DataFrame) -> DataFrame:
             journal = rs.Journal(folder.name, version=uuid.uuid4().hex)  # in which nothing is found
-            return by(rs.lookup(fn, "long", concurrency=calls, journal=journal, **words))(frame)
+            return by(
+                rs.lookup(rs.Policy(journal=journal)(fn), "long", concurrency=calls, **words)
+            )(frame)
 
         return answers
 
@@ -171,7 +173,9 @@ def _lookups(spark: SparkSession, path: str, calls: int) -> tuple[dict[str, Way]
         on_asyncio: through(
             by(rs.lookup(look_up, "long", concurrency=calls, loop_factory=new_event_loop)), MOST
         ),
-        limited: through(by(rs.lookup(look_up, "long", concurrency=calls, limit=limit)), MOST),
+        limited: through(
+            by(rs.lookup(rs.Policy(limit=limit)(look_up), "long", concurrency=calls)), MOST
+        ),
         journaled: through(with_journal(look_up), MOST),
         asked: through(by(rs.lookup(ask, "long", concurrency=calls, using=using)), MOST),
         asked_once: through(with_journal(ask, using=using), MOST),

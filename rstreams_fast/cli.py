@@ -100,14 +100,15 @@ def _drop_in() -> dict[str, str]:
 
 
 def _bounds() -> dict[str, str]:
-    from rstreams_fast.spark.options import DEFAULT_BUFFER_BYTES, DEFAULT_CONCURRENCY
+    from rstreams_fast.calls.words import DEFAULT_CONCURRENCY
+    from rstreams_fast.spark.options import DEFAULT_BUFFER_BYTES
     from rstreams_fast.streams.engine.defaults import PREFETCH
 
     return {
         "stream bounds": f"publish_on and iterate {PREFETCH} elements (prefetch=...)",
         "spark bounds": (
             f"{DEFAULT_CONCURRENCY} calls (concurrency=...), {DEFAULT_BUFFER_BYTES >> 20} MiB "
-            "of input (max_buffer_bytes=...), per stage and task"
+            "of input (bounds=...), per stage and task"
         ),
     }
 

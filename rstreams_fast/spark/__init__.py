@@ -3,10 +3,11 @@
 ```python
 import rstreams_fast.spark as rs
 
+@rs.Policy(timeout=2.0, retry=rs.Retry(3))
 async def model_of(tailnum):
     return await ask_the_registry(tailnum)
 
-model = rs.lookup(model_of, "string", concurrency=64, timeout=2.0, retry=rs.Retry(3))
+model = rs.lookup(model_of, "string", concurrency=64)
 flights.withColumn("model", model("tailnum"))
 flights.transform(rs.enrich(weather_of, on=["origin", "hour"], output="temp double"))
 flights.transform(rs.map_batches(score, "id long, score double", concurrency=4))
@@ -16,33 +17,43 @@ flights.transform(rs.stage(lambda batches: batches.map(score).publish_on(), sche
 Neither pyspark nor pyarrow is imported before a function needs it.
 """
 
+from rstreams_fast.calls.batching_words import Batching
+from rstreams_fast.calls.cache import Cache
+from rstreams_fast.calls.circuit import Circuit
+from rstreams_fast.calls.errors import CircuitOpenError
+from rstreams_fast.calls.journal.journal import Journal, call_id
+from rstreams_fast.calls.limits.leases import serve_at
+from rstreams_fast.calls.limits.limit import Limit
+from rstreams_fast.calls.policy import Policy
+from rstreams_fast.calls.retry import Retry, RetryAfter
+from rstreams_fast.spark.addresses import own_addresses
 from rstreams_fast.spark.batches import MapBatches, map_batches
-from rstreams_fast.spark.bounds import bounded
 from rstreams_fast.spark.failures import split_failures
-from rstreams_fast.spark.journals import Journal, call_id
-from rstreams_fast.spark.limits import Limit, RetryAfter
 from rstreams_fast.spark.lookups import Enrich, Lookup, enrich, lookup
 from rstreams_fast.spark.metrics import Metrics, StageMetrics
-from rstreams_fast.spark.options import Cache, Circuit, CircuitOpenError, Retry
+from rstreams_fast.spark.options import Bounds, Failures
 from rstreams_fast.spark.per_worker import PerWorker
 from rstreams_fast.spark.stream_stage import StreamStage, stage
 
 __all__ = [
+    "Batching",
+    "Bounds",
     "Cache",
     "Circuit",
     "CircuitOpenError",
     "Enrich",
+    "Failures",
     "Journal",
     "Limit",
     "Lookup",
     "MapBatches",
     "Metrics",
     "PerWorker",
+    "Policy",
     "Retry",
     "RetryAfter",
     "StageMetrics",
     "StreamStage",
-    "bounded",
     "call_id",
     "enrich",
     "lookup",
@@ -50,3 +61,5 @@ __all__ = [
     "split_failures",
     "stage",
 ]
+
+serve_at(own_addresses)  # a limit of a job is served where Spark's executors reach it

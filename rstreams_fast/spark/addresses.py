@@ -1,4 +1,4 @@
-"""Where the driver listens, and the address by which executors know it, of IPv4 or IPv6."""
+"""Where the driver listens, and the address by which executors know it."""
 
 from __future__ import annotations
 
@@ -7,22 +7,7 @@ from typing import Any
 
 from rstreams_fast._third_parties import pyspark_for
 
-__all__ = ["listening_at", "own_addresses"]
-
-
-def listening_at(host: str, backlog: int) -> socket.socket:
-    """Listen at an address or a name of this machine; at its IPv4 address if it has both."""
-    found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
-    found.sort(key=lambda address: address[0] != socket.AF_INET)
-    for family, _, _, _, address in found:
-        both = family == socket.AF_INET6 and address[0] == "::" and socket.has_dualstack_ipv6()
-        try:
-            return socket.create_server(
-                address, family=family, backlog=backlog, dualstack_ipv6=both
-            )
-        except OSError as raised:
-            refused = raised
-    raise refused
+__all__ = ["own_addresses"]
 
 
 def own_addresses() -> tuple[str, str]:

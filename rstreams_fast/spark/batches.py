@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from rstreams_fast.calls.functions import check_positive_int
 from rstreams_fast.spark.failures import outcome_struct
 from rstreams_fast.spark.frames import (
     FrameMap,
@@ -13,14 +15,7 @@ from rstreams_fast.spark.frames import (
     describe_read_ahead,
     describe_words,
 )
-from rstreams_fast.spark.limits import Limit
-from rstreams_fast.spark.options import (
-    DEFAULT_BUFFER_BYTES,
-    CallOptions,
-    Circuit,
-    Retry,
-    check_positive_int,
-)
+from rstreams_fast.spark.options import Bounds, Failures, options_of
 from rstreams_fast.spark.worker.batches import OUTPUTS_AHEAD, leaves_as_it_comes, run_batches
 from rstreams_fast.spark.worker.outcomes import OUTCOME
 from rstreams_fast.spark.worker.partition import Partition
@@ -44,24 +39,17 @@ def map_batches(
     *,
     using: Callable[[], Any] | None = None,
     concurrency: int = DEFAULT_BATCH_CONCURRENCY,
-    timeout: float | None = None,
-    retry: Retry | None = None,
-    on_failure: str = "raise",
-    max_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
+    on_failure: str | Failures = "raise",
+    bounds: Bounds | None = None,
     metrics: Metrics | None = None,
-    limit: Limit | None = None,
-    circuit: Circuit | None = None,
-    deadline: float | None = None,
-    task_deadline: float | None = None,
-    max_failures: float | None = None,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> MapBatches:
     """Make a function from frame to frame of ``fn``, which is called for several Arrow batches at
     once.
 
-    Outputs leave in the order of the inputs. With ``retry``, ``limit``, ``circuit``,
-    ``task_deadline`` or another ``on_failure`` than ``"raise"`` the output of a call is whole
-    before any of it leaves.
+    Outputs leave in the order of the inputs. Where ``fn`` has a ``Policy`` with ``retry``,
+    ``limit`` or ``circuit``, and with ``Bounds(seconds=...)`` or another ``on_failure`` than
+    ``"raise"``, the output of a call is whole before any of it leaves.
 
     ```python
     import pyarrow as pa
@@ -87,23 +75,14 @@ def map_batches(
         using: A factory of a context manager, opened once per partition, or a ``PerWorker``; its
             value is passed to ``fn`` first. An async context manager needs an ``async`` function.
         concurrency: The most calls at once, per partition at work.
-        timeout: Seconds for one attempt of an async ``fn``, then ``TimeoutError``. Default: no
-            limit.
-        retry: When a failed call is made again. Default: one attempt.
         on_failure: With ``"raise"`` the exception fails the task. With ``"drop"`` the call gives no
             rows. With ``"column"`` it gives a row for each row of its batch, with nulls and a last
             column ``outcome``: a struct of ``error`` (``type``, ``message``), ``attempts``,
             ``seconds`` and ``input``, the row that ``fn`` was given; ``error`` and ``input`` are
             null in the rows of other calls. ``split_failures`` takes the two apart. The metrics
-            count failures.
-        max_buffer_bytes: Bytes of input batches held per partition at work; one batch always
-            passes.
+            count failures. ``Failures`` bounds how many calls may fail.
+        bounds: A ``Bounds`` of bytes and seconds in each partition at work.
         metrics: Where live metrics go; a batch counts as a call. Default: nowhere.
-        limit: A ``Limit`` of calls at once and a second, which all tasks share.
-        circuit: As in ``lookup``.
-        deadline: As in ``lookup``, in seconds, for a batch; it needs an async ``fn``.
-        task_deadline: As in ``lookup``, in seconds.
-        max_failures: As in ``lookup``, of calls.
         loop_factory: As in ``lookup``.
 
     Returns:
@@ -114,25 +93,24 @@ def map_batches(
         ValueError: An argument has a wrong value; the message names it.
     """
     check_positive_int("concurrency", concurrency)
-    # A call is pending from its start until its batches leave: the window is the concurrency.
-    options = CallOptions(
+    bounds = Bounds() if bounds is None else bounds
+    if isinstance(bounds, Bounds):
+        if bounds.rows is not None:
+            raise ValueError("map_batches(bounds): rows are not called one by one: give bytes")
+        # A call is pending from its start until its batches leave: the window is the concurrency.
+        bounds = replace(bounds, rows=concurrency)
+    options = options_of(
         fn,
-        using,
-        concurrency,
-        max_pending_rows=concurrency,
-        timeout=timeout,
-        retry=retry,
-        on_failure=on_failure,
+        using=using,
+        concurrency=concurrency,
         on_failures=("raise", "drop", "column"),
-        max_buffer_bytes=max_buffer_bytes,
+        on_failure=on_failure,
+        bounds=bounds,
         metrics=metrics,
-        limit=limit,
-        circuit=circuit,
-        deadline=deadline,
-        task_deadline=task_deadline,
-        max_failures=max_failures,
         loop_factory=loop_factory,
     )
+    if options.policy.remembers:
+        raise ValueError("map_batches: a batch is no key, so that no cache or journal can know it")
     return MapBatches(options, schema)
 
 

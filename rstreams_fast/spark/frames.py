@@ -88,7 +88,7 @@ class FrameMap(ABC):
             _count_rows,
             label=self.options.label,
             key=self.key,
-            max_buffer_bytes=self.options.max_buffer_bytes,
+            max_buffer_bytes=self.options.bounds.bytes,
             metrics=self.options.metrics,
         )
         held = [first]
@@ -100,33 +100,33 @@ def describe_read_ahead(options: CallOptions) -> str:
     """Say what bounds the read-ahead: a line of ``describe()``."""
     return (
         f"  read ahead: a ring of {READ_AHEAD_BATCHES} batches, under a demand counter of "
-        f"{options.max_buffer_bytes} bytes (one larger batch passes alone)"
+        f"{options.bounds.bytes} bytes (one larger batch passes alone)"
     )
 
 
 def describe_words(options: CallOptions) -> list[str]:
     """Say what bounds the calls beside their number: lines of ``describe()``."""
-    lines = []
-    if options.timeout is not None:
-        lines.append(f"  time-out: {options.timeout} s for each attempt")
-    if options.key_order is not None:
-        lines.append(f"  order: one call at a time of each value of key {options.key_order}")
-    for word, of in (("deadline", "each row"), ("task_deadline", "the partition")):
-        if (seconds := getattr(options, word)) is not None:
+    policy, lines = options.policy, []
+    if policy.timeout is not None:
+        lines.append(f"  time-out: {policy.timeout} s for each attempt")
+    if options.serialize_by is not None:
+        lines.append(f"  order: one call at a time of each value of key {options.serialize_by}")
+    for seconds, of in (policy.deadline, "each row"), (options.bounds.seconds, "the partition"):
+        if seconds is not None:
             lines.append(f"  deadline: {seconds:g} s for {of}")
-    if options.circuit is not None:
-        lines.append(f"  {options.circuit.describe()}")
-    if options.retry is not None:
-        lines.append(f"  retries: at most {options.retry.times}")
-    if options.cache is not None:
-        lines.append(f"  in each worker: {options.cache.describe()}")
-    if options.journal is not None:
+    if policy.circuit is not None:
+        lines.append(f"  {policy.circuit.describe()}")
+    if policy.retry is not None:
+        lines.append(f"  retries: at most {policy.retry.times}")
+    if policy.cache is not None:
+        lines.append(f"  in each worker: {policy.cache.describe()}")
+    if policy.journal is not None:
         lines.append(
-            f"  {options.journal!r}: the calls in flight of a killed worker are made again, "
+            f"  {policy.journal!r}: the calls in flight of a killed worker are made again, "
             f"at most {options.running_rows} in each partition"
         )
-    if options.limit is not None:
-        lines.append(f"  {options.limit.describe()}")
+    if policy.limit is not None:
+        lines.append(f"  {policy.limit.describe()}")
     return lines
 
 

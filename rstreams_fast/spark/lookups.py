@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from rstreams_fast._checks import check_bool
+from rstreams_fast.calls.batching_words import Batching
+from rstreams_fast.calls.words import DEFAULT_CONCURRENCY
 from rstreams_fast.spark.declared import as_arrow_has_it, resolve_schema, resolve_type
 from rstreams_fast.spark.failures import outcome_struct
 from rstreams_fast.spark.frames import (
@@ -20,17 +22,13 @@ from rstreams_fast.spark.frames import (
     folding_of,
     map_in_arrow,
 )
-from rstreams_fast.spark.journals import Journal
-from rstreams_fast.spark.limits import Limit
 from rstreams_fast.spark.options import (
-    DEFAULT_BUFFER_BYTES,
-    DEFAULT_CONCURRENCY,
-    DEFAULT_LINGER,
-    Cache,
+    Bounds,
     CallOptions,
-    Circuit,
-    Retry,
+    Failures,
     column_names,
+    options_of,
+    place_of,
 )
 from rstreams_fast.spark.versions import arrow_function_of, column_of
 from rstreams_fast.spark.worker.outcomes import OUTCOME
@@ -53,42 +51,33 @@ def lookup(
     *,
     using: Callable[[], Any] | None = None,
     concurrency: int | Literal["auto"] = DEFAULT_CONCURRENCY,
-    max_pending_rows: int | None = None,
     ordered: bool = True,
+    batch: int | Batching | None = None,
     dedupe: bool = False,
+    serialize_by: str | None = None,
     on_null: str = "skip",
-    timeout: float | None = None,
-    retry: Retry | None = None,
-    on_failure: str = "raise",
-    max_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
+    on_failure: str | Failures = "raise",
+    bounds: Bounds | None = None,
     metrics: Metrics | None = None,
-    limit: Limit | None = None,
-    batch: int | None = None,
-    linger: float = DEFAULT_LINGER,
-    cache: Cache | None = None,
-    max_failures: float | None = None,
-    circuit: Circuit | None = None,
-    deadline: float | None = None,
-    task_deadline: float | None = None,
-    key_order: int | None = None,
-    journal: Journal | None = None,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
     deterministic: bool = False,
 ) -> Lookup:
     """Make a column function of ``fn``, whose calls overlap.
 
     Only the key columns cross to Python. Spark calls the result in SQL by the name of
-    ``spark.udf.register(name, lookup)`` (from PySpark 4.1 on).
+    ``spark.udf.register(name, lookup)`` (from PySpark 4.1 on). A ``Policy`` of ``fn`` holds for its
+    calls.
 
     ```python
     import rstreams_fast.spark as rs
 
 
+    @rs.Policy(timeout=2.0, retry=rs.Retry(3))
     async def length_of(tailnum):
         return len(tailnum)
 
 
-    length = rs.lookup(length_of, "int", timeout=2.0, retry=rs.Retry(3))
+    length = rs.lookup(length_of, "int")
     first = flights.withColumn("length", length("tailnum")).first()
     print(first)  # Row(tailnum='N14228', length=6)
     ```
@@ -96,56 +85,36 @@ def lookup(
     Args:
         fn: Gets the values of the key columns as positional arguments and returns the value;
             ``None`` is null. It is ``async``, or a plain function, which then runs on up to
-            ``concurrency`` threads.
+            ``concurrency`` threads. It may have a ``Policy``, whose cache and journal know a call
+            by its keys.
         returns: The type of the column, as DDL, Spark or Arrow type. Values are checked and cast.
         using: A factory of an (async) context manager, opened once per partition on the stage's
             loop; its value is passed to ``fn`` first. Clients, connections and secrets go here,
             never into the closure. A ``PerWorker`` opens it once per Python worker.
         concurrency: The most calls at once, per partition at work. ``"auto"``: as many as the
             service answers without making them wait, found from the time that they take, at most
-            1024 or the bound of ``limit``; it needs an async ``fn``.
-        max_pending_rows: The most rows, per partition, whose call was made, or waits for its turn
-            (``key_order``), and whose result has not left: so many may wait behind one slow call.
-            Default: 64 x ``concurrency``, at most 65 536.
+            1024 or the bound of the policy's ``limit``; it needs an async ``fn``.
         ordered: It must be true here: the values of a column line up with their rows (``enrich``
             can do without).
+        batch: ``fn`` is called with a list of up to so many keys (tuples, if there are several key
+            columns), and returns a list of as many results, in which an exception is the failure of
+            its row. The policy then holds for the calls of lists, but its cache and its journal,
+            ``dedupe`` and ``on_failure`` are about rows. A ``Batching`` says how long a key waits
+            for others, too. Default: one key a call.
         dedupe: Whether equal keys in flight share one call, and its failure. Two NaN are equal; the
             two times that a clock shows twice when it is put back are not.
+        serialize_by: The name of a parameter of ``fn``: for the rows of a partition with the same
+            value there, one call is made at a time, in their order; other rows go on beside them.
         on_null: With ``"skip"`` a null among the keys gives null without a call; with ``"call"``
             ``fn`` gets ``None``.
-        timeout: Seconds for one attempt of an async ``fn``, then ``TimeoutError``. Default: no
-            limit.
-        retry: When a failed call is made again. Default: one attempt.
         on_failure: With ``"raise"`` the exception fails the task, with the key that caused it. With
             ``"null"`` the value is null. With ``"column"`` the column is a struct of ``value``,
             ``error`` (``type``, ``message``; null where there is a value), ``attempts`` and
             ``seconds``, which ``split_failures`` takes apart; then an answer that cannot become the
-            declared type is a failure, too, which otherwise fails the task.
-        max_buffer_bytes: Bytes of input batches held per partition at work. One batch always
-            passes, and the next is read ahead only if one as large still fits. Results count
-            against it, too.
+            declared type is a failure, too, which otherwise fails the task. ``Failures`` bounds how
+            many calls may fail.
+        bounds: A ``Bounds`` of rows, bytes and seconds in each partition at work.
         metrics: Where live metrics go. Default: nowhere.
-        limit: A ``Limit`` of calls at once and a second, which all tasks share.
-        batch: ``fn`` is called with a list of up to so many keys (tuples, if there are several key
-            columns), and returns a list of as many results, in which an exception is the failure of
-            its row. All arguments then hold for the calls of lists, but ``dedupe``, ``cache``,
-            ``journal``, ``on_failure`` and ``max_failures``, which are about rows. Default: one key
-            a call.
-        linger: Seconds for which a key waits for others, if fewer than ``batch`` are there.
-        cache: A ``Cache`` of results, which workers keep between partitions.
-        max_failures: With ``on_failure`` other than ``"raise"``: how many calls may fail in a
-            partition (an ``int``), or which share of them (a ``float``; of a hundred, where there
-            are fewer), before the task fails.
-        circuit: A ``Circuit``, which makes no calls for a while when too many failed.
-        deadline: Seconds for a row, from its turn on (``key_order``), or for a list of keys: all
-            attempts of its async call and all waits between and before them together; then
-            ``TimeoutError``, which ``on_failure`` handles.
-        task_deadline: Seconds for a partition; then the task fails with ``TimeoutError``.
-        key_order: The place of a key column, from 0: for the rows of a partition with the same
-            value there, one call is made at a time, in their order; other rows go on beside them.
-        journal: A ``Journal``, in which answers outlive the job: a key that was answered before a
-            task began is not called again in it. It is asked after ``dedupe`` and ``cache``, which
-            save calls within a task.
         loop_factory: Makes the event loop that the calls run on, one per partition. Default:
             uvloop's, where it is installed, else asyncio's, as ``asyncio.new_event_loop`` gives it.
         deterministic: By default Spark's optimizer neither merges nor moves the calls, and pushes
@@ -165,29 +134,18 @@ def lookup(
             "lookup(ordered=False): the values of a column must line up with their rows; "
             "use enrich(..., ordered=False)"
         )
-    options = CallOptions(
+    options = options_of(
         fn,
-        using,
-        cast(int, concurrency),
-        max_pending_rows,
-        ordered,
-        dedupe,
-        on_null,
-        timeout,
-        retry,
-        on_failure,
-        max_buffer_bytes,
-        metrics,
-        limit,
-        batch,
-        linger,
-        cache,
-        max_failures,
-        circuit,
-        deadline,
-        task_deadline,
-        key_order=key_order,
-        journal=journal,
+        using=using,
+        concurrency=concurrency,
+        ordered=ordered,
+        batch=batch,
+        dedupe=dedupe,
+        serialize_by=place_of(serialize_by, fn, using),
+        on_null=on_null,
+        on_failure=on_failure,
+        bounds=bounds,
+        metrics=metrics,
         loop_factory=loop_factory,
     )
     return Lookup(options, returns, check_bool("deterministic", deterministic))
@@ -200,25 +158,14 @@ def enrich(
     output: str | StructType | pa.Schema,
     using: Callable[[], Any] | None = None,
     concurrency: int | Literal["auto"] = DEFAULT_CONCURRENCY,
-    max_pending_rows: int | None = None,
     ordered: bool = True,
+    batch: int | Batching | None = None,
     dedupe: bool = False,
+    serialize_by: str | None = None,
     on_null: str = "skip",
-    timeout: float | None = None,
-    retry: Retry | None = None,
-    on_failure: str = "raise",
-    max_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
+    on_failure: str | Failures = "raise",
+    bounds: Bounds | None = None,
     metrics: Metrics | None = None,
-    limit: Limit | None = None,
-    batch: int | None = None,
-    linger: float = DEFAULT_LINGER,
-    cache: Cache | None = None,
-    max_failures: float | None = None,
-    circuit: Circuit | None = None,
-    deadline: float | None = None,
-    task_deadline: float | None = None,
-    key_order: str | None = None,
-    journal: Journal | None = None,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> Enrich:
     """Make a function from frame to frame that adds columns, one call of ``fn`` for each row.
@@ -241,33 +188,22 @@ def enrich(
         fn: Gets the values of the columns ``on`` and returns the value of the one ``output``
             column; for several columns a tuple in their order, or a dict, a ``Row`` or a named
             tuple with exactly their names. ``None`` makes all of them null, which they can always
-            be.
+            be. It may have a ``Policy``, as in ``lookup``.
         on: The name of the key column, or the names of several.
         output: The columns to add, as DDL, ``StructType`` or Arrow schema.
         using: As in ``lookup``.
         concurrency: As in ``lookup``.
-        max_pending_rows: As in ``lookup``.
         ordered: Whether rows keep their order within a partition; otherwise they leave as their
             calls finish.
+        batch: As in ``lookup``.
         dedupe: As in ``lookup``.
+        serialize_by: As in ``lookup``.
         on_null: As in ``lookup``.
-        timeout: As in ``lookup``, in seconds.
-        retry: As in ``lookup``.
         on_failure: As in ``lookup``; but with ``"column"`` the output columns are null where a call
             failed, and a last column ``outcome`` says why: a struct of ``error``, ``attempts`` and
             ``seconds``.
-        max_buffer_bytes: As in ``lookup``, in bytes.
+        bounds: As in ``lookup``.
         metrics: As in ``lookup``.
-        limit: As in ``lookup``.
-        batch: As in ``lookup``.
-        linger: As in ``lookup``, in seconds.
-        cache: As in ``lookup``.
-        max_failures: As in ``lookup``.
-        circuit: As in ``lookup``.
-        deadline: As in ``lookup``, in seconds.
-        task_deadline: As in ``lookup``, in seconds.
-        key_order: As in ``lookup``, but the name of one of the columns ``on``.
-        journal: As in ``lookup``.
         loop_factory: As in ``lookup``.
 
     Returns:
@@ -280,31 +216,22 @@ def enrich(
     keys = column_names("on", on)
     if not keys:
         raise TypeError(f"on must name at least one column, got {on!r}")
-    options = CallOptions(
+    options = options_of(
         fn,
-        using,
-        cast(int, concurrency),
-        max_pending_rows,
-        ordered,
-        dedupe,
-        on_null,
-        timeout,
-        retry,
-        on_failure,
-        max_buffer_bytes,
-        metrics,
-        limit,
-        batch,
-        linger,
-        cache,
-        max_failures,
-        circuit,
-        deadline,
-        task_deadline,
-        key_order=None if key_order is None else _place_of(key_order, keys),
-        journal=journal,
+        using=using,
+        concurrency=concurrency,
+        ordered=ordered,
+        batch=batch,
+        dedupe=dedupe,
+        serialize_by=place_of(serialize_by, fn, using),
+        on_null=on_null,
+        on_failure=on_failure,
+        bounds=bounds,
+        metrics=metrics,
         loop_factory=loop_factory,
     )
+    if options.serialize_by is not None and options.serialize_by >= len(keys):
+        raise ValueError(f"serialize_by={serialize_by!r}: fn gets {len(keys)} keys")
     return Enrich(options, keys, output)
 
 
@@ -325,8 +252,8 @@ class Lookup:
         """Return the column of values for the given key columns."""
         if not keys:
             raise TypeError(f"{self._options.label}: a lookup needs at least one key column")
-        if (place := self._options.key_order) is not None and place >= len(keys):
-            raise ValueError(f"key_order={place}: there are {len(keys)} key columns, from 0 on")
+        if (place := self._options.serialize_by) is not None and place >= len(keys):
+            raise ValueError(f"serialize_by: there are only {len(keys)} key columns")
         run, declared = self._column_function()
         carried = as_arrow_has_it(declared)
         column = column_of(run, carried, self._options.label, keys, self.deterministic)
@@ -468,12 +395,6 @@ def _resolve_name(name: str, names: Sequence[str], fold: Callable[[str], str]) -
     return alike[0]
 
 
-def _place_of(name: object, on: tuple[str, ...]) -> int:
-    if name not in on:
-        raise ValueError(f"key_order: {name!r} is none of the columns on: {', '.join(on)}")
-    return on.index(str(name))
-
-
 def _map_function(options: CallOptions, layout: Layout, key: str) -> MapFunction:
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         return run_rows(options, layout, key, iter(batches))
@@ -484,7 +405,7 @@ def _map_function(options: CallOptions, layout: Layout, key: str) -> MapFunction
 def _describe(what: str, options: CallOptions) -> str:
     order = "in order" if options.ordered else "as they finish"
     how = "on the loop" if options.is_async else f"on up to {options.concurrency} threads"
-    keys = "" if options.batch is None else f", of up to {options.batch} keys each"
+    keys = "" if options.batch is None else f", {options.batch.describe()}"
     lines = [
         f"{what} {options.label}, in each partition at work:",
         f"  calls: at most {options.concurrency} at once{keys}, {how}"

@@ -19,7 +19,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, Self
 
-from rstreams_fast.spark.uris import SCHEME
+from rstreams_fast.calls.counts import CallCounts
+from rstreams_fast.calls.journal.uris import SCHEME
 
 __all__ = ["ENDED_SUFFIX", "FILE_SUFFIX", "HOST", "Metrics", "StageMetrics", "process_of"]
 
@@ -30,7 +31,7 @@ HOST: Final = socket.gethostname()
 
 
 @dataclass
-class StageMetrics:
+class StageMetrics(CallCounts):
     """The work of one stage in one partition, or the sum of several (``Metrics.totals``).
 
     ``max_*`` are bounds and high-water marks, counted at every change. A sum adds up the counts and
@@ -98,7 +99,6 @@ class StageMetrics:
             means: perhaps killed, on another host, or in another container.
     """
 
-    stage: str = ""
     key: str = ""
     spark_stage: int = -1
     partition: int = -1
@@ -114,20 +114,15 @@ class StageMetrics:
     rows_out: int = 0
     batches_in: int = 0
     batches_out: int = 0
-    calls: int = 0
     shared: int = 0
     repeated_calls: int = 0
     running: int = 0
     max_running: int = 0
     pending: int = 0
     max_pending: int = 0
-    cache_hits: int = 0
     journal_hits: int = 0
     skipped: int = 0
     nulls: int = 0
-    retries: int = 0
-    throttled: int = 0
-    timeouts: int = 0
     failures: int = 0
     buffered_rows: int = 0
     max_buffered_rows: int = 0
@@ -135,7 +130,6 @@ class StageMetrics:
     max_buffered_bytes: int = 0
     buffered_batches: int = 0
     max_buffered_batches: int = 0
-    concurrency: int = 0
     max_pending_rows: int = 0
     max_buffer_bytes: int = 0
     waiting_upstream: float = 0.0

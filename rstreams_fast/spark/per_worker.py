@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from rstreams_fast.spark.options import label_of
+from rstreams_fast.calls.functions import label_of
 from rstreams_fast.spark.worker.opened import opened
 
 __all__ = ["PerWorker"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rstreams_fast import Stream, empty
 from rstreams_fast.spark.frames import FrameMap, describe_read_ahead
-from rstreams_fast.spark.options import DEFAULT_BUFFER_BYTES, CallOptions
+from rstreams_fast.spark.options import Bounds, CallOptions
 from rstreams_fast.spark.worker.partition import Partition
 from rstreams_fast.spark.worker.streams import BATCHES_AHEAD, built_stream, run_stream
 
@@ -24,13 +24,13 @@ def stage(
     build: Callable[[Stream[Any]], Stream[Any]],
     schema: str | StructType | pa.Schema,
     *,
-    max_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
+    bounds: Bounds | None = None,
     metrics: Metrics | None = None,
 ) -> StreamStage:
     """Make a function from frame to frame of a stream.
 
-    Calls are made by the stream: it has ``retry``, ``timeout`` and ``on_error_continue``, and
-    ``bounded`` puts a ``Limit`` around the function of ``map_async``.
+    Calls are made by the stream: it has ``retry``, ``timeout`` and ``on_error_continue``, and the
+    function of ``map_async`` may have a ``Policy``.
 
     ```python
     import rstreams_fast.spark as rs
@@ -49,10 +49,10 @@ def stage(
             ``pyarrow.RecordBatch`` objects and returns the stream of the output's. A stream that
             ends early (``take``) ends the partition.
         schema: The schema of the output, as in ``map_batches``.
-        max_buffer_bytes: Bytes of input batches that are alive, read ahead or in the stream. The
-            prefetch of each boundary bounds the results of its stages. A stream that keeps batches
-            (``batch``, ``reduce``) is given one more, beyond the bound, when nothing was released
-            for a second.
+        bounds: ``Bounds(bytes=...)``: bytes of input batches that are alive, read ahead or in the
+            stream. The prefetch of each boundary bounds the results of its stages. A stream that
+            keeps batches (``batch``, ``reduce``) is given one more, beyond the bound, when nothing
+            was released for a second.
         metrics: Where live metrics go. Default: nowhere.
 
     Returns:
@@ -64,7 +64,10 @@ def stage(
     """
     if not callable(build):
         raise TypeError(f"build must be callable, got {type(build).__name__}")
-    options = CallOptions(build, max_buffer_bytes=max_buffer_bytes, metrics=metrics)
+    bounds = Bounds() if bounds is None else bounds
+    options = CallOptions(build, bounds=bounds, metrics=metrics)
+    if (bounds.rows, bounds.seconds) != (None, None):
+        raise ValueError("stage(bounds): a stream bounds rows and seconds by its own operators")
     return StreamStage(options, schema)
 
 

@@ -97,7 +97,7 @@ class Run:
         return {"limit": limit, **words}
 
     def column(self, **words: Any) -> Column:
-        look = rs.lookup(asking(self.service.port), "long", **self.words(**words))
+        look = made(rs.lookup, asking(self.service.port), "long", **self.words(**words))
         return look("id").alias("y")
 
     def frame(self, rows: int = ROWS, partitions: int = 8, **words: Any) -> DataFrame:
@@ -309,7 +309,7 @@ def _(run: Run) -> str:
 
 @fault("LIMIT", lambda n: n < 100_000)
 def _(run: Run) -> str:
-    enrich = rs.enrich(asking(run.service.port), on="id", output="y long", **run.words())
+    enrich = made(rs.enrich, asking(run.service.port), on="id", output="y long", **run.words())
     rows = run.spark.range(0, 1_000_000, 1, 4).transform(enrich).limit(5).collect()
     return right(rows, 5)
 

@@ -54,7 +54,7 @@ def values(stage: Any, *keys: Any, **words: Any) -> list[Any]:
 
 def stage_of(fn: Any, uri: str, *, max_bytes: int | None = None, **words: Any) -> rs.Enrich:
     journaled = rs.Journal(uri, version="1", max_bytes=max_bytes)
-    return rs.enrich(fn, on="k", output=V, journal=journaled, **words)
+    return made(rs.enrich, rs.Policy(journal=journaled)(fn), on="k", output=V, **words)
 
 
 def files(uri: str) -> list[Path]:

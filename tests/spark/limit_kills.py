@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.limits import SCOPES
+from rstreams_fast.calls.limits.limit import SCOPES
 from tests.helpers import run_threads, wait_until
 from tests.spark.cluster import MARK, python_workers
 from tests.spark.conftest import session, worker_environment
@@ -94,7 +94,7 @@ def _work(
     rows: int,
 ) -> list[float]:
     """Keep the limit busy until all kills were made; return their times between start and end."""
-    look = rs.lookup(asking(service.port), "long", concurrency=16, limit=limit)
+    look = rs.lookup(rs.Policy(limit=limit)(asking(service.port)), "long", concurrency=16)
     over = threading.Event()
     times: list[float] = []
 

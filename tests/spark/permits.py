@@ -61,7 +61,7 @@ class Stage:
     """What makes calls under a limit as a stage of its own, on the loop that runs."""
 
     def __init__(self, limit: rs.Limit) -> None:
-        self._make: Any = rs.bounded(limit=limit)(_call)
+        self._make: Any = rs.Policy(limit=limit)(_call)
         self._tasks = list[asyncio.Task[None]]()
 
     async def begin(self) -> Call:

@@ -6,11 +6,13 @@ import asyncio
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+import rstreams_fast.spark as rs
 from tests.helpers import DEADLINE, wait_until
 
 K = pa.schema([("k", pa.int64())])
@@ -51,6 +53,15 @@ def values(stage: Any, *keys: Iterable[Any], **words: Any) -> list[Any]:
     """Return the last column of what a stage makes of keys."""
     made = stage.as_map_fn()(batches(*keys, **words))
     return [value for batch in made for value in batch.column(-1).to_pylist()]
+
+
+POLICY = {field.name for field in fields(rs.Policy)}
+
+
+def made(make: Any, fn: Any, *args: Any, **words: Any) -> Any:
+    """Return a stage of ``fn``; the words of a policy are put around ``fn``."""
+    policy = {word: words.pop(word) for word in POLICY & set(words)}
+    return make(rs.Policy(**policy)(fn) if policy else fn, *args, **words)
 
 
 async def same(k: Any) -> Any:

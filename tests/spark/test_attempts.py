@@ -37,7 +37,7 @@ class Service:
 def calls_of(kind: str, service: Service, retry: rs.Retry) -> Any:
     """Return what makes so many calls, one after the other."""
     if kind == "bounded":
-        call = rs.bounded(retry=retry)(service.answer)
+        call = rs.Policy(retry=retry)(service.answer)
 
         def run(count: int) -> None:
             for k in range(count):
@@ -47,10 +47,10 @@ def calls_of(kind: str, service: Service, retry: rs.Retry) -> Any:
         return run
     words: Any = {"concurrency": 1, "retry": retry}
     if kind == "lookup":
-        stage: Any = rs.lookup(service.look, pa.int64(), on_failure="null", **words)
+        stage: Any = made(rs.lookup, service.look, pa.int64(), on_failure="null", **words)
         return lambda count: values(stage, range(count))
     fn = service.answer if kind == "map_batches" else service.look
-    of_batches = rs.map_batches(fn, K, on_failure="drop", **words)
+    of_batches = made(rs.map_batches, fn, K, on_failure="drop", **words)
     return lambda count: values(of_batches, *[[0]] * count)
 
 
@@ -75,7 +75,7 @@ def test_a_good_time_pays_for_a_hundred_retries_and_no_more() -> None:
     service.fails, service.calls = True, 0
     calls(1)
     assert service.calls == 1 + 100
-    call = rs.bounded(retry=rs.Retry(99, backoff=0, budget=0))(Service().look)
+    call = rs.Policy(retry=rs.Retry(99, backoff=0, budget=0))(Service().look)
     with pytest.raises(OSError, match="down") as raised:
         asyncio.run(call(1))
     assert raised.value.__notes__ == [
@@ -84,7 +84,7 @@ def test_a_good_time_pays_for_a_hundred_retries_and_no_more() -> None:
 
 
 def outcomes(fn: Any, rows: int, **words: Any) -> list[Any]:
-    return values(rs.lookup(fn, pa.int64(), **words), range(rows))
+    return values(made(rs.lookup, fn, pa.int64(), **words), range(rows))
 
 
 async def hangs(k: int) -> int:
@@ -199,7 +199,7 @@ def test_a_task_takes_no_longer_than_its_deadline(on_failure: str, keeps_the_loo
 def test_batches_on_threads_have_a_circuit_and_a_deadline_of_the_task() -> None:
     service, go_on = Service(), threading.Event()
     words: Any = {"circuit": rs.Circuit(2), "on_failure": "column", "concurrency": 1}
-    found = values(rs.map_batches(service.answer, K, **words), *([k] for k in range(10)))
+    found = values(made(rs.map_batches, service.answer, K, **words), *([k] for k in range(10)))
     kinds = [outcome["error"]["type"] for outcome in found]
     assert kinds == ["OSError"] * 2 + ["CircuitOpenError"] * 8
     assert service.calls == 2
@@ -210,4 +210,4 @@ def test_batches_on_threads_have_a_circuit_and_a_deadline_of_the_task() -> None:
 
     threading.Timer(0.3, go_on.set).start()
     with pytest.raises(TimeoutError, match=r"the task took longer than task_deadline=0\.05 s"):
-        values(rs.map_batches(blocks, K, task_deadline=0.05), [1])
+        values(rs.map_batches(blocks, K, bounds=rs.Bounds(seconds=0.05)), [1])

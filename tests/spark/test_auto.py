@@ -36,5 +36,7 @@ def test_it_follows_a_service_behind_a_socket() -> None:
 def test_it_stays_below_the_limit(name: str) -> None:
     words: Any = {"concurrency": "auto", "limit": rs.Limit(name, concurrency=7)}
     service = Service()
-    assert values(rs.lookup(service.look, pa.int64(), **words), range(500)) == list(range(500))
+    assert values(made(rs.lookup, service.look, pa.int64(), **words), range(500)) == list(
+        range(500)
+    )
     assert service.most <= 7

@@ -171,11 +171,11 @@ def test_outputs_of_every_kind_come_in_the_order_of_the_inputs(fn: Any, asynchro
 
 #: What runs on the loop, on threads, and as a stream.
 STAGES: list[Callable[..., Any]] = [
-    lambda **words: rs.lookup(rows_same, pa.int64(), **words),
-    lambda **words: rs.enrich(rows_same, on="k", output=D, ordered=False, **words),
-    lambda **words: rs.map_batches(same, SCHEMA, **words),
-    lambda **words: rs.map_batches(in_pieces, SCHEMA, **words),
-    lambda **words: rs.map_batches(same_async, SCHEMA, **words),
+    lambda **words: made(rs.lookup, rows_same, pa.int64(), **words),
+    lambda **words: made(rs.enrich, rows_same, on="k", output=D, ordered=False, **words),
+    lambda **words: made(rs.map_batches, same, SCHEMA, **words),
+    lambda **words: made(rs.map_batches, in_pieces, SCHEMA, **words),
+    lambda **words: made(rs.map_batches, same_async, SCHEMA, **words),
     lambda **words: rs.stage(lambda stream: stream, SCHEMA, **words),
     lambda **words: rs.stage(lambda stream: stream.publish_on(prefetch=4), SCHEMA, **words),
     lambda **words: rs.stage(lambda stream: stream.map_async(same_async), SCHEMA, **words),
@@ -330,7 +330,7 @@ def test_a_failed_call_is_made_again_then_raised_or_dropped(
     fn: Any = {"generator": generator, "iterable": Several, "async": fn_async}[kind]
     metrics = rs.Metrics(tmp_path)
     words: Any = {"retry": rs.Retry(2, backoff=0), "on_failure": on_failure, "metrics": metrics}
-    outputs = rs.map_batches(fn, SCHEMA, **words).as_map_fn()(parts(50, 10))
+    outputs = made(rs.map_batches, fn, SCHEMA, **words).as_map_fn()(parts(50, 10))
     if failing == 3 and on_failure == "raise":
         with pytest.raises(OSError, match="service away") as raised:
             keys(outputs)
@@ -347,7 +347,7 @@ def test_a_batch_that_takes_too_long_is_a_time_out() -> None:
         await asyncio.sleep(0 if batch["k"][0].as_py() else 3600)
         return batch
 
-    stage = rs.map_batches(fn, SCHEMA, timeout=0.05, on_failure="drop")
+    stage = rs.map_batches(rs.Policy(timeout=0.05)(fn), SCHEMA, on_failure="drop")
     assert keys(stage.as_map_fn()(parts(30, 10))) == list(range(10, 30))
 
 
@@ -370,7 +370,7 @@ def test_a_wait_for_the_next_attempt_ends_with_the_stage() -> None:
             raise OSError("service away")
         return batch
 
-    stage = rs.map_batches(fn, SCHEMA, retry=rs.Retry(1, backoff=3600, max_backoff=3600))
+    stage = rs.map_batches(rs.Policy(retry=rs.Retry(1, backoff=3600, max_backoff=3600))(fn), SCHEMA)
     outputs: Any = stage.as_map_fn()(parts(20, 10))
     next(outputs)
     assert waits.wait(DEADLINE)
@@ -501,7 +501,7 @@ def test_a_stage_that_keeps_everything_does_not_hang() -> None:
         tables = stream.batch(3).map(pa.Table.from_batches)
         return tables.map(lambda table: table.combine_chunks().to_batches()[0])
 
-    stage = rs.stage(build, SCHEMA, max_buffer_bytes=parts(10, 10)[0].nbytes)
+    stage = rs.stage(build, SCHEMA, bounds=rs.Bounds(bytes=parts(10, 10)[0].nbytes))
     assert keys(stage.as_map_fn()(parts(30, 10))) == list(range(30))
 
 

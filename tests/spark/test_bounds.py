@@ -32,10 +32,10 @@ class Service:
 
 
 def made(service: Service, kind: str) -> Any:
-    bounded = rs.bounded(retry=AT_ONCE)
+    bounded = rs.Policy(retry=AT_ONCE)
     if kind == "sync":
-        return bounded(service.call)
-    call = bounded(service.acall)
+        return Policy(service.call)
+    call = Policy(service.acall)
     return lambda *args, **kwargs: asyncio.run(call(*args, **kwargs))  # type: ignore[arg-type]
 
 
@@ -51,7 +51,7 @@ def test_a_cancelled_call_is_not_made_again(error: Exception) -> None:
             raise error from None
 
     async def cancel_it() -> None:
-        task = asyncio.create_task(rs.bounded(retry=AT_ONCE)(call)())
+        task = asyncio.create_task(rs.Policy(retry=AT_ONCE)(call)())
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait([task], timeout=DEADLINE)
@@ -83,13 +83,13 @@ def test_other_failures_are_raised_at_once(kind: str) -> None:
         made(service, kind)(None)
     retry = rs.Retry(2, on=(ValueError,))
     with pytest.raises(OSError, match="refused"):
-        rs.bounded(retry=retry)(Service(1).call)(1)
+        rs.Policy(retry=retry)(Service(1).call)(1)
 
 
 def test_an_attempt_takes_no_longer_than_its_timeout() -> None:
     attempts = []
 
-    @rs.bounded(timeout=0.01, retry=rs.Retry(1, backoff=0))
+    @rs.Policy(timeout=0.01, retry=rs.Retry(1, backoff=0))
     async def hangs() -> None:
         attempts.append(1)
         await asyncio.Event().wait()
@@ -106,7 +106,7 @@ def test_it_travels_to_the_workers_with_the_name_of_the_function() -> None:
     async def moved(x: int) -> int:
         return x + offset
 
-    call = rs.bounded(timeout=5)(moved)
+    call = rs.Policy(timeout=5)(moved)
     asyncio.run(call(1))  # with what belongs to a loop in it
     arrived = cloudpickle.loads(cloudpickle.dumps(call))
     assert arrived.__name__ == "moved"

@@ -108,12 +108,11 @@ def test_a_cache_keeps_no_more_than_its_bytes(kind: str, tmp_path: Any) -> None:
         """Return how many results were found in the cache."""
         metrics = rs.Metrics(tmp_path / str(again))
         stage = rs.lookup(
-            fetch,
+            rs.Policy(cache=cache)(fetch),
             pa.list_(pa.float64()),
             batch=ROWS,
-            cache=cache,
             metrics=metrics,
-            on_failure="column",  # some results are no value of the column, but they are kept
+            on_failure="column",
         )
         assert len(values(stage, range(KEYS))) == KEYS
         return metrics.totals().cache_hits
@@ -133,7 +132,9 @@ def test_a_view_that_cannot_be_copied_counts_as_what_it_is_a_part_of(tmp_path: A
     metrics = rs.Metrics(tmp_path)
     cache = rs.Cache(bytes=BYTES)
     for _ in range(2):
-        stage = rs.lookup(fetch, pa.int64(), on_failure="column", cache=cache, metrics=metrics)
+        stage = rs.lookup(
+            rs.Policy(cache=cache)(fetch), pa.int64(), on_failure="column", metrics=metrics
+        )
         values(stage, [1, 2, 3, 4])
     assert metrics.totals().cache_hits <= 1
 
@@ -150,7 +151,7 @@ def test_what_cannot_be_measured_fails_no_call(make: Callable[[], Any]) -> None:
     async def fetch(k: int) -> Any:
         return k or make()
 
-    stage = rs.lookup(fetch, pa.int64(), on_failure="column", cache=rs.Cache())
+    stage = rs.lookup(rs.Policy(cache=rs.Cache())(fetch), pa.int64(), on_failure="column")
     for _ in range(2):
         assert [value["value"] for value in values(stage, [0, 1])] == [None, 1]
 
@@ -181,7 +182,7 @@ def test_what_is_kept_is_what_was_returned(
     async def fetch(k: int) -> Any:
         return results[k]
 
-    stage = rs.lookup(fetch, kind, cache=rs.Cache())
+    stage = rs.lookup(rs.Policy(cache=rs.Cache())(fetch), kind)
     for _ in range(2):
         assert values(stage, range(len(results))) == expected
 
@@ -199,7 +200,7 @@ def test_rows_are_kept_as_they_were_returned() -> None:
         return [(k, b), {"b": b, "a": k}, SparkRow(b=b, a=k), Two(b, k)][k]
 
     output = pa.schema([("a", pa.int64()), ("b", pa.list_(pa.float64()))])
-    stage = rs.enrich(fetch, on="k", output=output, cache=rs.Cache())
+    stage = rs.enrich(rs.Policy(cache=rs.Cache())(fetch), on="k", output=output)
     for _ in range(2):
         found = outputs(stage, one(k=range(4)))
         assert found["a"].to_pylist() == [0, 1, 2, 3]

@@ -59,8 +59,10 @@ Stage = Callable[[], Any]
 #: Stages by what runs them.
 STAGES: dict[str, list[Stage]] = {
     "pump": [
-        lambda: rs.enrich(one, on="k", output=V, timeout=DEADLINE, retry=rs.Retry(1)),
-        lambda: rs.enrich(many, on="k", output=V, batch=2, linger=0.001, cache=rs.Cache()),
+        lambda: rs.enrich(rs.Policy(timeout=DEADLINE, retry=rs.Retry(1))(one), on="k", output=V),
+        lambda: rs.enrich(
+            rs.Policy(cache=rs.Cache())(many), on="k", output=V, batch=rs.Batching(2, linger=0.001)
+        ),
         lambda: rs.enrich(by_thread, on="k", output=V, concurrency=2, ordered=False),
         lambda: rs.map_batches(whole_async, V),
     ],

@@ -25,7 +25,7 @@ async def kind_of_loop(_: int) -> str:
 
 
 def kinds(**words: Any) -> set[str]:
-    return set(values(rs.lookup(kind_of_loop, pa.string(), **words), range(200)))
+    return set(values(made(rs.lookup, kind_of_loop, pa.string(), **words), range(200)))
 
 
 @pytest.mark.skipif(not HAS_UVLOOP, reason="uvloop is not installed")

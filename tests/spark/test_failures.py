@@ -51,7 +51,7 @@ async def halves(keys: list[int]) -> list[Any]:
 @pytest.mark.parametrize("fn", [half, half_sync])
 def test_a_column_tells_why_there_is_no_value(fn: Any, ordered: bool) -> None:
     words: Any = {"retry": rs.Retry(2, backoff=0), "ordered": ordered, **ON_FAILURE}
-    stage = rs.enrich(fn, on="k", output=D, **words)
+    stage = made(rs.enrich, fn, on="k", output=D, **words)
     found = {row["k"]: row for row in rows(stage, [4, 7, None], [None], [])}
     assert found[None] == {"k": None, "d": None, "outcome": None}
     good, bad = found[4], found[7]
@@ -63,7 +63,7 @@ def test_a_column_tells_why_there_is_no_value(fn: Any, ordered: bool) -> None:
 
 
 def test_a_struct_holds_value_and_error_of_a_column() -> None:
-    found = outcomes(rs.lookup(half, pa.int64(), **ON_FAILURE), [4, 7, None, 9])
+    found = outcomes(made(rs.lookup, half, pa.int64(), **ON_FAILURE), [4, 7, None, 9])
     assert found[2] is None
     assert [value and value["value"] for value in found] == [2, None, None, None]
     assert found[1]["error"]["type"] == "ValueError"
@@ -72,7 +72,7 @@ def test_a_struct_holds_value_and_error_of_a_column() -> None:
 
 
 def test_rows_of_a_list_have_their_own_outcome() -> None:
-    stage = rs.lookup(halves, pa.int64(), batch=2, cache=rs.Cache(), **ON_FAILURE)
+    stage = made(rs.lookup, rs.Policy(cache=rs.Cache())(halves), pa.int64(), batch=2, **ON_FAILURE)
     for attempts, errors in (
         (1, [None, "ValueError", "OSError", "OSError"]),
         (0, [None, "OSError", "OSError", None]),  # what is in the cache is in no list
@@ -83,7 +83,7 @@ def test_rows_of_a_list_have_their_own_outcome() -> None:
             None if error else k // 2 for k, error in zip([4, 7, 2, 6], errors, strict=True)
         ]
         assert found[0]["attempts"] == attempts
-    wrong = rs.lookup(lambda _: 3, pa.int64(), batch=2, **ON_FAILURE)
+    wrong = made(rs.lookup, lambda _: 3, pa.int64(), batch=2, **ON_FAILURE)
     assert [it["error"]["type"] for it in outcomes(wrong, [1, 2])] == ["TypeError"] * 2
 
 
@@ -97,7 +97,7 @@ def test_an_answer_that_is_not_as_declared_is_a_failure_of_its_row(words: Any) -
         return [await numbered(k) for k in keys]
 
     fn = of_keys if "batch" in words else numbered
-    found = outcomes(rs.lookup(fn, pa.int64(), **ON_FAILURE, **words), [4, 7, 2])
+    found = outcomes(made(rs.lookup, fn, pa.int64(), **ON_FAILURE, **words), [4, 7, 2])
     (error,) = (value["error"] for value in found if value["error"])
     assert error["type"] == "TypeError"
     assert "the key 7: str 'N/A' cannot become" in error["message"]
@@ -110,7 +110,7 @@ def test_a_row_that_is_not_as_declared_is_a_failure(ordered: bool) -> None:
     async def row_of(k: int) -> dict[str, Any]:
         return {"e": k} if k == 7 else {"d": k, "e": 0}
 
-    enrich = rs.enrich(row_of, on="k", output=output, ordered=ordered, **ON_FAILURE)
+    enrich = made(rs.enrich, row_of, on="k", output=output, ordered=ordered, **ON_FAILURE)
     found = {row["k"]: row for row in rows(enrich, [4, 7, None])}
     assert found[4]["d"] == 4
     assert found[7]["d"] is found[None]["d"] is found[None]["outcome"] is None
@@ -118,7 +118,7 @@ def test_a_row_that_is_not_as_declared_is_a_failure(ordered: bool) -> None:
 
 
 def test_answers_that_are_not_as_declared_count_among_the_failures() -> None:
-    lookup = rs.lookup(numbered, pa.int64(), max_failures=1, **ON_FAILURE)
+    lookup = made(rs.lookup, numbered, pa.int64(), **ON_FAILURE)
     assert len(outcomes(lookup, [4, 7, 2])) == 3
     with pytest.raises(RuntimeError, match="2 of 3 calls failed, and max_failures is 1"):
         outcomes(lookup, [4, 7, 7])
@@ -163,7 +163,7 @@ def test_rows_that_are_not_as_declared_are_a_failure_of_their_batch() -> None:
     def undeclared(batch: pa.RecordBatch) -> Any:
         return [{"q": 1}] if 7 in batch["k"].to_pylist() else doubled(batch)
 
-    found = rows(rs.map_batches(undeclared, DOUBLED, **ON_FAILURE), [1], [7])
+    found = rows(made(rs.map_batches, undeclared, DOUBLED, **ON_FAILURE), [1], [7])
     assert [row["d"] for row in found] == [2, None]
     assert "unknown: q" in found[1]["outcome"]["error"]["message"]
     assert found[1]["outcome"]["input"] == {"k": 7}
@@ -174,7 +174,10 @@ def test_the_rows_of_a_batch_whose_call_failed_stand_beside_the_error(fn: Any) -
     retry = rs.Retry(1, backoff=0)
     with rs.Metrics() as metrics:
         stage = rs.map_batches(
-            fn, DOUBLED, retry=retry, on_failure="column", max_failures=1, metrics=metrics
+            rs.Policy(retry=retry)(fn),
+            DOUBLED,
+            on_failure=rs.Failures("column", at_most=1),
+            metrics=metrics,
         )
         found = rows(stage, [1, 2], [6, 7, 8], [9])
         assert metrics.totals().failures == 1
@@ -189,7 +192,9 @@ def test_the_rows_of_a_batch_whose_call_failed_stand_beside_the_error(fn: Any) -
 @pytest.mark.parametrize("fn", [doubled, doubled_async])
 @pytest.mark.parametrize("on_failure", ["drop", "column"])
 def test_more_batches_than_allowed_fail_the_task(fn: Any, on_failure: str) -> None:
-    stage = rs.map_batches(fn, DOUBLED, on_failure=on_failure, max_failures=1, concurrency=1)
+    stage = rs.map_batches(
+        fn, DOUBLED, on_failure=rs.Failures(on_failure, at_most=1), concurrency=1
+    )
     with pytest.raises(RuntimeError, match="2 of 3 calls failed, and max_failures is 1"):
         rows(stage, [7], [1], [7], [2])
 
@@ -199,7 +204,7 @@ def test_more_batches_than_allowed_fail_the_task(fn: Any, on_failure: str) -> No
 def test_more_failures_than_allowed_fail_the_task(on_failure: str) -> None:
     def run(keys: list[int], most: float) -> list[Any]:
         words: Any = {"on_failure": on_failure, "max_failures": most, "concurrency": 1}
-        return rows(rs.enrich(half, on="k", output=D, **words), keys)
+        return rows(made(rs.enrich, half, on="k", output=D, **words), keys)
 
     odd = list(range(1, 400, 2))
     assert len(run([1, 3, 2], 2)) == 3
@@ -228,7 +233,7 @@ def test_good_rows_and_dead_letters_of_frames(spark: Any) -> None:
     assert bad.schema == with_column.schema
 
     enriched = numbers.transform(
-        rs.enrich(half, on="id", output="d long", on_failure="column", timeout=60)
+        rs.enrich(rs.Policy(timeout=60)(half), on="id", output="d long", on_failure="column")
     )
     good, bad = rs.split_failures(enriched)
     assert rs.split_failures(enriched, "Outcome")[0].columns == good.columns  # as Spark does

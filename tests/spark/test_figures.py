@@ -51,10 +51,10 @@ def test_calls_are_those_that_were_made(kind: str, metrics: rs.Metrics, tmp_path
         words["cache"] = rs.Cache()
     if words.pop("journal", None):
         words["journal"] = rs.Journal(str(tmp_path / "journal"), version="1")
-        values(rs.lookup(service.look, pa.int64(), journal=words["journal"]), range(50))
+        values(rs.lookup(rs.Policy(journal=words["journal"])(service.look), pa.int64()), range(50))
     service.calls.clear()  # half of the keys are in a journal
     service.most = 0
-    stage = rs.lookup(service.look, pa.int64(), metrics=metrics, **words)
+    stage = made(rs.lookup, service.look, pa.int64(), metrics=metrics, **words)
     assert values(stage, REPEATED) == REPEATED
     total = metrics.totals()
     assert total.calls == len(service.calls)
@@ -70,7 +70,7 @@ def test_calls_are_those_that_were_made(kind: str, metrics: rs.Metrics, tmp_path
 
 def test_the_table_tells_calls_and_hits_apart(metrics: rs.Metrics) -> None:
     words: Any = {"cache": rs.Cache(), "concurrency": 1, "metrics": metrics}
-    values(rs.lookup(Service().look, pa.int64(), **words), REPEATED)
+    values(made(rs.lookup, Service().look, pa.int64(), **words), REPEATED)
     console = Console(file=io.StringIO(), width=120, record=True)
     console.print(report.work_table(metrics.by_stage()))
     rows = [
@@ -125,7 +125,7 @@ class Sleeping:
 
 
 def looked_up(fn: Any, **words: Any) -> Any:
-    return values(rs.lookup(fn, pa.int64(), **words), range(16))
+    return values(made(rs.lookup, fn, pa.int64(), **words), range(16))
 
 
 #: Functions, and their names.

@@ -70,7 +70,7 @@ def test_values_and_figures_of_every_kind_of_stage(spark: SparkSession) -> None:
         rows = ids.select("id", rs.lookup(look, "long", metrics=metrics)("id")).collect()
         assert [tuple(row) for row in rows] == [(k, k) for k in range(4000)]
         stages: list[Any] = [
-            rs.map_batches(fn, **words) for fn in (scored, scored_async, in_pieces)
+            made(rs.map_batches, fn, **words) for fn in (scored, scored_async, in_pieces)
         ]
         stages.append(rs.stage(lambda b: b.map(scored).publish_on(prefetch=4), **words))
         for stage in stages:

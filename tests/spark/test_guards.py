@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import rstreams_fast.spark as rs
+from rstreams_fast.calls.adaptive import AdaptiveGate, Gradient
+from rstreams_fast.calls.circuit import CircuitState
+from rstreams_fast.calls.errors import OUT_OF_TIME
 from rstreams_fast.spark.worker.counters import Counters, MetricsWriter
-from rstreams_fast.spark.worker.guards.adaptive import AdaptiveGate, Gradient
-from rstreams_fast.spark.worker.guards.attempts import OUT_OF_TIME
-from rstreams_fast.spark.worker.guards.circuits import CircuitState
 
 
 # -- the gradient ----------------------------------------------------------------------------------

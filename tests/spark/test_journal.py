@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.journals import KeyDigest
+from rstreams_fast.calls.journal.journal import KeyDigest
 from tests.helpers import PROCESS_DEADLINE, run_threads, wait_until
 from tests.spark.journals import Doubling, answer, files, forget, small_segments, stage_of, values
 from tests.spark.kills import soak
@@ -89,7 +89,7 @@ def test_answers_and_keys_of_every_type_are_found_again(kind: Any, value: Any, u
         return k
 
     words: Any = {"journal": J(uri), "on_null": "call"}
-    stage = rs.enrich(same, on="k", output=pa.schema([("v", kind)]), **words)
+    stage = made(rs.enrich, same, on="k", output=pa.schema([("v", kind)]), **words)
     first = values(stage, [value], kind=kind) + values(stage, [None], kind=kind)
     assert values(stage, [None, value], kind=kind) == first[::-1]
     assert J(uri).compact() == 1
@@ -100,7 +100,9 @@ def test_answers_and_keys_of_every_type_are_found_again(kind: Any, value: Any, u
 
 def test_nan_is_a_key(uri: str) -> None:
     fetch = Doubling()
-    stage = rs.enrich(fetch, on="k", output=pa.schema([("v", pa.float64())]), journal=J(uri))
+    stage = rs.enrich(
+        rs.Policy(journal=J(uri))(fetch), on="k", output=pa.schema([("v", pa.float64())])
+    )
     for _ in range(2):
         assert math.isnan(values(stage, [math.nan], kind=pa.float64())[0])
     assert len(fetch.calls) == 1
@@ -118,7 +120,7 @@ def test_several_columns_and_nulls(uri: str) -> None:
         return None if a == 1 else (a, {"x": b}) if a == 2 else {"x": a, "y": None}
 
     output = pa.schema([("x", pa.int64()), ("y", pa.struct([("x", pa.string())]))])
-    stage = rs.enrich(fn, on=["a", "b"], output=output, journal=J(uri))
+    stage = rs.enrich(rs.Policy(journal=J(uri))(fn), on=["a", "b"], output=output)
     batch = pa.RecordBatch.from_pydict({"a": [1, 2, 3, None], "b": ["p", "q", "r", "s"]})
     found = []
     for _ in range(2):
@@ -147,7 +149,7 @@ def test_another_version_type_or_function_is_called_anew(uri: str) -> None:
             (two, "1", pa.int64()),
         ):
             output = pa.schema([("v", kind)])
-            stage = rs.enrich(fn, on="k", output=output, journal=J(uri, version=version))
+            stage = rs.enrich(rs.Policy(journal=J(uri, version=version))(fn), on="k", output=output)
             assert values(stage, [1]) == [1]
     assert calls == ["one", "one", "one", "two"]
 
@@ -162,7 +164,9 @@ def test_failures_are_not_kept_and_outcomes_are(uri: str) -> None:
         return k
 
     def found(failure: str, *keys: int) -> list[Any]:
-        return values(rs.lookup(fn, pa.int64(), on_failure=failure, journal=J(uri)), keys)
+        return values(
+            rs.lookup(rs.Policy(journal=J(uri))(fn), pa.int64(), on_failure=failure), keys
+        )
 
     told = [(row["value"], row["attempts"]) for row in found("column", 1, 2)]
     assert told == [(1, 1), (None, 1)]
@@ -206,7 +210,7 @@ def test_lists_of_keys_are_answered_one_by_one(uri: str) -> None:
         return [2 * a for a, _ in keys]
 
     words: Any = {"batch": 10, "journal": J(uri), "linger": 0.001}
-    stage = rs.enrich(fn, on=["a", "b"], output=V, **words)
+    stage = made(rs.enrich, fn, on=["a", "b"], output=V, **words)
     for count in (5, 7):
         forget()
         keys = one(a=[1, *range(count)], b=["x", *"y" * count])
@@ -235,7 +239,9 @@ def test_an_id_is_that_of_the_key_in_every_attempt_and_thread(uri: str) -> None:
     for each, version in ((fn, "1"), (failing, "1"), (failing, "2")):
         attempts = Counter[int]()
         journal = rs.Journal(f"{uri}-{each}", version=version)
-        stage = rs.lookup(each, pa.int64(), retry=rs.Retry(1, backoff=0), journal=journal)
+        stage = rs.lookup(
+            rs.Policy(retry=rs.Retry(1, backoff=0), journal=journal)(each), pa.int64()
+        )
         assert values(stage, range(100)) == list(range(100))
         assert {len(ids) for ids in seen.values()} == {int(version)}
     assert len(set.union(*seen.values())) == 200
@@ -411,20 +417,20 @@ def test_segments_stay_few_while_a_partition_writes(uri: str) -> None:
 def test_a_uri_may_be_as_spark_prints_it_or_a_path(tmp_path: Path) -> None:
     fetch = Doubling()
     for uri in (f"file:{tmp_path}", tmp_path):
-        stage = rs.enrich(fetch, on="k", output=V, journal=J(uri))  # type: ignore[arg-type]
+        stage = rs.enrich(rs.Policy(journal=J(uri))(fetch), on="k", output=V)  # type: ignore[arg-type]
         assert values(stage, [4]) == [8]
     assert fetch.calls == [4]
     for scheme in ("s3a", "s3n"):
         assert J(f"{scheme}://bucket/path").uri == "s3://bucket/path"
     for scheme in ("foo", "x-foo"):
-        stage = rs.enrich(fetch, on="k", output=V, journal=J(f"{scheme}://x/y"))
+        stage = rs.enrich(rs.Policy(journal=J(f"{scheme}://x/y"))(fetch), on="k", output=V)
         with pytest.raises(ValueError, match=r"Journal\(uri\): .*: Unrecognized filesystem"):
             values(stage, [1])
 
 
 def test_a_uri_is_shown_without_its_user_and_query() -> None:
     journal = J("hdfs://somebody@host:8020/path?replication=3")
-    text = rs.lookup(Doubling(), pa.int64(), journal=journal).describe()
+    text = rs.lookup(rs.Policy(journal=journal)(Doubling()), pa.int64()).describe()
     assert "somebody" not in repr(journal) + text
     assert "Journal('hdfs://host:8020/path', version='1', max_bytes=None)" in text
     assert "are made again, at most 64 in each partition" in text

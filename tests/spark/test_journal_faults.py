@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.segments import BATCH_ROWS
+from rstreams_fast.calls.journal.segments import BATCH_ROWS
 from tests.spark.conftest import temporary_in
 from tests.spark.journals import files, stage_of, values
 from tests.spark.processes import OtherProcess
@@ -105,7 +105,7 @@ def test_what_was_answered_after_a_segment_failed_is_in_the_log(uri: str) -> Non
 # -- clocks ----------------------------------------------------------------------------------------
 AHEAD = """
 import sys, time
-from rstreams_fast.spark.segments import bound
+from rstreams_fast.calls.journal.segments import bound
 
 real = time.time_ns
 time.time_ns = lambda: real() + 7200 * 10**9  # what others write looks old
@@ -126,7 +126,7 @@ def test_a_process_whose_clock_is_ahead_takes_no_segment_that_is_being_written(
         return str(k) * 1000
 
     def run(keys: range) -> int:
-        stage = rs.lookup(fn, pa.string(), journal=rs.Journal(uri, version="1"))
+        stage = rs.lookup(rs.Policy(journal=rs.Journal(uri, version="1"))(fn), pa.string())
         return len(values(stage, keys))
 
     with OtherProcess(AHEAD, uri) as ahead:

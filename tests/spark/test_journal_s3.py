@@ -15,7 +15,7 @@ from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.segments import BATCH_ROWS, Folder, folders_of
+from rstreams_fast.calls.journal.segments import BATCH_ROWS, Folder, folders_of
 from tests.helpers import run_threads
 from tests.spark.conftest import S3_KEYS
 from tests.spark.journals import Doubling, answer, stage_of, values
@@ -151,9 +151,13 @@ def test_a_job_that_is_started_again_pays_for_the_rest(
     def run(partitions: int) -> list[int]:
         frame = spark.range(0, 1000, 1, partitions)
         if what == "lookup":
-            frame = frame.withColumn("v", rs.lookup(fetch, "long", journal=journal)("id"))
+            frame = frame.withColumn(
+                "v", rs.lookup(rs.Policy(journal=journal)(fetch), "long")("id")
+            )
         else:
-            frame = frame.transform(rs.enrich(fetch, on="id", output="v long", journal=journal))
+            frame = frame.transform(
+                rs.enrich(rs.Policy(journal=journal)(fetch), on="id", output="v long")
+            )
         return [row.v for row in frame.orderBy("id").collect()]
 
     with pytest.raises(Exception, match="down"):

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import rstreams_fast.spark as rs
+from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.spark import leases
-from rstreams_fast.spark.worker.guards.permits import PermitGate
 from tests.helpers import DEADLINE
 from tests.spark.conftest import temporary_in
 from tests.spark.permits import is_not_granted, soon, stages
@@ -85,7 +85,7 @@ async def test_a_gate_that_is_never_closed_gives_its_limit_up(name: str) -> None
 FORKING = """
 import asyncio, os, sys, time
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.worker.guards.permits import PermitGate
+from rstreams_fast.calls.limits.permits import PermitGate
 
 async def main():
     gate = PermitGate(rs.Limit(sys.argv[1], concurrency=3), asyncio.get_running_loop())

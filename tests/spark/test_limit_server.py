@@ -20,8 +20,8 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
+from rstreams_fast.calls.limits.leases import CHALLENGE_BYTES
 from rstreams_fast.spark import leases
-from rstreams_fast.spark.leases import CHALLENGE_BYTES
 from tests.helpers import DEADLINE, run_python, run_threads, wait_until
 from tests.spark import stages as stages_module
 from tests.spark.conftest import worker_environment
@@ -145,7 +145,10 @@ def test_a_worker_connects_again_and_no_row_is_lost(
     with firewall(limit) as (wall, behind):
         service = Service(60, lambda: wall.cut(orderly))
         stage = rs.lookup(
-            service, pa.int64(), limit=behind, on_failure="null", loop_factory=loop_factory
+            rs.Policy(limit=behind)(service),
+            pa.int64(),
+            on_failure="null",
+            loop_factory=loop_factory,
         )
         found = run_threads([lambda: values(stage, 240)] * 2)
         assert found == [[2 * k for k in range(240)]] * 2
@@ -182,7 +185,7 @@ def test_permits_at_hand_are_the_drivers_when_the_connection_breaks(name: str) -
     limit = rs.Limit(name, concurrency=4, scope="job")
     with firewall(limit) as (wall, behind):
         service = Service(20, wall.cut)
-        found = values(rs.lookup(service, pa.int64(), limit=behind, concurrency=4), 200)
+        found = values(rs.lookup(rs.Policy(limit=behind)(service), pa.int64(), concurrency=4), 200)
         assert found == [2 * k for k in range(200)]
 
     async def main() -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.leases import (
+from rstreams_fast.calls.limits.leases import (
     ASK,
     CHALLENGE_BYTES,
     DEATH_SECONDS,
@@ -28,7 +28,7 @@ from rstreams_fast.spark.leases import (
     answer_to,
     serve,
 )
-from rstreams_fast.spark.limits import SCOPES
+from rstreams_fast.calls.limits.limit import SCOPES
 from tests.helpers import DEADLINE, run_python, run_threads, start_thread, wait_until
 from tests.spark.conftest import ROOT
 from tests.spark.permits import holder, is_not_granted, soon, stages
@@ -38,7 +38,7 @@ scopes = pytest.mark.parametrize("scope", SCOPES)
 
 
 def looked_up(fn: Any, rows: int, **words: Any) -> list[int]:
-    return values(rs.lookup(getattr(fn, "look", fn), pa.int64(), **words), range(rows))
+    return values(made(rs.lookup, getattr(fn, "look", fn), pa.int64(), **words), range(rows))
 
 
 async def all_are_back(limit: rs.Limit) -> None:
@@ -57,12 +57,12 @@ class Begun(list[float]):
 
 def stage_of(kind: str, service: Service, limit: rs.Limit) -> Any:
     if kind == "lookup":
-        return rs.lookup(service.look, pa.int64(), limit=limit, concurrency=8)
+        return rs.lookup(rs.Policy(limit=limit)(service.look), pa.int64(), concurrency=8)
     if kind == "stage":
-        calls = rs.bounded(limit=limit)(service.batch)
+        calls = rs.Policy(limit=limit)(service.batch)
         return rs.stage(lambda stream: stream.map_async(calls, concurrency=8), K)
     called: Any = service.batch if kind == "map_batches" else service.batch_sync
-    return rs.map_batches(called, K, concurrency=8, limit=limit)
+    return rs.map_batches(rs.Policy(limit=limit)(called), K, concurrency=8)
 
 
 @scopes
@@ -88,7 +88,7 @@ def test_stages_with_other_windows_share_a_limit_and_leave_nothing_behind(
     one is closed in the middle.
     """
     limit, service = rs.Limit(name, concurrency=4, scope=scope), Service(min(calls, 4))
-    stage = rs.lookup(service.look, pa.int64(), limit=limit, concurrency=calls)
+    stage = rs.lookup(rs.Policy(limit=limit)(service.look), pa.int64(), concurrency=calls)
     first = start_thread(lambda: values(stage, range(400)))
     wait_until(lambda: len(service.calls) >= 100, "a hundred calls")
 
@@ -325,7 +325,9 @@ def test_a_call_that_is_cancelled_and_tried_again_finds_no_permit(scope: str, na
             raise OSError("the connection was cut") from None
         return k
 
-    stage = rs.lookup(fn, pa.int64(), limit=limit, concurrency=2, retry=rs.Retry(9, backoff=0))
+    stage = rs.lookup(
+        rs.Policy(limit=limit, retry=rs.Retry(9, backoff=0))(fn), pa.int64(), concurrency=2
+    )
     outputs: Any = stage.as_map_fn()(iter(parts(2, 2)))
     next(outputs)
     assert begun.wait(DEADLINE)
@@ -391,7 +393,7 @@ def test_a_stage_with_less_permits_than_calls_waits_and_what_never_ends_keeps_no
             await asyncio.get_running_loop().create_future()
         return k
 
-    outputs: Any = rs.lookup(fn, pa.int64(), limit=limit, concurrency=4).as_map_fn()(
+    outputs: Any = rs.lookup(rs.Policy(limit=limit)(fn), pa.int64(), concurrency=4).as_map_fn()(
         iter(parts(5, 5))
     )
 

@@ -48,7 +48,7 @@ def test_every_row_gets_its_own_result_of_a_call_of_many(ordered: bool, sync_fn:
     fn: Any = plain if sync_fn else service
     words: Any = {"batch": 60, "linger": 5, "concurrency": 3, "ordered": ordered}
     keys = [None if k % 10 == 3 else k for k in range(3000)]
-    found = rows(rs.enrich(fn, on="k", output=D, **words), keys[:1100], keys[1100:])
+    found = rows(made(rs.enrich, fn, on="k", output=D, **words), keys[:1100], keys[1100:])
     expected = [(k, None if k is None else 2 * k) for k in keys]
     assert found == expected if ordered else sorted(found, key=str) == sorted(expected, key=str)
     assert service.most <= 3
@@ -73,7 +73,7 @@ def test_several_keys_are_tuples_and_the_client_comes_first_in_each_attempt() ->
         return [a + b for a, b in keys]
 
     words: Any = {"using": client, "batch": 10, "linger": 0, "retry": rs.Retry(1, backoff=0)}
-    stage = rs.enrich(fetch, on=["a", "b"], output=D, **words)
+    stage = made(rs.enrich, fetch, on=["a", "b"], output=D, **words)
     assert outputs(stage, one(a=[1, 2], b=[10, 20]))["d"].to_pylist() == [11, 22]
     assert asked == [("client", [(1, 10), (2, 20)])] * 2
 
@@ -87,11 +87,11 @@ def test_equal_keys_are_asked_for_once_and_an_exception_among_the_results_is_a_r
 
     words: Any = {"batch": 100, "dedupe": True}
     keys = [k % 7 for k in range(70)]
-    stage = rs.enrich(fetch, on="k", output=D, on_failure="null", **words)
+    stage = made(rs.enrich, fetch, on="k", output=D, on_failure="null", **words)
     assert rows(stage, keys) == [(k, None if k == 5 else 2 * k) for k in keys]
     assert calls == [list(range(7))]
     with pytest.raises(KeyError, match="gone") as caught:
-        rows(rs.enrich(fetch, on="k", output=D, **words), keys)
+        rows(made(rs.enrich, fetch, on="k", output=D, **words), keys)
     assert "for the key k=5" in caught.value.__notes__[0]
 
 
@@ -104,7 +104,7 @@ def test_a_list_that_is_not_full_goes_when_it_has_lingered() -> None:
         yield from batches([4])
 
     found = []
-    stage = rs.enrich(service, on="k", output=D, batch=64, linger=0.001)
+    stage = rs.enrich(service, on="k", output=D, batch=rs.Batching(64, linger=0.001))
     for output in stage.as_map_fn()(slowly()):
         found += output["d"].to_pylist()
         more.set()
@@ -183,7 +183,7 @@ def test_a_clock_that_is_put_back_shows_two_times(words: dict[str, Any], nested:
         words = {"cache": rs.Cache()}
     column = pa.array(both * 3, pa.timestamp("us", "America/New_York"))
     keys = pa.StructArray.from_arrays([column], ["at"]) if nested else column
-    stage = rs.enrich(fetch, on="k", output=D, **words)
+    stage = made(rs.enrich, fetch, on="k", output=D, **words)
     for _ in range(2):
         found = outputs(stage, one(k=keys))["d"].to_pylist()
         assert sorted(found) == sorted(int(at.timestamp()) for at in both * 3)
@@ -225,10 +225,10 @@ def test_a_result_is_kept_for_later_partitions_and_copies_of_the_cache() -> None
     calls: list[Any] = []
     cache, fetch = rs.Cache(), counted(calls)
     for again in (cache, pickle.loads(pickle.dumps(cache))):
-        stage = rs.enrich(fetch, on="k", output=D, cache=again)
+        stage = rs.enrich(rs.Policy(cache=again)(fetch), on="k", output=D)
         assert rows(stage, [1, 3, None], [4]) == [(1, 1), (3, None), (None, None), (4, 4)]
     assert calls == [1, 3, 4]
-    rows(rs.enrich(fetch, on="k", output=D, cache=rs.Cache()), [1])
+    rows(rs.enrich(rs.Policy(cache=rs.Cache())(fetch), on="k", output=D), [1])
     assert calls == [1, 3, 4, 1]
 
 
@@ -261,7 +261,7 @@ def test_each_function_client_and_type_of_keys_has_results_of_its_own() -> None:
             for kind in (pa.int64(), pa.float64(), pa.bool_()):
                 with rs.Metrics() as metrics:
                     words: Any = {"cache": cache, "using": using, "metrics": metrics}
-                    stage = rs.enrich(fn, on="k", output=D, **words)
+                    stage = made(rs.enrich, fn, on="k", output=D, **words)
                     keys = one(k=pa.array([1], pa.int64()).cast(kind))
                     assert outputs(stage, keys)["d"].to_pylist() == [by]
                     assert metrics.totals().cache_hits == again
@@ -277,8 +277,8 @@ def test_what_one_stage_keeps_serves_another_kind_of_failure_and_a_failure_leave
         return k
 
     cache = rs.Cache()
-    bare = rs.lookup(fetch, pa.int64(), cache=cache, on_failure="null")
-    told = rs.lookup(fetch, pa.int64(), cache=cache, on_failure="column")
+    bare = rs.lookup(rs.Policy(cache=cache)(fetch), pa.int64(), on_failure="null")
+    told = rs.lookup(rs.Policy(cache=cache)(fetch), pa.int64(), on_failure="column")
     for key, both in ((1, (bare, told)), (2, (told, bare)), (9, (bare, told))):
         for stage in both:
             ((_, value),) = rows(stage, [key])
@@ -289,7 +289,7 @@ def test_what_one_stage_keeps_serves_another_kind_of_failure_and_a_failure_leave
 
 def test_null_is_kept_as_long_as_one_says() -> None:
     calls: list[Any] = []
-    stage = rs.enrich(counted(calls), on="k", output=D, cache=rs.Cache(null_ttl=0))
+    stage = rs.enrich(rs.Policy(cache=rs.Cache(null_ttl=0))(counted(calls)), on="k", output=D)
     for _ in range(2):
         rows(stage, [3, 4])
     assert calls == [3, 4, 3]
@@ -298,7 +298,7 @@ def test_null_is_kept_as_long_as_one_says() -> None:
 @pytest.mark.parametrize("words", [{"ttl": 0.05}, {"null_ttl": 0.05}], ids=str)
 def test_a_result_is_good_for_its_time(words: dict[str, float]) -> None:
     calls: list[Any] = []
-    stage = rs.enrich(counted(calls), on="k", output=D, cache=rs.Cache(**words))  # type: ignore[arg-type]
+    stage = rs.enrich(rs.Policy(cache=rs.Cache(**words))(counted(calls)), on="k", output=D)  # type: ignore[arg-type]
     begin = time.monotonic()
     wait_until(lambda: rows(stage, [3, 4]) and calls.count(3) > 1, "the end of its time")
     assert time.monotonic() >= begin + 0.05
@@ -313,7 +313,7 @@ def test_a_cache_is_bounded(bounds: dict[str, int]) -> None:
         calls.append(k)
         return "x" * (500 if k < 2000 else 10**6)
 
-    stage = rs.lookup(fetch, pa.string(), cache=rs.Cache(**bounds), concurrency=1)
+    stage = rs.lookup(rs.Policy(cache=rs.Cache(**bounds))(fetch), pa.string(), concurrency=1)
     rows(stage, range(2000))
     calls.clear()
     rows(stage, reversed(range(2000)))
@@ -329,7 +329,7 @@ def test_a_cache_is_bounded(bounds: dict[str, int]) -> None:
 def test_a_cache_goes_before_lists_and_hits_are_counted(tmp_path: Any) -> None:
     service, metrics = Service(), rs.Metrics(tmp_path)
     words: Any = {"cache": rs.Cache(), "batch": 10, "metrics": metrics, "linger": 0}
-    stage = rs.enrich(service, on="k", output=D, **words)
+    stage = made(rs.enrich, service, on="k", output=D, **words)
     for keys in ([1, 2], [2, 3]):
         assert rows(stage, keys) == [(k, 2 * k) for k in keys]
     assert service.calls == [[1, 2], [3]]
@@ -347,7 +347,7 @@ def test_a_worker_keeps_what_it_was_told_between_tasks(spark: Any, tmp_path: Pat
             file.writelines(f"{os.getpid()} {k}\n" for k in keys)
         return [2 * k for k in keys]
 
-    value = rs.lookup(fetch, "long", batch=16, cache=rs.Cache())
+    value = rs.lookup(rs.Policy(cache=rs.Cache())(fetch), "long", batch=16)
     frame = spark.range(0, 100, 1, 1).withColumn("v", value("id"))
     asked: list[str] = []
     for _ in range(30):

@@ -44,12 +44,14 @@ pytestmark = pytest.mark.usefixtures("backend", "no_leaked_threads")
 
 def looked_up(fn: Any, rows: int, size: int = 1000, **words: Any) -> list[Any]:
     """Return the values of the keys 0, 1, ..., in batches of ``size``."""
-    made = rs.lookup(fn, words.pop("returns", pa.int64()), **words).as_map_fn()(parts(rows, size))
+    made = made(rs.lookup, fn, words.pop("returns", pa.int64()), **words).as_map_fn()(
+        parts(rows, size)
+    )
     return [value for batch in made for value in batch["value"].to_pylist()]
 
 
 def with_d(fn: Any, **words: Any) -> rs.Enrich:
-    return rs.enrich(fn, on="k", output=D, **words)
+    return made(rs.enrich, fn, on="k", output=D, **words)
 
 
 # -- values, order, nulls --------------------------------------------------------------------------
@@ -76,7 +78,7 @@ def test_large_results_leave_in_small_sub_batches(pending: int | None, size: int
         return "x" * 10_000
 
     words: Any = {"concurrency": 8, "max_pending_rows": pending, "max_buffer_bytes": 1 << 20}
-    stage = rs.lookup(look, pa.string(), **words)
+    stage = made(rs.lookup, look, pa.string(), **words)
     sizes = [batch.num_rows for batch in stage.as_map_fn()(parts(4000, size))]
     assert sum(sizes) == 4000
     # The size is learned from the first; the keys of the second may be converted by then.
@@ -463,7 +465,9 @@ def test_keys_of_every_type_are_shared(ordered: bool, keys: list[Any], kind: Any
     batch = pa.RecordBatch.from_pydict({"k": pa.array(keys * 5, kind), "row": [0, 1] * 5})
     text = pa.schema([("d", pa.string())])
     words: Any = {"ordered": ordered, "dedupe": True, "timeout": DEADLINE}
-    found = outputs(rs.enrich(look, on=["k", "row"], output=text, **words), [batch]).to_pylist()
+    found = outputs(
+        made(rs.enrich, look, on=["k", "row"], output=text, **words), [batch]
+    ).to_pylist()
     assert len(calls) == 2, calls
     assert isinstance(calls[0][0], float | list | dict)
     assert copy.deepcopy(calls[0][0]) is calls[0][0] or type(copy.copy(calls[0][0])) in (list, dict)
@@ -490,7 +494,7 @@ def test_calls_of_one_key_take_turns(ordered: bool, keys: int) -> None:
 
     batch = pa.RecordBatch.from_pydict({"k": [i % 5 for i in range(200)], "row": range(200)})
     words: Any = {"key_order": "k", "concurrency": 3, "on_failure": "null"}
-    enrich = rs.enrich(look, on=["k", "row"][:keys], output=D, ordered=ordered, **words)
+    enrich = made(rs.enrich, look, on=["k", "row"][:keys], output=D, ordered=ordered, **words)
     found = outputs(enrich, [batch]).to_pylist()
     assert sorted(row["row"] for row in found) == list(range(200))
     failed = {row for row in range(200) if row % 7 == 3} if keys == 2 else set()
@@ -503,11 +507,13 @@ def test_calls_of_one_key_take_turns(ordered: bool, keys: int) -> None:
 
 # -- bounds ----------------------------------------------------------------------------------------
 KINDS: dict[str, Any] = {
-    "lookup": lambda service, **words: rs.lookup(service.look, pa.int64(), **words),
+    "lookup": lambda service, **words: made(rs.lookup, service.look, pa.int64(), **words),
     "unordered": lambda service, **words: with_d(service.look, ordered=False, **words),
-    "threads": lambda service, **words: rs.lookup(service.answer, pa.int64(), **words),
-    "batches": lambda service, **words: rs.map_batches(service.batch, K, **words),
-    "batches on threads": lambda service, **words: rs.map_batches(service.batch_sync, K, **words),
+    "threads": lambda service, **words: made(rs.lookup, service.answer, pa.int64(), **words),
+    "batches": lambda service, **words: made(rs.map_batches, service.batch, K, **words),
+    "batches on threads": lambda service, **words: made(
+        rs.map_batches, service.batch_sync, K, **words
+    ),
 }
 
 
@@ -538,7 +544,7 @@ def test_a_slow_consumer_stops_the_reading() -> None:
 
     with rs.Metrics() as metrics:
         words: Any = {"concurrency": 4, "max_pending_rows": 64, "max_buffer_bytes": budget}
-        stage = rs.lookup(same, pa.int64(), metrics=metrics, **words)
+        stage = made(rs.lookup, same, pa.int64(), metrics=metrics, **words)
         for index, batch in enumerate(stage.as_map_fn()(upstream())):
             left += batch.num_rows
             if index % 20 == 0:  # let the others run as far as they can

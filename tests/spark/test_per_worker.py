@@ -58,7 +58,7 @@ def test_all_partitions_and_stages_of_a_process_have_the_same() -> None:
             rs.lookup(added, pa.int64(), using=using),
             rs.enrich(added_by_thread, on="k", output=V, using=using),
             rs.map_batches(added_to_batch, V, using=using),
-            rs.map_batches(added_to_batch, V, using=using, retry=rs.Retry(1)),
+            rs.map_batches(rs.Policy(retry=rs.Retry(1))(added_to_batch), V, using=using),
             rs.map_batches(added_to_batch_async, V, using=using),
         ):
             assert values(stage, range(3)) == [100, 101, 102]

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.limits import SCOPES
+from rstreams_fast.calls.limits.limit import SCOPES
 from tests.helpers import DEADLINE, run_python, run_threads, wait_until
 from tests.spark import stages
 from tests.spark.conftest import worker_environment
@@ -73,13 +73,14 @@ class Service:
 
 def lookup(method: str, **words: Any) -> Callable[[Service, dict[str, Any], int], Any]:
     return lambda service, more, rows: values(
-        rs.lookup(getattr(service, method), pa.int64(), **words, **more), rows
+        made(rs.lookup, getattr(service, method), pa.int64(), **words, **more), rows
     )
 
 
 def map_batches(method: str) -> Callable[[Service, dict[str, Any], int], Any]:
     return lambda service, more, rows: stages.values(
-        rs.map_batches(getattr(service, method), stages.K, **more), *([k] for k in range(rows))
+        made(rs.map_batches, getattr(service, method), stages.K, **more),
+        *([k] for k in range(rows)),
     )
 
 
@@ -88,8 +89,8 @@ KINDS: dict[str, Callable[[Service, dict[str, Any], int], Any]] = {
     "lookup": lookup("look_later"),
     "lookup on threads": lookup("answer", concurrency=8),
     "lookup with dedupe": lookup("look_later", dedupe=True),
-    "lookup with a cache": lookup("look_later", cache=rs.Cache()),
-    "lookup in order of keys": lookup("look_later", key_order=0),
+    "lookup with a cache": lookup(Policy(cache=rs.Cache())("look_later")),
+    "lookup in order of keys": lookup("look_later", serialize_by=0),
     "lookup of lists": lookup("list_of", batch=5),
     "lookup of keys of lists": lookup("list_with_some", batch=5),
     "map_batches": map_batches("batch"),
@@ -130,7 +131,7 @@ def test_it_is_no_failure_of_a_row(on_failure: str) -> None:
     service, metrics = Service(refused=3), rs.Metrics()
     words: Any = {"on_failure": on_failure, "max_failures": 0, "deadline": DEADLINE}
     with metrics:
-        found = values(rs.lookup(service.look, pa.int64(), metrics=metrics, **words), 10)
+        found = values(made(rs.lookup, service.look, pa.int64(), metrics=metrics, **words), 10)
         total = metrics.totals()
     if on_failure == "column":
         assert [row["attempts"] for row in found] == [4] * 10
@@ -150,7 +151,9 @@ def test_retries_are_for_what_else_fails() -> None:
             raise OSError("down")
         return answer
 
-    stage = rs.lookup(look, pa.int64(), retry=rs.Retry(2, backoff=0), on_failure="column")
+    stage = rs.lookup(
+        rs.Policy(retry=rs.Retry(2, backoff=0))(look), pa.int64(), on_failure="column"
+    )
     (row,) = values(stage, 1)
     assert (row["value"], row["attempts"]) == (200, 8)
 
@@ -158,14 +161,16 @@ def test_retries_are_for_what_else_fails() -> None:
 @pytest.mark.parametrize("retry", [None, rs.Retry(1)])
 def test_a_function_of_a_udf_is_called_again(retry: rs.Retry | None) -> None:
     plain, service = Service(refused=3), Service(refused=3)
-    assert rs.bounded(retry=retry or rs.Retry(1, on=()))(plain.answer)(7) == 7
-    assert asyncio.run(rs.bounded(retry=retry, timeout=DEADLINE)(service.look)(7)) == 7
+    assert rs.Policy(retry=retry or rs.Retry(1, on=()))(plain.answer)(7) == 7
+    assert asyncio.run(rs.Policy(retry=retry, timeout=DEADLINE)(service.look)(7)) == 7
     assert plain.calls == service.calls == {7: 4}
 
 
 def test_an_answer_is_journaled_after_it(tmp_path: Any) -> None:
     service = Service(refused=3)
-    stage = rs.lookup(service.look, pa.int64(), journal=rs.Journal(str(tmp_path), version="1"))
+    stage = rs.lookup(
+        rs.Policy(journal=rs.Journal(str(tmp_path), version="1"))(service.look), pa.int64()
+    )
     for _ in range(2):
         assert values(stage, 10) == list(range(10))
     assert set(service.calls.values()) == {4}
@@ -185,13 +190,13 @@ def test_patience_ends(kind: str) -> None:
 def test_zero_seconds_do_not_make_a_storm() -> None:
     service = Service(refused=10**9, seconds=0)
     with pytest.raises(rs.RetryAfter):
-        values(rs.lookup(service.look, pa.int64(), retry=rs.Retry(1, patience=0.3)), 1)
+        values(rs.lookup(rs.Policy(retry=rs.Retry(1, patience=0.3))(service.look), pa.int64()), 1)
     assert service.calls == {0: 6}  # after 10, 20, 40, 80 and 150 ms
 
 
 def test_a_deadline_bounds_the_waits() -> None:
     service = Service(refused=10**9, seconds=100)
-    stage = rs.lookup(service.look, pa.int64(), deadline=0.1, on_failure="column")
+    stage = rs.lookup(rs.Policy(deadline=0.1)(service.look), pa.int64(), on_failure="column")
     assert {row["error"]["type"] for row in values(stage, 5)} == {"TimeoutError"}
 
 
@@ -202,7 +207,7 @@ def test_a_stage_that_ends_does_not_wait_for_calls_that_wait(method: str, ends: 
     service = Service(refused=10**9, seconds=100)
     service.calls[0] = service.refused  # the first batch has room
     words: Any = {"task_deadline": 0.1} if ends == "late" else {}
-    stage = rs.map_batches(getattr(service, method), stages.K, **words)
+    stage = made(rs.map_batches, getattr(service, method), stages.K, **words)
     outputs = stage.as_map_fn()(stages.batches([0], [1]))
     begun = time.monotonic()
     if ends == "closed":
@@ -226,7 +231,7 @@ def test_a_circuit_that_probes_closes_on_it() -> None:
         return int(answer)
 
     words: Any = {"circuit": rs.Circuit(1, reset=0.05), "on_failure": "null"}
-    stage = rs.lookup(look, pa.int64(), concurrency=1, **words)
+    stage = made(rs.lookup, look, pa.int64(), concurrency=1, **words)
     assert values(stage, 1) == [None]
     time.sleep(0.06)
     assert values(stage, 2) == [1, 1]
@@ -255,7 +260,7 @@ def test_keys_of_a_list_are_called_again_without_the_others() -> None:
     fn, metrics = Lists({3: (1, 0.001), 7: (3, 0.001)}), rs.Metrics()
     words: Any = {"batch": 5, "on_failure": "column", "max_failures": 0, "metrics": metrics}
     with metrics:
-        found = values(rs.lookup(fn, pa.int64(), **words), 10)
+        found = values(made(rs.lookup, fn, pa.int64(), **words), 10)
         total = metrics.totals()
     assert [(row["value"], row["error"]) for row in found] == [(k, None) for k in range(10)]
     assert [row["attempts"] for row in found] == [1, 1, 1, 2, 1, 1, 1, 4, 1, 1]
@@ -269,7 +274,9 @@ def test_a_key_of_a_list_holds_all_calls_back(words: str, name: str) -> None:
     fn = Lists({0: (1, 0.2)})
     limited = {"limit": rs.Limit(name, concurrency=1)}
     more: dict[str, Any] = {"concurrency": "auto"} if words == "auto" else limited
-    assert values(rs.lookup(fn, pa.int64(), batch=1, linger=0, **more), 200) == list(range(200))
+    assert values(
+        made(rs.lookup, fn, pa.int64(), batch=rs.Batching(1, linger=0), **more), 200
+    ) == list(range(200))
     assert fn.calls[0] == [0]
     within = sum(at < fn.times[0] + 0.2 for at in fn.times)
     # Those that ran beside it; without the hold all 200 would have.
@@ -279,12 +286,12 @@ def test_a_key_of_a_list_holds_all_calls_back(words: str, name: str) -> None:
 def test_the_patience_of_a_key_ends_with_the_others_answered() -> None:
     fn = Lists({1: (10**9, 0.02), 3: (10**9, 0.02)})
     words: Any = {"batch": 4, "retry": rs.Retry(9, backoff=0, patience=0.05)}
-    found = values(rs.lookup(fn, pa.int64(), on_failure="column", **words), 4)
+    found = values(made(rs.lookup, fn, pa.int64(), on_failure="column", **words), 4)
     assert [row["value"] for row in found] == [0, None, 2, None]
     assert [row["attempts"] for row in found] == [1, 4, 1, 4]
     assert found[1]["error"]["type"] == "RetryAfter"
     with pytest.raises(rs.RetryAfter) as raised:
-        values(rs.lookup(fn, pa.int64(), **words), 4)
+        values(made(rs.lookup, fn, pa.int64(), **words), 4)
     assert sum("all of its patience" in note for note in raised.value.__notes__) == 1
 
 
@@ -293,7 +300,7 @@ def test_a_deadline_bounds_the_waits_of_a_key(on_failure: str) -> None:
     fn, metrics = Lists({1: (10**9, 100.0), 2: (10**9, 0.001)}), rs.Metrics()
     words: Any = {"batch": 4, "deadline": 0.2, "on_failure": on_failure, "metrics": metrics}
     with metrics:
-        found = values(rs.lookup(fn, pa.int64(), **words), 4)
+        found = values(made(rs.lookup, fn, pa.int64(), **words), 4)
         total = metrics.totals()
     if on_failure == "column":
         errors = [row["error"] and row["error"]["type"] for row in found]
@@ -365,9 +372,9 @@ def test_a_moment_that_is_taken_for_a_delay_is_pointed_out(
     for _ in range(2):  # the second one says it no more
         waited: list[int] = []
         retry = rs.Retry(1, patience=0.02)
-        assert values(rs.lookup(asks_for_years, pa.int64(), retry=retry), 1) == [0]
+        assert values(rs.lookup(rs.Policy(retry=retry)(asks_for_years), pa.int64()), 1) == [0]
     with pytest.raises(rs.RetryAfter):  # one that may not wait is not said to wait
-        values(rs.lookup(refuses, pa.int64(), retry=rs.Retry(1, patience=0)), 1)
+        values(rs.lookup(rs.Policy(retry=rs.Retry(1, patience=0))(refuses), pa.int64()), 1)
     (record,) = caplog.records
     assert "asks_for_years: RetryAfter(1.9e+09) asks for more than the patience" in record.message
 
@@ -401,7 +408,7 @@ def test_a_moment_that_is_taken_for_a_delay_does_not_stop_later_jobs(name: str) 
 def seconds_held(limit: rs.Limit) -> float:
     """Return how long calls of ``limit`` have to wait from now on."""
     if limit.scope == "executor":
-        from rstreams_fast.spark.host_locks import locks_of
+        from rstreams_fast.calls.limits.host_locks import locks_of
 
         return locks_of(limit.name).held_until() - time.monotonic()
     from rstreams_fast.spark import leases
@@ -430,7 +437,9 @@ def test_stages_that_are_told_to_wait_keep_within_their_limit(
         return k
 
     def work(concurrency: int) -> list[int]:
-        return values(rs.lookup(look, pa.int64(), limit=limit, concurrency=concurrency), 200)
+        return values(
+            rs.lookup(rs.Policy(limit=limit)(look), pa.int64(), concurrency=concurrency), 200
+        )
 
     assert run_threads([partial(work, calls) for calls in (2, 4, 16)]) == [list(range(200))] * 3
     assert service.most <= 4

@@ -85,7 +85,7 @@ def test_a_uri_with_a_key_is_refused_and_not_shown(
         except ValueError as refused:
             found.append(told(refused))
         else:  # it may be a user's name, or a path
-            stage = rs.lookup(doubled, pa.int64(), journal=journal)
+            stage = rs.lookup(rs.Policy(journal=journal)(doubled), pa.int64())
             found += [repr(journal), stage.describe()]
             if form.startswith("x-foo"):  # others would look for a host
                 found += shown(stage)
@@ -179,7 +179,11 @@ def stages(journal: rs.Journal, metrics: rs.Metrics) -> Iterator[Any]:
             for fn in FUNCTIONS:
                 for some in words:
                     yield rs.lookup(
-                        fn, pa.int64(), using=using, journal=journal, metrics=metrics, **some
+                        rs.Policy(journal=journal)(fn),
+                        pa.int64(),
+                        using=using,
+                        metrics=metrics,
+                        **some,
                     )
     schema = pa.schema([("k", pa.int64())])
     for fn in FUNCTIONS:
@@ -209,7 +213,7 @@ def test_a_plan_and_the_error_of_a_job_show_no_secret(spark: Any, tmp_path: Path
     journal = rs.Journal(str(tmp_path), version="1")
     using = functools.partial(Client, PLANT)
     for fn in FUNCTIONS[1:]:
-        look = rs.lookup(fn, "long", using=using, journal=journal)
+        look = rs.lookup(rs.Policy(journal=journal)(fn), "long", using=using)
         frame = spark.range(2).select(look("id"))
         plan = frame._jdf.queryExecution().toString()
         with pytest.raises(Exception) as failed:

@@ -128,7 +128,9 @@ def test_a_key_of_a_users_type_is_what_it_is_stored_as(spark: SparkSession) -> N
     if spark_version() >= (4, 1):  # before, its keys come through pandas
         look = rs.lookup(product, "double", dedupe=True)
         assert [row[0] for row in frame.select(look("p")).collect()] == [6.0, None]
-    enriched = frame.transform(rs.enrich(product, on="p", output="v double", cache=rs.Cache()))
+    enriched = frame.transform(
+        rs.enrich(rs.Policy(cache=rs.Cache())(product), on="p", output="v double")
+    )
     assert [tuple(row) for row in enriched.collect()] == [(Point(2, 3), 6.0), (None, None)]
     for handed_on in through_batches(frame):
         assert [row.p for row in handed_on.collect()] == [Point(2, 3), None]

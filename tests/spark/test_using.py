@@ -60,7 +60,7 @@ def added_to_batch_by_thread(*given: Any) -> list[dict[str, int]]:
 
 
 def enriched(fn: Callable[..., Any], **words: Any) -> Any:
-    return rs.enrich(fn, on="k", output=V, **words)
+    return made(rs.enrich, fn, on="k", output=V, **words)
 
 
 #: Stages whose calls are made by a loop, as a function of further words.
@@ -68,14 +68,14 @@ ON_A_LOOP: dict[str, Callable[..., Any]] = {
     "rows": lambda **words: enriched(added, **words),
     "lists": lambda **words: enriched(added_to_each, batch=4, linger=0, **words),
     "threads": lambda **words: enriched(added_by_thread, concurrency=2, **words),
-    "batches": lambda **words: rs.map_batches(added_to_batch, V, **words),
-    "retried": lambda **words: rs.map_batches(
-        added_to_batch_by_thread, V, retry=rs.Retry(1), **words
+    "batches": lambda **words: made(rs.map_batches, added_to_batch, V, **words),
+    "retried": lambda **words: made(
+        rs.map_batches, rs.Policy(retry=rs.Retry(1))(added_to_batch_by_thread), V, **words
     ),
 }
 #: A stage whose calls are made by threads, and which has no loop.
 ON_THREADS: dict[str, Callable[..., Any]] = {
-    "plain": lambda **words: rs.map_batches(added_to_batch_by_thread, V, **words),
+    "plain": lambda **words: made(rs.map_batches, added_to_batch_by_thread, V, **words),
 }
 kinds = pytest.mark.parametrize("kind", [*ON_A_LOOP, *ON_THREADS])
 kinds_on_a_loop = pytest.mark.parametrize("kind", ON_A_LOOP)

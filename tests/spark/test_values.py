@@ -315,7 +315,7 @@ def test_what_is_declared_is_checked_before_anything_runs(spark: SparkSession) -
         ({"on": "k", "output": "active lang"}, ValueError, "'active lang' is no valid DDL"),
     ]:
         with pytest.raises(error, match=message):
-            frame.transform(rs.enrich(look, **words))  # type: ignore[arg-type]
+            frame.transform(made(rs.enrich, look, **words))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="returns='lang' is no valid DDL"):
         rs.lookup(look, "lang")("k")
     with pytest.raises(TypeError, match="returns must be a DDL string"):

@@ -30,7 +30,7 @@ BATCHES = with_defaults(rs.map_batches, fn=same, schema=K)
 RETRY = with_defaults(rs.Retry, times=3)
 LIMIT = with_defaults(rs.Limit, name="x")
 JOURNAL = with_defaults(rs.Journal, uri="/x", version="1")
-BOUNDED = with_defaults(lambda fn, **words: rs.bounded(**words)(fn), fn=len)
+BOUNDED = with_defaults(lambda fn, **words: rs.Policy(**words)(fn), fn=len)
 NULL = {"on_failure": "null"}
 AUTO = {"concurrency": "auto"}
 
@@ -163,7 +163,7 @@ def test_columns_must_be_there_and_new_ones_must_not() -> None:
     with pytest.raises(ValueError, match=r"on: no column x; there are k"):
         list(rs.lookup(doubled, pa.int64()).as_map_fn(on="x")(parts(3, 3)))
     with pytest.raises(ValueError, match="key_order=1: there are 1 key columns"):
-        rs.lookup(doubled, "long", key_order=1)("k")
+        rs.lookup(doubled, "long", serialize_by=1)("k")
     with pytest.raises(TypeError, match="schema must name its columns"):
         rs.map_batches(same, pa.int64()).as_map_fn()
     for on in ((), ("k",)):

@@ -13,13 +13,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from rstreams_fast.calls.journal.journal import KeyDigest
+from rstreams_fast.calls.journal.segments import Folder
+from rstreams_fast.calls.journal.write_ahead import Log, records_of
 from rstreams_fast.core import MISSING
-from rstreams_fast.spark.journals import KeyDigest
-from rstreams_fast.spark.segments import Folder
 from rstreams_fast.spark.worker import journal, write_ahead
 from rstreams_fast.spark.worker.journal_writer import JournalWriter
 from rstreams_fast.spark.worker.values.conversions import Columns
-from rstreams_fast.spark.worker.write_ahead import Log, records_of
 from tests.helpers import run_threads
 from tests.spark.conftest import temporary_in
 from tests.spark.journals import Doubling, files, stage_of, values
@@ -156,7 +156,7 @@ def test_those_who_begin_and_those_who_look_do_not_mind_each_other() -> None:
 
 WRITING = """
 import sys
-from rstreams_fast.spark.worker.write_ahead import Log
+from rstreams_fast.calls.journal.write_ahead import Log
 
 log = Log("n")
 for index in range(10**9):

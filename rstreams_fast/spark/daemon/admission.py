@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from rstreams_fast.calls.thread_group import STAGE_CLOSE_SECONDS
 from rstreams_fast.spark.worker.counters import task_context
 from rstreams_fast.spark.worker.hang_up import hang_up
-from rstreams_fast.spark.worker.threads import STAGE_CLOSE_SECONDS
 
 if TYPE_CHECKING:
     from rstreams_fast.spark.daemon.calls import UdfCall

@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
+from rstreams_fast.calls.thread_group import STAGE_CLOSE_SECONDS, ThreadGroup
 from rstreams_fast.core import CallWindow
 from rstreams_fast.spark.daemon.admission import LARGE_RESULT, NEVER_LARGE, Abandoned, Admission
 from rstreams_fast.spark.daemon.figures import Figures
 from rstreams_fast.spark.daemon.steps import drive
-from rstreams_fast.spark.worker.threads import STAGE_CLOSE_SECONDS, ThreadGroup
 
 __all__ = ["LoopCalls", "Submits", "ThreadCalls", "UdfCall", "batches_in_order", "rows_in_order"]
 

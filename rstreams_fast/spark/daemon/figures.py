@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.spark.daemon.steps import drive
 from rstreams_fast.spark.metrics import Metrics
 from rstreams_fast.spark.worker.counters import Counters, MetricsWriter
@@ -48,7 +49,7 @@ class Figures:
         self._counters.stage = ", ".join(dict.fromkeys(functions))
         self._counters.concurrency = concurrency
         self._counters.max_pending_rows = most
-        Counters.of_udfs = self._counters
+        CallCounts.ambient = self._counters
         self._writer.write()
 
     def run(self, call: UdfCall) -> None:
@@ -102,7 +103,7 @@ class Figures:
 
     def end(self, state: str) -> None:
         """Write the final metrics, with the ``state`` in which the task ended."""
-        Counters.of_udfs = None
+        CallCounts.ambient = None
         self._counters.running = 0
         self._counters.state = state
         self._writer.end()

@@ -22,6 +22,8 @@ from pathlib import Path
 from types import CellType, TracebackType
 from typing import Any, Final
 
+from rstreams_fast.calls.functions import is_async, label_of
+from rstreams_fast.calls.words import DEFAULT_CONCURRENCY
 from rstreams_fast.spark.daemon.admission import Abandoned, Admission
 from rstreams_fast.spark.daemon.calls import (
     LoopCalls,
@@ -34,13 +36,7 @@ from rstreams_fast.spark.daemon.compare import compared_rows, tell_difference, t
 from rstreams_fast.spark.daemon.figures import Figures
 from rstreams_fast.spark.daemon.recognised import PER_BATCH, PER_UDF, REPLACED
 from rstreams_fast.spark.daemon.steps import Step
-from rstreams_fast.spark.options import (
-    DEFAULT_CONCURRENCY,
-    MAX_DEFAULT_PENDING,
-    PENDING_PER_CALL,
-    is_async,
-    label_of,
-)
+from rstreams_fast.spark.options import MAX_DEFAULT_PENDING, PENDING_PER_CALL
 from rstreams_fast.spark.worker.shared_variables import lock_what_threads_share
 
 __all__ = ["BATCHES", "FIGURES", "VARIABLE", "install"]

@@ -9,12 +9,14 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from rstreams_fast.calls.attempts import Attempts, Tries
+from rstreams_fast.calls.errors import noted
+from rstreams_fast.calls.outcome import Outcome
+from rstreams_fast.calls.retry import RetryAfter
 from rstreams_fast.core import SpscRing
 from rstreams_fast.errors import RingClosed
-from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CallOptions
-from rstreams_fast.spark.worker.guards.attempts import Attempts, Tries, noted
-from rstreams_fast.spark.worker.outcomes import OUTCOME, Outcome, outcome_with_inputs
+from rstreams_fast.spark.worker.outcomes import OUTCOME, outcome_with_inputs
 from rstreams_fast.spark.worker.partition import Output, Partition
 from rstreams_fast.spark.worker.pump import REPORT_SECONDS, CallPump
 from rstreams_fast.spark.worker.read_ahead import ByteLease
@@ -46,7 +48,8 @@ def run_batches(
 
 def leaves_as_it_comes(options: CallOptions) -> bool:
     """Say whether rows may leave before their call has ended: then it is never repeated."""
-    after = (options.retry, options.limit, options.circuit, options.task_deadline)
+    policy = options.policy
+    after = (policy.retry, policy.limit, policy.circuit, options.bounds.seconds)
     return not options.is_async and options.on_failure == "raise" and not any(after)
 
 

@@ -11,10 +11,9 @@ import time
 import uuid
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 from zlib import crc32
 
-from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.metrics import (
     ENDED_SUFFIX,
     FILE_SUFFIX,
@@ -40,9 +39,6 @@ def task_context() -> Any:
 class Counters(StageMetrics):
     """The metrics of a running partition. Each count is written by one thread."""
 
-    of_udfs: ClassVar[Counters | None] = None
-    """The counters of ``bounded`` functions, while a task of the drop-in daemon has metrics."""
-
     def __init__(self, stage: str, key: str) -> None:
         super().__init__(stage=stage, key=key, run=uuid.uuid4().hex, host=HOST, pid=os.getpid())
         self.process = process_of(self.pid)
@@ -53,17 +49,6 @@ class Counters(StageMetrics):
             self.partition = context.partitionId()
             self.attempt = context.attemptNumber()
             self.task = context.taskAttemptId()
-
-    def count_again(self, error: Exception) -> None:
-        """Count an attempt that follows the failure ``error``."""
-        if isinstance(error, RetryAfter):
-            self.throttled += 1
-        else:
-            self.retries += 1
-
-    def count_timeout(self) -> None:
-        """Count an attempt that exceeded its time-out."""
-        self.timeouts += 1
 
     def hold(self, batches: int, rows: int, size: int) -> None:
         """Count batches that were read; with negative numbers, batches that were released."""

@@ -13,19 +13,20 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from rstreams_fast.calls.errors import StageError
+from rstreams_fast.calls.journal.journal import KeyDigest, current_call
+from rstreams_fast.calls.journal.segments import BATCH_ROWS, Folder, bound, newest
+from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.core import MISSING
-from rstreams_fast.spark.journals import KeyDigest, current_call
 from rstreams_fast.spark.options import CallOptions
-from rstreams_fast.spark.segments import BATCH_ROWS, Folder, bound, newest
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.journal_writer import JournalWriter
-from rstreams_fast.spark.worker.outcomes import Outcome, StageError
 from rstreams_fast.spark.worker.values.conversions import Columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rstreams_fast.spark.journals import Journal
+    from rstreams_fast.calls.journal.journal import Journal
 
 __all__ = ["PartitionJournal"]
 

@@ -14,10 +14,10 @@ from decimal import Decimal
 from pickle import dumps
 from typing import TYPE_CHECKING, Any, Final
 
-from rstreams_fast.spark.segments import KEY_BYTES, LARGE_BYTES, Folder, table_of
-from rstreams_fast.spark.worker.guards.attempts import noted
+from rstreams_fast.calls.errors import noted
+from rstreams_fast.calls.journal.segments import KEY_BYTES, LARGE_BYTES, Folder, table_of
+from rstreams_fast.calls.journal.write_ahead import Log, records_of
 from rstreams_fast.spark.worker.values.conversions import Columns
-from rstreams_fast.spark.worker.write_ahead import Log, records_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,8 +11,8 @@ import zoneinfo
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rstreams_fast.calls.sizes import bytes_of
 from rstreams_fast.spark.worker.values.arrow_parts import python_values
-from rstreams_fast.spark.worker.values.sizes import bytes_of
 from rstreams_fast.spark.worker.values.zones import zone_of
 
 if TYPE_CHECKING:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+from rstreams_fast.calls.errors import StageError
+from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.counters import Counters
 
@@ -15,9 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "INPUT",
     "OUTCOME",
-    "Failures",
-    "Outcome",
-    "StageError",
+    "RowFailures",
     "outcome_fields",
     "outcome_with_inputs",
     "outcomes_of",
@@ -31,31 +31,15 @@ INPUT: Final = "input"
 """The field of ``outcome`` in which ``map_batches`` returns the input row of a failed call."""
 
 SHARE_OF_AT_LEAST: Final = 100
-"""The fewest calls that a share (``max_failures=0.1``) refers to: 1 failure of 3 says little."""
+"""The fewest calls that a share (``at_most=0.1``) refers to: 1 failure of 3 says little."""
 
 
-class StageError(RuntimeError):
-    """The stage itself failed, not a call: the task fails, whatever ``on_failure`` says.
-
-    The call is not retried, and does not count as a failure of its row.
-    """
-
-
-class Outcome(NamedTuple):
-    """The value or the error of a call, its number of attempts, and its seconds."""
-
-    value: Any
-    error: BaseException | None
-    attempts: int
-    seconds: float
-
-
-class Failures:
-    """Applies ``on_failure`` and ``max_failures`` to failed calls. The loop's thread only."""
+class RowFailures:
+    """Applies ``on_failure`` and ``at_most`` to failed calls. The loop's thread only."""
 
     def __init__(self, options: CallOptions, counters: Counters) -> None:
         self._on_failure = options.on_failure
-        self._most = options.max_failures
+        self._most = options.at_most
         self._counters = counters
         self._ended = 0
 
@@ -99,7 +83,7 @@ class Failures:
             allowed = math.inf if most is None else most
         if failures > allowed:
             raise RuntimeError(
-                f"{failures} of {self._ended} calls failed, and max_failures is {most}"
+                f"{failures} of {self._ended} calls failed, and Failures(at_most) is {most}"
             ) from error
 
 

@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
+from rstreams_fast.calls.thread_group import STAGE_CLOSE_SECONDS, ThreadGroup
 from rstreams_fast.spark.metrics import Metrics
 from rstreams_fast.spark.worker.counters import Counters, MetricsWriter, task_context
 from rstreams_fast.spark.worker.read_ahead import ByteBudget, ByteLease, ReadAhead
 from rstreams_fast.spark.worker.shared_variables import lock_what_threads_share
-from rstreams_fast.spark.worker.threads import STAGE_CLOSE_SECONDS, ThreadGroup
 
 __all__ = ["ItemSource", "Output", "Partition", "ResultSink", "first_of"]
 

@@ -20,29 +20,24 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, Final
 
+from rstreams_fast.calls.batching import BatchedCalls
+from rstreams_fast.calls.cache import CachedResults
+from rstreams_fast.calls.errors import noted
+from rstreams_fast.calls.guarded import called_with, calls_of, counted, recovery_of
+from rstreams_fast.calls.limits.permits import PermitGate
+from rstreams_fast.calls.retry import RetryAfter
+from rstreams_fast.calls.thread_group import STAGE_CLOSE_SECONDS
+from rstreams_fast.calls.threads import ThreadedCalls
 from rstreams_fast.core import CallWindow, SpscRing
 from rstreams_fast.errors import RingClosed
-from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CallOptions
-from rstreams_fast.spark.worker.batching import BatchedCalls
-from rstreams_fast.spark.worker.cache import CachedResults
-from rstreams_fast.spark.worker.calls import (
-    ThreadedCalls,
-    called_with,
-    calls_of,
-    counted,
-    recovery_of,
-)
 from rstreams_fast.spark.worker.counters import task_context
 from rstreams_fast.spark.worker.event_loops import end_tasks, is_the_stages, new_loop
-from rstreams_fast.spark.worker.guards.attempts import noted
-from rstreams_fast.spark.worker.guards.loop_watch import LoopWatch
-from rstreams_fast.spark.worker.guards.permits import PermitGate
 from rstreams_fast.spark.worker.hang_up import hang_up
 from rstreams_fast.spark.worker.journal import PartitionJournal
-from rstreams_fast.spark.worker.outcomes import Failures
+from rstreams_fast.spark.worker.loop_watch import LoopWatch
+from rstreams_fast.spark.worker.outcomes import RowFailures
 from rstreams_fast.spark.worker.partition import ItemSource, Output, Partition, ResultSink
-from rstreams_fast.spark.worker.threads import STAGE_CLOSE_SECONDS
 from rstreams_fast.spark.worker.using import CallsOver, Client
 
 __all__ = ["OUTPUT_BATCHES", "REPORT_SECONDS", "CallPump"]
@@ -93,7 +88,7 @@ class CallPump:
         journal: PartitionJournal | None = None,
         cache: CachedResults | None = None,
         given: Callable[[Any], Any] | None = None,
-        failures: Failures | None = None,
+        failures: RowFailures | None = None,
         convert: Callable[[Any], Any] | None = None,
         watched: Callable[..., Any] | None = None,
         **window: Any,
@@ -102,7 +97,7 @@ class CallPump:
         takes each result, and ``failures`` counts the errors of both. ``watched`` is the user's
         function, if ``options.fn`` wraps it. ``window`` has further arguments of the window.
         """
-        self._failures = failures or Failures(options, partition.counters)
+        self._failures = failures or RowFailures(options, partition.counters)
         self._convert = convert
         self._journal = journal
         self._cache = cache
@@ -165,7 +160,7 @@ class CallPump:
 
         with self._partition.at_work(first, self.stop):
             pa.array(())  # imports pandas (half a second) outside the time-out of a call
-            most = self._options.task_deadline
+            most = self._options.bounds.seconds
             late_at = math.inf if most is None else time.monotonic() + most + LAST_SECONDS
             self._partition.threads.start(self._run, "loop")
             while self._failure is None:
@@ -301,7 +296,7 @@ class CallPump:
             await self._client.close(self._failure or failure)
 
     def _begin_to_watch(self) -> None:
-        if (most := self._options.task_deadline) is not None:
+        if (most := self._options.bounds.seconds) is not None:
             self._loop.call_later(most, lambda: self._fail(self._late()))
         if self._writer.wanted:
             self._report()
@@ -339,9 +334,13 @@ class CallPump:
         if not options.is_async:
             threads = self._partition.threads
             fn = self._pool = ThreadedCalls(options.fn, options.concurrency, self._loop, threads)
-        self._gate = gate = None if options.limit is None else PermitGate(options.limit, self._loop)
+        if (limit := options.policy.limit) is not None:
+            self._gate = PermitGate(limit, self._loop)
+        gate = self._gate
         recovers = options.is_plain and self._wrap is None  # a wrapper may consume its item
-        fn = calls_of(fn, options, self._loop, self._counters, gate, recovers=recovers)
+        fn = calls_of(
+            fn, options, self._loop, self._counters, gate, plain=options.is_plain, recovers=recovers
+        )
         if opened:
             fn = partial(fn, *opened)
         if (given := self._given) is not None:
@@ -377,8 +376,8 @@ class CallPump:
         return window
 
     def _late(self) -> TimeoutError:
-        most = self._options.task_deadline
-        return TimeoutError(f"the task took longer than task_deadline={most} s")
+        most = self._options.bounds.seconds
+        return TimeoutError(f"the task took longer than Bounds(seconds={most:g})")
 
     def _fail(self, failure: BaseException) -> None:
         self._set_failure(failure)

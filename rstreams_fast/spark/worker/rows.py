@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
+from rstreams_fast.calls.cache import CachedResults
+from rstreams_fast.calls.errors import noted
 from rstreams_fast.spark.options import CallOptions
-from rstreams_fast.spark.worker.cache import CachedResults
 from rstreams_fast.spark.worker.counters import Counters
-from rstreams_fast.spark.worker.guards.attempts import noted
 from rstreams_fast.spark.worker.journal import PartitionJournal
 from rstreams_fast.spark.worker.keys import as_given, keys_of, shareable
-from rstreams_fast.spark.worker.outcomes import OUTCOME, Failures, outcomes_of, within
+from rstreams_fast.spark.worker.outcomes import OUTCOME, RowFailures, outcomes_of, within
 from rstreams_fast.spark.worker.partition import Output, Partition, first_of
 from rstreams_fast.spark.worker.pump import CallPump
 from rstreams_fast.spark.worker.read_ahead import ByteLease
@@ -249,7 +249,7 @@ class ResultColumns:
         self.layout = layout
         self._columns = Columns(layout.names, layout.types)
         self._counters = counters
-        self.failures = Failures(options, counters)
+        self.failures = RowFailures(options, counters)
         self.outputs: deque[Output] = deque()
         self.rows_in_work = 0  # rows that are converted, but not yet in the outputs
         self.chunk_rows = SUB_BATCH_ROWS
@@ -297,7 +297,7 @@ class ResultColumns:
     def _learn(self, bytes_per_row: float) -> None:
         """Adapt to large results: keep only as many as fit in the byte budget."""
         options = self._options
-        fitting = int(options.max_buffer_bytes / max(bytes_per_row, 1))
+        fitting = int(options.bounds.bytes / max(bytes_per_row, 1))
         self.most_pending = min(options.window_rows, max(options.running_rows, fitting))
         self.chunk_rows = max(1, min(SUB_BATCH_ROWS, fitting // RESULTS_SHARE))
 
@@ -519,7 +519,7 @@ def run_rows(
         layout.count,
         label=options.label,
         key=key,
-        max_buffer_bytes=options.max_buffer_bytes,
+        max_buffer_bytes=options.bounds.bytes,
         metrics=options.metrics,
     )
     partition.counters.max_pending_rows = options.window_rows
@@ -527,12 +527,18 @@ def run_rows(
     spread = len(key_types) > 1  # several key columns: a key is a tuple
     columns = ResultColumns(options, layout, partition.counters)
     journal = None
-    if options.journal is not None:
+    if options.policy.journal is not None:
         declared = layout.names, layout.types
-        journal = PartitionJournal(options, options.journal, *declared, partition.counters)
+        journal = PartitionJournal(options, options.policy.journal, *declared, partition.counters)
     cache = None
-    if options.cache is not None:
-        cache = CachedResults(options.cache, options, key_types, partition.counters)
+    if options.policy.cache is not None:
+        cache = CachedResults(
+            options.policy.cache,
+            options.called_id,
+            key_types,
+            partition.counters,
+            told=options.told,
+        )
     given = as_given if options.compares_keys and "timestamp" in str(key_types) else None
     if options.ordered:
         ordered = OrderedSink(columns)
@@ -548,7 +554,7 @@ def run_rows(
             failures=columns.failures,
             spread=spread,
             dedupe=options.dedupe,
-            key=_turns(options.key_order, ordered, spread),
+            key=_turns(options.serialize_by, ordered, spread),
         )
     else:
         unordered = UnorderedSink(columns, spread, options.dedupe)
@@ -565,7 +571,7 @@ def run_rows(
             failures=columns.failures,
             ordered=False,
             spread=True,
-            key=_turns(options.key_order, unordered, spread),
+            key=_turns(options.serialize_by, unordered, spread),
         )
     held = [first]
     del first, upstream

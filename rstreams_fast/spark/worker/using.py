@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import Any, NoReturn
 
-from rstreams_fast.spark.options import label_of
-from rstreams_fast.spark.worker.guards.attempts import noted
+from rstreams_fast.calls.errors import noted
+from rstreams_fast.calls.functions import label_of
 
 __all__ = ["CallsOver", "Client", "PlainClient"]
 

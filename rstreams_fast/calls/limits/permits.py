@@ -13,12 +13,13 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final, Protocol
 
+from rstreams_fast.calls.limits.host_locks import WATCH_SECONDS, locks_of
+from rstreams_fast.calls.limits.job_permits import JobPermits, LimitLost
+from rstreams_fast.calls.limits.leases import Pace
+from rstreams_fast.calls.limits.limit import Limit
+from rstreams_fast.calls.retry import PATIENCE_SECONDS
 from rstreams_fast.core import CallWindow
 from rstreams_fast.runtime.finalizers import call_from_finalizer
-from rstreams_fast.spark.host_locks import WATCH_SECONDS, locks_of
-from rstreams_fast.spark.leases import Pace
-from rstreams_fast.spark.limits import PATIENCE_SECONDS, Limit
-from rstreams_fast.spark.worker.guards.job_permits import JobPermits, LimitLost
 
 __all__ = ["LimitLost", "PermitGate"]
 

@@ -36,9 +36,8 @@ import struct
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Final, NamedTuple
-
-from rstreams_fast.spark.addresses import listening_at, own_addresses
 
 __all__ = [
     "ASK",
@@ -65,6 +64,7 @@ __all__ = [
     "answer_to",
     "keep_alive",
     "serve",
+    "serve_at",
 ]
 
 ASK: Final = b"a"
@@ -118,6 +118,37 @@ SILENT_SECONDS: Final = 1.0
 _SIZES: Final = {HOLD: SECONDS.size, KEEP: COUNT.size, DECLARE: DECLARED.size}
 """How long what follows a message is."""
 _ANSWER: Final = struct.Struct("!32sI")  # the digest, and which limit
+
+
+def listening_at(host: str, backlog: int) -> socket.socket:
+    """Listen at an address or a name of this machine; at its IPv4 address if it has both."""
+    found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    found.sort(key=lambda address: address[0] != socket.AF_INET)
+    for family, _, _, _, address in found:
+        both = family == socket.AF_INET6 and address[0] == "::" and socket.has_dualstack_ipv6()
+        try:
+            return socket.create_server(
+                address, family=family, backlog=backlog, dualstack_ipv6=both
+            )
+        except OSError as raised:
+            refused = raised
+    raise refused
+
+
+def _loopback() -> tuple[str, str]:
+    return "127.0.0.1", "127.0.0.1"
+
+
+_own_addresses = _loopback
+
+
+def serve_at(addresses: Callable[[], tuple[str, str]]) -> None:
+    """Let ``addresses`` tell where to listen, and by which address others know this process.
+
+    Default: loopback, for processes of one machine.
+    """
+    global _own_addresses  # noqa: PLW0603
+    _own_addresses = addresses
 
 
 class Address(NamedTuple):
@@ -539,7 +570,7 @@ class _Server:
         self.names: dict[str, list[_Permits]] = {}
         self.declared: dict[bytes, _Lease] = {}
         self.strangers: dict[_Lease, None] = {}  # the oldest first
-        here, self.host = own_addresses()
+        here, self.host = _own_addresses()
         try:
             listening = listening_at(here, BACKLOG)
         except OSError as refused:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from rstreams_fast.spark.host_folder import naming, private_folder
+from rstreams_fast.calls.limits.host_folder import naming, private_folder
 
 __all__ = ["Log", "folder", "records_of"]
 

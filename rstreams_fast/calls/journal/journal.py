@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from rstreams_fast._checks import check_count
-from rstreams_fast.spark.segments import KEY_BYTES, bound, folders_of
-from rstreams_fast.spark.uris import SCHEME, check_no_keys, shown_uri
+from rstreams_fast.calls.journal.segments import KEY_BYTES, bound, folders_of
+from rstreams_fast.calls.journal.uris import SCHEME, check_no_keys, shown_uri
 
 __all__ = ["Journal", "KeyDigest", "call_id", "current_call"]
 

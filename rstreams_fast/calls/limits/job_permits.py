@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from rstreams_fast.spark.leases import (
+from rstreams_fast.calls.errors import StageError
+from rstreams_fast.calls.limits.leases import (
     ASK,
     CHALLENGE_BYTES,
     COUNT,
@@ -33,11 +34,10 @@ from rstreams_fast.spark.leases import (
     answer_to,
     keep_alive,
 )
-from rstreams_fast.spark.limits import Limit
-from rstreams_fast.spark.worker.outcomes import StageError
+from rstreams_fast.calls.limits.limit import Limit
 
 if TYPE_CHECKING:
-    from rstreams_fast.spark.worker.guards.permits import PermitGate
+    from rstreams_fast.calls.limits.permits import PermitGate
 
 __all__ = ["JobPermits", "LimitLost"]
 

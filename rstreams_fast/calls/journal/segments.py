@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast._third_parties import pyarrow_for
-from rstreams_fast.spark.uris import masked, shown_uri
+from rstreams_fast.calls.journal.uris import masked, shown_uri
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any, Final
 
-from rstreams_fast.spark.limits import PATIENCE_SECONDS, RetryAfter
-from rstreams_fast.spark.worker.counters import Counters
-from rstreams_fast.spark.worker.guards.attempts import as_judged, throttled_in
+from rstreams_fast.calls.attempts import throttled_in
+from rstreams_fast.calls.counts import CallCounts
+from rstreams_fast.calls.errors import as_judged
+from rstreams_fast.calls.retry import PATIENCE_SECONDS, RetryAfter
 
 __all__ = ["AdaptiveGate", "Gradient"]
 
@@ -103,12 +104,12 @@ class AdaptiveGate:
     """Admits as many calls at once as a ``Gradient`` allows. The loop's thread only."""
 
     def __init__(
-        self, most: int, loop: asyncio.AbstractEventLoop, counters: Counters, lists: bool = False
+        self, most: int, loop: asyncio.AbstractEventLoop, counts: CallCounts, lists: bool = False
     ) -> None:
         """``lists``: a call has a list of keys, and each result may be a ``RetryAfter``."""
         self._loop = loop
         self._lists = lists
-        self._counters = counters
+        self._counters = counts
         self._gradient = Gradient(most)
         self._inside = 0
         self._held: asyncio.TimerHandle | None = None

@@ -19,9 +19,9 @@ from typing import Final
 if sys.platform != "win32":
     import fcntl
 
-from rstreams_fast.spark.host_folder import naming, private_folder
-from rstreams_fast.spark.leases import DEATH_SECONDS, Pace
-from rstreams_fast.spark.limits import Limit
+from rstreams_fast.calls.limits.host_folder import naming, private_folder
+from rstreams_fast.calls.limits.leases import DEATH_SECONDS, Pace
+from rstreams_fast.calls.limits.limit import Limit
 
 __all__ = ["WATCH_SECONDS", "HostLocks", "locks_of"]
 

@@ -3,97 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
-import email.utils
 import math
-import time
 from dataclasses import dataclass
-from typing import Any, Final, SupportsFloat
+from typing import Any, Final
 
 from rstreams_fast._checks import check_choice
-from rstreams_fast.spark.leases import Address, serve
+from rstreams_fast.calls.limits.leases import Address, serve
 
-__all__ = ["PATIENCE_SECONDS", "Limit", "RetryAfter"]
+__all__ = ["Limit"]
 
 SCOPES: Final = ("executor", "job")
-
-PATIENCE_SECONDS: Final = 300.0
-"""How long a call obeys ``RetryAfter`` in all by default, and a limit obeys one at most."""
-
-
-class RetryAfter(Exception):
-    """A user's function raises it: the service asks for no more calls for so many ``seconds``.
-
-    The call waits, and is made again. It needs no ``retry`` for that, and uses up none of its
-    attempts and nothing of its budget; a ``circuit`` does not count it as a failure. With a
-    ``limit`` all calls under it wait, not just this one. With ``batch`` it may also be the result
-    of one key in the list: that row waits, and is called again with others.
-
-    A call waits for 300 seconds in all, or for ``Retry(patience=...)``; then this exception is its
-    failure. A ``deadline`` bounds the waits, too. One wait never holds a limit back for more than
-    300 seconds: a moment that is taken for a delay, such as 1.9e9, stops no later job.
-
-    Args:
-        seconds: A number, a ``timedelta``, or the text of a ``Retry-After`` header: a number or an
-            HTTP date. A negative number and a date that has passed mean 0. ``None``: the service
-            did not say. After 0 and ``None`` the call waits for 10 ms, then twice as long each
-            time, up to a second.
-        *args: More arguments of the exception; its text shows them.
-
-    Raises:
-        TypeError: ``seconds`` has another type.
-        ValueError: ``seconds`` is not finite, or is a text of another form.
-    """
-
-    def __init__(
-        self, seconds: SupportsFloat | dt.timedelta | str | bytes | None = None, *args: object
-    ) -> None:
-        self.seconds = _seconds_of(seconds)
-        super().__init__(self.seconds, *args)
-
-    def __str__(self) -> str:
-        said = ": ".join(map(str, self.args[1:]))
-        return f"the service asks for no call for {self.seconds:g} s" + (said and f": {said}")
-
-
-def _seconds_of(value: Any) -> float:
-    """Return the delay that ``value`` means, in seconds."""
-    seconds = value
-    if value is None:
-        return 0.0
-    if isinstance(value, dt.timedelta):
-        seconds = value.total_seconds()
-    elif isinstance(value, str | bytes):
-        text = value if isinstance(value, str) else value.decode("latin-1")
-        try:
-            seconds = float(text)
-        except ValueError:
-            seconds = _seconds_until(text)
-    elif type(value).__name__ in ("bool", "bool_") or not hasattr(type(value), "__float__"):
-        raise TypeError(
-            "RetryAfter(seconds) must be a number, a timedelta or the text of a header, "
-            f"got {type(value).__name__}"
-        )
-    try:
-        seconds = float(seconds)
-    except (OverflowError, TypeError, ValueError):  # of an array, a huge int, a signalling NaN
-        seconds = math.nan
-    if not math.isfinite(seconds):
-        raise ValueError(f"RetryAfter(seconds) must be finite, got {value!r}")
-    return max(0.0, seconds)
-
-
-def _seconds_until(text: str) -> float:
-    """Return the seconds until an HTTP date."""
-    try:
-        moment = email.utils.parsedate_to_datetime(text)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"RetryAfter(seconds) must be a number or an HTTP date, got {text!r}"
-        ) from None
-    if moment.tzinfo is None:  # "-0000"
-        moment = moment.replace(tzinfo=dt.UTC)
-    return moment.timestamp() - time.time()
 
 
 @dataclass(frozen=True)

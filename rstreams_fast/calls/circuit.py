@@ -1,21 +1,71 @@
-"""The state of a ``Circuit`` in a worker process."""
+"""``Circuit``: after too many failures no calls are made for a while. Also its state."""
 
 from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rstreams_fast.spark.limits import RetryAfter
-from rstreams_fast.spark.options import Circuit, CircuitOpenError
-from rstreams_fast.spark.worker.guards.attempts import as_judged
+from rstreams_fast.calls.errors import CircuitOpenError, as_judged
+from rstreams_fast.calls.functions import (
+    MOST_CALLS,
+    check_exceptions,
+    check_positive_int,
+    check_seconds,
+)
+from rstreams_fast.calls.retry import RetryAfter
 
-__all__ = ["CircuitState", "circuit_of"]
+__all__ = ["Circuit", "CircuitState", "circuit_of"]
 
 SHARE_OF: Final = 100
 """If ``failures`` is a share, it is a share of the last 100 calls."""
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """After too many failures no calls are made for a while, and then one call, as a test.
+
+    Each worker process has a state of its own, for all stages that have the same object, also those
+    of later tasks. ``RetryAfter`` is never a failure here.
+
+    Args:
+        failures: How many attempts in a row may fail (an ``int``), or which share of the last 100
+            (a ``float``), before the circuit opens. While it is open, calls fail at once with
+            ``CircuitOpenError``, and are not tried again.
+        reset: Seconds until one call is let through. If that call succeeds, the circuit closes. If
+            it fails, or has not returned after as many seconds again, the circuit is open for as
+            long again.
+        on: The exception types that count as failures of the service; any other exception shows
+            that the service answers.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: An argument has a wrong value.
+    """
+
+    failures: float = 10
+    reset: float = 30.0
+    on: tuple[type[Exception], ...] = (Exception,)
+    id: str = field(default_factory=lambda: uuid.uuid4().hex, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.failures, float):
+            check_positive_int("Circuit(failures)", self.failures, MOST_CALLS)
+        elif not 0 < self.failures <= 1:
+            raise ValueError(f"Circuit(failures) must be a share up to 1.0, got {self.failures}")
+        check_seconds("Circuit(reset)", self.reset)
+        object.__setattr__(self, "on", check_exceptions("Circuit(on)", self.on))
+
+    def describe(self) -> str:
+        """Return a text for people: when the circuit opens."""
+        share = isinstance(self.failures, float)
+        what = f"{self.failures:.0%} of 100 attempts" if share else f"{self.failures} in a row"
+        return f"circuit: opens for {self.reset:g} s when {what} fail, in each worker"
+
 
 _states: Final[dict[str, CircuitState]] = {}
 

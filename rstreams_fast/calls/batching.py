@@ -10,12 +10,12 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from rstreams_fast.spark.limits import RetryAfter
-from rstreams_fast.spark.options import CallOptions
-from rstreams_fast.spark.worker.calls import ROW
-from rstreams_fast.spark.worker.counters import Counters
-from rstreams_fast.spark.worker.guards.attempts import Attempts, Tries
-from rstreams_fast.spark.worker.outcomes import Outcome
+from rstreams_fast.calls.attempts import Attempts, Tries
+from rstreams_fast.calls.counts import CallCounts
+from rstreams_fast.calls.guarded import ROW
+from rstreams_fast.calls.outcome import Outcome
+from rstreams_fast.calls.retry import RetryAfter
+from rstreams_fast.calls.words import CallSettings
 
 __all__ = ["BatchedCalls"]
 
@@ -31,21 +31,22 @@ class BatchedCalls:
     def __init__(
         self,
         fn: Callable[..., Awaitable[Any]],
-        options: CallOptions,
+        settings: CallSettings,
         loop: asyncio.AbstractEventLoop,
         on_idle: Callable[[], None],
-        counters: Counters,
+        counts: CallCounts,
     ) -> None:
+        assert settings.batch is not None  # noqa: S101 - for mypy
         self._fn = fn
-        self._size = options.batch or 1
-        self._linger = options.linger
-        self._concurrency = options.concurrency
+        self._size = settings.batch.rows
+        self._linger = settings.batch.linger
+        self._concurrency = settings.concurrency
         self._loop = loop
         self._on_idle = on_idle
-        self._counters = counters
-        self._attempts = Attempts(options.retry, options.label, counters)
-        self._deadline = options.deadline
-        self._told = options.on_failure == "column"
+        self._counters = counts
+        self._attempts = Attempts(settings.policy.retry, settings.label, counts)
+        self._deadline = settings.policy.deadline
+        self._told = settings.told
         self._cancelled = False
         self._throttled: dict[asyncio.Future[Any], _Throttled] = {}
         """Rows that the service told to wait, until each has its result."""

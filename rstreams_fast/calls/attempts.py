@@ -6,19 +6,13 @@ import asyncio
 import logging
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from rstreams_fast.spark.limits import PATIENCE_SECONDS, RetryAfter
-from rstreams_fast.spark.options import CircuitOpenError, Retry
-from rstreams_fast.spark.worker.outcomes import StageError
+from rstreams_fast.calls.counts import CallCounts
+from rstreams_fast.calls.errors import CircuitOpenError, StageError, noted
+from rstreams_fast.calls.retry import PATIENCE_SECONDS, Retry, RetryAfter
 
-if TYPE_CHECKING:
-    from rstreams_fast.spark.worker.counters import Counters
-
-__all__ = ["OUT_OF_TIME", "Attempts", "Tries", "as_judged", "noted", "throttled_in"]
-
-OUT_OF_TIME: Final = "out of time"
-"""The message of a cancellation that a deadline causes."""
+__all__ = ["Attempts", "Tries", "throttled_in"]
 
 RESERVE: Final = 10.0
 """Retries that a new budget allows, so that the very first failures can be retried."""
@@ -36,29 +30,6 @@ _budgets: Final[dict[str, _Budget]] = {}
 
 _warned: Final[set[str]] = set()
 """Labels of functions that were warned about: a ``RetryAfter`` exceeded the patience."""
-
-
-def noted(error: BaseException, text: str) -> BaseException:
-    """Return ``error`` with the note ``text``.
-
-    For an ``error`` that refuses notes, a ``RuntimeError`` with the text and that cause.
-    """
-    text = f"rstreams_fast: {text}"
-    if text in getattr(error, "__notes__", ()):  # many keys may share one error
-        return error
-    try:
-        error.add_note(text)
-    except Exception:
-        wrapper = RuntimeError(f"{text}: {type(error).__name__}")
-        wrapper.__cause__ = error
-        return wrapper
-    return error
-
-
-def as_judged(error: BaseException) -> BaseException:
-    """Return what ``error`` says of the service: a cancellation by a deadline is a time-out."""
-    cut_short = isinstance(error, asyncio.CancelledError) and error.args == (OUT_OF_TIME,)
-    return TimeoutError(OUT_OF_TIME) if cut_short else error
 
 
 def throttled_in(results: Any) -> RetryAfter | None:
@@ -95,11 +66,11 @@ class _Budget:
 class Attempts:
     """The retry rules and the budget for the calls of a stage. Thread-safe."""
 
-    def __init__(self, retry: Retry | None, label: str, counters: Counters | None) -> None:
-        """``label`` names the function in a warning; ``counters`` count the further attempts."""
+    def __init__(self, retry: Retry | None, label: str, counts: CallCounts | None) -> None:
+        """``label`` names the function in a warning; ``counts`` count the further attempts."""
         self.retry = retry
         self.label = label
-        self.counters = counters
+        self.counts = counts
         self.patience = PATIENCE_SECONDS if retry is None else retry.patience
         self.budget = None
         if retry is not None and retry.budget is not None:
@@ -135,8 +106,8 @@ class Tries:
         pause = self._obey(error) if isinstance(error, RetryAfter) else self._back_off(error)
         if pause is not None:
             self.made += 1
-            if (counters := self._attempts.counters) is not None:
-                counters.count_again(error)
+            if (counts := self._attempts.counts) is not None:
+                counts.count_again(error)
         return pause
 
     def wrapper_of(self, error: Exception) -> BaseException | None:

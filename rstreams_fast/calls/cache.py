@@ -1,4 +1,4 @@
-"""Results that a worker process keeps between calls, partitions and tasks."""
+"""``Cache``: results that a process keeps between calls, partitions and tasks."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import contextlib
 import math
 import threading
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rstreams_fast._third_parties import importing
+from rstreams_fast.calls.counts import CallCounts
+from rstreams_fast.calls.functions import check_positive_int, check_seconds
+from rstreams_fast.calls.outcome import Outcome
+from rstreams_fast.calls.sizes import bytes_of, owned
 from rstreams_fast.core import MISSING
-from rstreams_fast.spark.options import Cache, CallOptions
-from rstreams_fast.spark.worker.counters import Counters
-from rstreams_fast.spark.worker.outcomes import Outcome
-from rstreams_fast.spark.worker.values.sizes import bytes_of, owned
 
-__all__ = ["CachedResults"]
+__all__ = ["Cache", "CachedResults"]
 
 ENTRY_BYTES: Final = 500
 """About how many bytes the cache itself uses for an entry."""
@@ -28,37 +30,91 @@ _stores: Final[dict[str, _Store]] = {}
 _stores_lock: Final = threading.Lock()
 
 
+@dataclass(frozen=True)
+class Cache:
+    """Results that each Python worker keeps for its later calls, also those of later tasks.
+
+    The result that was used least recently goes first. A call that fails leaves nothing. Stages may
+    share a cache; each function (a lambda or a partial object is one of its own) has its own
+    results in it, for each ``using`` and type of keys. The cache object counts: the same object
+    finds its kept results again, though a value that the function reads may have changed meanwhile.
+    Make another cache then.
+
+    Args:
+        entries: The most results.
+        bytes: The most bytes of results.
+        ttl: How many seconds a result is good for. Default: as long as the worker lives.
+        null_ttl: The same for ``None``; 0 keeps none. Default: as ``ttl``.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: An argument has a wrong value.
+    """
+
+    entries: int = 10_000
+    bytes: int = 64 << 20
+    ttl: float | None = None
+    null_ttl: float | None = None
+    id: str = field(default_factory=lambda: uuid.uuid4().hex, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_positive_int("Cache(entries)", self.entries)
+        check_positive_int("Cache(bytes)", self.bytes)
+        if self.ttl is not None:
+            check_seconds("Cache(ttl)", self.ttl)
+        if self.null_ttl is not None and self.null_ttl != 0:
+            check_seconds("Cache(null_ttl)", self.null_ttl)
+
+    def describe(self) -> str:
+        """Return a text for people: the bounds of the cache."""
+        until = "" if self.ttl is None else f", for {self.ttl:g} s"
+        return f"a cache of at most {self.entries} results and {self.bytes} bytes{until}"
+
+
 class CachedResults:
     """Looks up and stores the results of a stage that has a ``cache``."""
 
     def __init__(
-        self, cache: Cache, options: CallOptions, key_types: Iterable[object], counters: Counters
+        self,
+        cache: Cache,
+        called_id: str,
+        key_types: Iterable[object],
+        counts: CallCounts,
+        *,
+        told: bool = False,
     ) -> None:
-        """``key_types`` is part of each cache key: it keeps 1, 1.0 and true apart."""
+        """``called_id`` and ``key_types`` are part of each cache key: the types keep 1, 1.0 and
+        true apart. If ``told``, results are an ``Outcome``.
+        """
         with _stores_lock:
             store = _stores.get(cache.id)
             if store is None:
                 store = _stores[cache.id] = _Store(cache)
         self._store = store
-        self._of = options.called_id, *map(str, key_types)
-        self._told = options.on_failure == "column"
-        self._counters = counters
+        self._of = called_id, *map(str, key_types)
+        self._told = told
+        self._counts = counts
 
-    def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return ``fn``, which is called only for keys that are not in the cache."""
+    def around(
+        self, fn: Callable[..., Awaitable[Any]], key_of: Callable[..., Any] | None = None
+    ) -> Callable[..., Awaitable[Any]]:
+        """Return ``fn``, which is called only for keys that are not in the cache.
+
+        ``key_of`` makes the key of the arguments. Default: they are the key.
+        """
         get, put = self._store.get, self._store.put
-        of, told, counters = self._of, self._told, self._counters
+        of, told, counts = self._of, self._told, self._counts
 
-        async def call(*key: Any) -> Any:
-            place = (of, key)
+        async def call(*args: Any) -> Any:
+            place = (of, args if key_of is None else key_of(*args))
             try:
                 found = get(place)
             except TypeError:  # the key has no hash: a user's own type, say
-                return await fn(*key)
+                return await fn(*args)
             if found is not MISSING:
-                counters.cache_hits += 1
+                counts.cache_hits += 1
                 return Outcome(found, None, 0, 0.0) if told else found
-            result = await fn(*key)
+            result = await fn(*args)
             if not told:
                 put(place, result)
             elif result.error is None:

@@ -1,0 +1,45 @@
+"""Errors of calls: those that are no failure of the function, and notes on those that are."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+__all__ = ["OUT_OF_TIME", "CircuitOpenError", "StageError", "as_judged", "noted"]
+
+OUT_OF_TIME: Final = "out of time"
+"""The message of a cancellation that a deadline causes."""
+
+
+class CircuitOpenError(Exception):
+    """A call was not made: its ``Circuit`` is open. ``on_failure`` decides about the call."""
+
+
+class StageError(RuntimeError):
+    """The stage itself failed, not a call: the task fails, whatever ``on_failure`` says.
+
+    The call is not retried, and does not count as a failure of its row.
+    """
+
+
+def noted(error: BaseException, text: str) -> BaseException:
+    """Return ``error`` with the note ``text``.
+
+    For an ``error`` that refuses notes, a ``RuntimeError`` with the text and that cause.
+    """
+    text = f"rstreams_fast: {text}"
+    if text in getattr(error, "__notes__", ()):  # many keys may share one error
+        return error
+    try:
+        error.add_note(text)
+    except Exception:
+        wrapper = RuntimeError(f"{text}: {type(error).__name__}")
+        wrapper.__cause__ = error
+        return wrapper
+    return error
+
+
+def as_judged(error: BaseException) -> BaseException:
+    """Return what ``error`` says of the service: a cancellation by a deadline is a time-out."""
+    cut_short = isinstance(error, asyncio.CancelledError) and error.args == (OUT_OF_TIME,)
+    return TimeoutError(OUT_OF_TIME) if cut_short else error

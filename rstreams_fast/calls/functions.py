@@ -1,0 +1,102 @@
+"""A user's function and its arguments: checks, names, and ids that hold in every process."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import sys
+import types
+import uuid
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+__all__ = [
+    "MOST_CALLS",
+    "check_exceptions",
+    "check_positive_int",
+    "check_seconds",
+    "id_of",
+    "is_async",
+    "label_of",
+]
+
+MOST_CALLS: Final = 2**31
+"""The most places of a window, and the most failures that a circuit counts."""
+
+
+def check_positive_int(name: str, value: object, most: int | None = None) -> int:
+    """Return the argument ``name``, an int >= 1 and <= ``most``."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
+    if value < 1:
+        raise ValueError(f"{name} must be >= 1, got {value}")
+    if most is not None and value > most:
+        raise ValueError(f"{name} must be <= {most}, got {value}")
+    return value
+
+
+def check_seconds(name: str, value: object) -> float:
+    """Return the argument ``name``, a number of seconds > 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number of seconds, got {type(value).__name__}")
+    if not value > 0:
+        raise ValueError(f"{name} must be > 0 seconds, got {value}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} must be <= {sys.float_info.max} seconds") from None
+
+
+def is_async(fn: Callable[..., Any]) -> bool:
+    """Say whether ``fn`` gives coroutines; partials and callable objects are looked into."""
+    inner = _unwrapped(fn)
+    return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(
+        getattr(inner, "__call__", None)  # noqa: B004 - it is looked into, not tested for
+    )
+
+
+def _unwrapped(fn: Any) -> Any:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return fn
+
+
+def label_of(fn: Callable[..., Any]) -> str:
+    """Name a user's function for messages and metrics."""
+    inner = _unwrapped(fn)
+    name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
+    return str(name).rsplit("<locals>.", 1)[-1]
+
+
+_ids: Final[dict[int, tuple[weakref.ref[Any], str]]] = {}
+
+
+def id_of(fn: Any) -> str:
+    """Return an id that a function has in every stage that this process makes, and no other has."""
+    if isinstance(fn, types.MethodType):  # made anew whenever it is looked up
+        return f"{id_of(fn.__self__)}.{id_of(fn.__func__)}"
+    known = _ids.get(id(fn))
+    if known is not None and known[0]() is fn:
+        return known[1]
+    own, place = uuid.uuid4().hex, id(fn)
+
+    def forget(gone: object) -> None:
+        if place in _ids and _ids[place][0] is gone:
+            del _ids[place]
+
+    with contextlib.suppress(TypeError):  # nothing can refer to it weakly: each stage has an id
+        _ids[place] = weakref.ref(fn, forget), own
+    return own
+
+
+def check_exceptions(name: str, value: Any) -> tuple[type[Exception], ...]:
+    kinds = (value,) if isinstance(value, type) else value
+    if not isinstance(kinds, Iterable) or isinstance(kinds, str):
+        raise TypeError(f"{name} must be exception types, got {kinds!r}")
+    kinds = tuple(kinds)
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            raise TypeError(f"{name} must be exception types, got {kind!r}")
+    return kinds

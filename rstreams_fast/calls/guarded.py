@@ -1,0 +1,221 @@
+"""How a call of a function is made: its time-outs, attempts, circuit and limit, on a loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from time import monotonic
+from typing import Any, Final
+
+from rstreams_fast.calls.adaptive import AdaptiveGate
+from rstreams_fast.calls.attempts import Attempts, Tries, throttled_in
+from rstreams_fast.calls.circuit import circuit_of
+from rstreams_fast.calls.counts import CallCounts
+from rstreams_fast.calls.deadlines import Deadlines
+from rstreams_fast.calls.errors import StageError
+from rstreams_fast.calls.limits.permits import PermitGate
+from rstreams_fast.calls.outcome import Outcome
+from rstreams_fast.calls.retry import RetryAfter
+from rstreams_fast.calls.words import CallSettings
+
+__all__ = ["called_with", "calls_of", "counted", "guarded", "recovery_of"]
+
+ROW: Final = ", all attempts and waits together"
+
+
+def called_with(
+    given: Callable[[Any], Any], fn: Callable[..., Awaitable[Any]]
+) -> Callable[..., Awaitable[Any]]:
+    """Return ``fn`` whose arguments are ``given(key)`` for each key."""
+    return lambda *keys: fn(*map(given, keys))
+
+
+def counted(fn: Callable[..., Awaitable[Any]], counts: CallCounts) -> Callable[..., Awaitable[Any]]:
+    """Return ``fn`` whose calls are counted."""
+
+    def call(*args: Any) -> Awaitable[Any]:
+        counts.calls += 1
+        return fn(*args)
+
+    return call
+
+
+def calls_of(
+    fn: Callable[..., Awaitable[Any]],
+    settings: CallSettings,
+    loop: asyncio.AbstractEventLoop,
+    counts: CallCounts,
+    gate: PermitGate | None,
+    *,
+    plain: bool,
+    recovers: bool,
+) -> Callable[..., Awaitable[Any]]:
+    """Return the function that a window calls. If nothing but a limit stands around ``fn``
+    (``plain``), the window itself admits the calls, and, if it ``recovers``, repeats them.
+    """
+    if not plain:
+        if settings.batch is not None and gate is not None:
+            fn = _holding(fn, gate)
+        return guarded(fn, settings, loop, counts, gate)
+    return fn if recovers else _patient(fn, settings, counts, gate)
+
+
+def recovery_of(
+    fn: Callable[..., Awaitable[Any]],
+    spread: bool,
+    settings: CallSettings,
+    counts: CallCounts,
+    gate: PermitGate | None,
+) -> Callable[[Any, Exception], Coroutine[Any, Any, Any] | None]:
+    """Return the window's ``recover`` for plain calls: it repeats a call after ``RetryAfter``."""
+    attempts = Attempts(settings.policy.retry, settings.label, counts)
+
+    def recover(item: Any, error: Exception) -> Coroutine[Any, Any, Any] | None:
+        if not isinstance(error, RetryAfter):
+            return None
+        return _made_again(fn, item if spread else (item,), error, attempts, gate)
+
+    return recover
+
+
+def _patient(
+    fn: Callable[..., Awaitable[Any]],
+    settings: CallSettings,
+    counts: CallCounts,
+    gate: PermitGate | None = None,
+) -> Callable[..., Awaitable[Any]]:
+    """Return ``fn`` that is called again after ``RetryAfter``; ``gate`` admits its calls."""
+    attempts = Attempts(settings.policy.retry, settings.label, counts)
+
+    async def call(*args: Any) -> Any:
+        try:
+            return await fn(*args)
+        except RetryAfter as raised:
+            error = raised
+        return await _made_again(fn, args, error, attempts, gate)
+
+    return call
+
+
+async def _made_again(
+    fn: Callable[..., Awaitable[Any]],
+    args: tuple[Any, ...],
+    error: RetryAfter,
+    attempts: Attempts,
+    gate: PermitGate | None,
+) -> Any:
+    """Wait, and call ``fn`` until it raises no ``RetryAfter``; ``gate`` has admitted the call."""
+    tries = Tries(attempts)
+    while True:
+        pause = tries.pause_after(error)
+        if pause is None:
+            if (wrapper := tries.wrapper_of(error)) is not None:
+                raise wrapper from error
+            raise error
+        await (asyncio.sleep(pause) if gate is None else gate.hold_and_wait(error.seconds, pause))
+        try:
+            return await fn(*args)
+        except RetryAfter as raised:
+            error = raised
+
+
+def guarded(
+    fn: Callable[..., Awaitable[Any]],
+    settings: CallSettings,
+    loop: asyncio.AbstractEventLoop,
+    counts: CallCounts,
+    gate: PermitGate | None,
+) -> Callable[..., Awaitable[Any]]:
+    """Return ``fn`` with the time-outs, retries, circuit and limit that ``settings`` asks for.
+
+    With ``on_failure="column"`` its result is an ``Outcome``, even if the call failed.
+    """
+    if gate is None and not settings.is_guarded:
+        return _patient(fn, settings, counts)
+    deadlines = None
+    if settings.policy.timeout is not None:
+        deadlines = Deadlines(loop, settings.policy.timeout, counts)
+    told = settings.told
+    circuit = None if settings.policy.circuit is None else circuit_of(settings.policy.circuit)
+    lists = settings.batch is not None
+    auto = AdaptiveGate(settings.concurrency, loop, counts, lists) if settings.auto else None
+    attempts = Attempts(settings.policy.retry, settings.label, counts)
+    for around in (auto, circuit):
+        if around is not None:
+            fn, deadlines = around.around(fn if deadlines is None else deadlines.around(fn)), None
+
+    async def call(*args: Any, progress: _Progress | None = None) -> Any:
+        tries: Tries | None = None
+        begin = monotonic()
+        attempts.begin()
+        while True:
+            permit = None
+            if auto is not None:
+                await auto.acquire()
+            try:
+                if gate is not None:
+                    if circuit is not None:
+                        circuit.check()  # an open circuit fails now, without waiting for a permit
+                    permit = gate.take() or await gate.acquire()
+                awaitable = fn(*args)
+                result = await (awaitable if deadlines is None else deadlines.wait(awaitable))
+                if told:
+                    made = 1 if tries is None else tries.made
+                    result = Outcome(result, None, made, monotonic() - begin)
+                return result  # noqa: TRY300
+            except Exception as error:
+                if gate is not None and isinstance(error, RetryAfter):
+                    gate.hold(error.seconds)
+                tries = tries or Tries(attempts)
+                pause = tries.pause_after(error)
+                if pause is None:
+                    if told and not isinstance(error, StageError):
+                        return Outcome(None, error, tries.made, monotonic() - begin)
+                    if (wrapper := tries.wrapper_of(error)) is not None:
+                        raise wrapper from error
+                    raise
+            finally:
+                if gate is not None and permit is not None:
+                    gate.release(permit)
+                if auto is not None:
+                    auto.leave()
+            await asyncio.sleep(pause)
+            if progress is not None:
+                progress.attempt = tries.made
+
+    if settings.policy.deadline is None:
+        return call
+    return _in_time(call, Deadlines(loop, settings.policy.deadline, counts, ROW), told)
+
+
+def _holding(fn: Callable[..., Awaitable[Any]], gate: PermitGate) -> Callable[..., Awaitable[Any]]:
+    """Return ``fn`` that holds back the limit for a key's ``RetryAfter``, while it has a permit."""
+
+    async def call(*args: Any) -> Any:
+        result = await fn(*args)
+        if (asks := throttled_in(result)) is not None:
+            gate.hold(asks.seconds)
+        return result
+
+    return call
+
+
+def _in_time(
+    call: Callable[..., Awaitable[Any]],
+    rows: Deadlines,
+    told: bool,
+) -> Callable[..., Awaitable[Any]]:
+    async def in_time(*args: Any) -> Any:
+        progress, begin = _Progress(), monotonic()
+        try:
+            return await rows.wait(call(*args, progress=progress))
+        except TimeoutError as error:
+            if told:  # only the deadline's own TimeoutError gets here
+                return Outcome(None, error, progress.attempt, monotonic() - begin)
+            raise
+
+    return in_time
+
+
+class _Progress:
+    attempt = 1

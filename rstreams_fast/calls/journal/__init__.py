@@ -1,0 +1,1 @@
+"""Answers that outlive the process."""

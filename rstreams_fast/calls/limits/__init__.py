@@ -1,0 +1,1 @@
+"""Bounds that stages, workers and hosts share."""

@@ -1,0 +1,173 @@
+"""``Policy``: what surrounds one call of a function, wherever the call is made."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, Final, ParamSpec, TypeVar, cast
+
+from rstreams_fast.calls.attempts import Attempts, Tries
+from rstreams_fast.calls.cache import CachedResults
+from rstreams_fast.calls.counts import CallCounts
+from rstreams_fast.calls.guarded import guarded
+from rstreams_fast.calls.limits.permits import PermitGate
+from rstreams_fast.calls.words import CallSettings, PolicyWords
+
+__all__ = ["Policy", "PolicyFunction"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Policy(PolicyWords):
+    """What surrounds each call of a function: time-outs, further attempts, limits, memory.
+
+    ``Policy(...)(fn)`` is called as ``fn`` is, anywhere: in an asyncio program, in a stream, as a
+    UDF, in a stage of Spark. A stage takes the function and its policy apart, and makes the calls
+    itself. A policy may decorate any number of functions.
+
+    ```python
+    import rstreams_fast as rsf
+
+
+    @rsf.Policy(timeout=2.0, retry=rsf.Retry(3), limit=rsf.Limit("models", concurrency=32))
+    async def model_of(tailnum):
+        return tailnum.lower()
+    ```
+
+    From outside to inside stand: ``cache``, ``journal``, ``deadline``; then, for each attempt that
+    ``retry`` makes, ``circuit``, ``limit``, ``timeout`` and the function.
+
+    Args:
+        timeout: Seconds for one attempt of an async function, then ``TimeoutError``. Default: no
+            limit.
+        deadline: Seconds for a call of an async function: all attempts, and all waits between and
+            before them, together; then ``TimeoutError``. Default: no limit.
+        retry: When a failed call is made again. Default: one attempt.
+        limit: A ``Limit`` of calls at once and a second, which all that have one of its name share.
+            A call waits for its permit before its ``timeout`` begins, and holds none while it
+            waits for its next attempt.
+        circuit: A ``Circuit``, which makes no calls for a while when too many attempts failed.
+        cache: A ``Cache``, in which the process keeps results for later calls.
+        journal: A ``Journal``, in which answers outlive the process. It is asked after ``cache``.
+        key: A function of a call's arguments, whose hashable result tells the cache and the journal
+            which calls have the same result. Default: the arguments; in a stage the values of the
+            key columns. A client is no key: give one where an argument is a client.
+
+    Raises:
+        TypeError: An argument has the wrong type; the message names it.
+        ValueError: An argument has a wrong value; the message names it.
+    """
+
+    def __call__(self, fn: Callable[P, R]) -> Callable[P, R]:
+        """Return ``fn`` with this policy.
+
+        Raises:
+            TypeError: ``fn`` cannot be called.
+            ValueError: A word does not suit ``fn``, such as ``timeout`` a plain function, which
+                cannot be stopped.
+        """
+        settings = CallSettings(fn, self)
+        kind: Any = _AsyncFunction if settings.is_async else _PlainFunction
+        function: Callable[P, R] = kind(settings)
+        return function
+
+
+class PolicyFunction:
+    """A function with its policy. It is pickled as these two."""
+
+    def __init__(self, settings: CallSettings) -> None:
+        functools.update_wrapper(cast(Any, self), settings.fn)
+        self._settings: Final = settings
+        _tell_of_stock_worker()
+
+    @property
+    def fn(self) -> Callable[..., Any]:
+        """The function itself."""
+        return self._settings.fn
+
+    @property
+    def policy(self) -> PolicyWords:
+        """The policy around it."""
+        return self._settings.policy
+
+    def __reduce__(self) -> Any:
+        return self.policy, (self.fn,)
+
+    def __repr__(self) -> str:
+        return f"<{self._settings.label} with a policy>"
+
+    def _cached(self, counts: CallCounts) -> CachedResults | None:
+        cache = self.policy.cache
+        return None if cache is None else CachedResults(cache, self._settings.called_id, (), counts)
+
+    def _key_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.policy.key is not None:
+            return self.policy.key(*args, **kwargs)
+        # The types keep 1, 1.0 and True apart.
+        return args, tuple(map(type, args)), tuple(sorted(kwargs.items()))
+
+
+@functools.cache
+def _tell_of_stock_worker() -> None:
+    """Say once if Spark has started this worker without the drop-in that its settings ask for."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    asked = sorted(name for name in os.environ if name.startswith("RSTREAMS_FAST_UDF_"))
+    if asked and getattr(spec, "name", None) == "pyspark.worker":
+        print(
+            f"rstreams_fast: {asked[0]} has no effect, calls do not overlap: Spark started this "
+            "worker without a daemon (spark.python.use.daemon=false)",
+            file=sys.stderr,
+        )
+
+
+_Call = Callable[[tuple[Any, ...], dict[str, Any]], Awaitable[Any]]
+
+
+class _AsyncFunction(PolicyFunction):
+    _made: tuple[asyncio.AbstractEventLoop, _Call, Any] | None = None
+    """The loop of the latest call, what makes the calls there, and what ends with the loop."""
+
+    async def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        loop, made = asyncio.get_running_loop(), self._made
+        if made is None or made[0] is not loop:
+            generator = self._calls_on(loop)
+            made = self._made = (loop, await anext(generator), generator)
+        return await made[1](args, kwargs)
+
+    async def _calls_on(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[_Call]:
+        # A generator, since the loop closes those when it ends.
+        fn, limit = self.fn, self.policy.limit
+        gate = None if limit is None else PermitGate(limit, loop)
+        counts = CallCounts.ambient or CallCounts(self._settings.label)
+        try:
+            call: _Call = guarded(
+                lambda args, kwargs: fn(*args, **kwargs), self._settings, loop, counts, gate
+            )
+            if (cached := self._cached(counts)) is not None:
+                call = cached.around(call, self._key_of)
+            yield call
+        finally:
+            if gate is not None:
+                gate.close()
+
+
+class _PlainFunction(PolicyFunction):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        attempts = Attempts(self.policy.retry, self._settings.label, CallCounts.ambient)
+        tries = Tries(attempts)
+        attempts.begin()
+        while True:
+            try:
+                return self.fn(*args, **kwargs)
+            except Exception as error:
+                pause = tries.pause_after(error)
+                if pause is None:
+                    if (wrapper := tries.wrapper_of(error)) is not None:
+                        raise wrapper from error
+                    raise
+            time.sleep(pause)

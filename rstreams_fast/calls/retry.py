@@ -1,0 +1,165 @@
+"""When a call is made again: ``Retry`` after a failure, ``RetryAfter`` if the service asks."""
+
+from __future__ import annotations
+
+import datetime as dt
+import email.utils
+import math
+import random
+import sys
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import Any, Final, SupportsFloat
+
+from rstreams_fast.calls.functions import check_exceptions, check_positive_int
+
+__all__ = ["PATIENCE_SECONDS", "Retry", "RetryAfter"]
+
+PATIENCE_SECONDS: Final = 300.0
+"""How long a call obeys ``RetryAfter`` in all by default, and a limit obeys one at most."""
+
+
+class RetryAfter(Exception):
+    """A user's function raises it: the service asks for no more calls for so many ``seconds``.
+
+    The call waits, and is made again. It needs no ``retry`` for that, and uses up none of its
+    attempts and nothing of its budget; a ``circuit`` does not count it as a failure. With a
+    ``limit`` all calls under it wait, not just this one. With ``batch`` it may also be the result
+    of one key in the list: that row waits, and is called again with others.
+
+    A call waits for 300 seconds in all, or for ``Retry(patience=...)``; then this exception is its
+    failure. A ``deadline`` bounds the waits, too. One wait never holds a limit back for more than
+    300 seconds: a moment that is taken for a delay, such as 1.9e9, stops no later job.
+
+    Args:
+        seconds: A number, a ``timedelta``, or the text of a ``Retry-After`` header: a number or an
+            HTTP date. A negative number and a date that has passed mean 0. ``None``: the service
+            did not say. After 0 and ``None`` the call waits for 10 ms, then twice as long each
+            time, up to a second.
+        *args: More arguments of the exception; its text shows them.
+
+    Raises:
+        TypeError: ``seconds`` has another type.
+        ValueError: ``seconds`` is not finite, or is a text of another form.
+    """
+
+    def __init__(
+        self, seconds: SupportsFloat | dt.timedelta | str | bytes | None = None, *args: object
+    ) -> None:
+        self.seconds = _seconds_of(seconds)
+        super().__init__(self.seconds, *args)
+
+    def __str__(self) -> str:
+        said = ": ".join(map(str, self.args[1:]))
+        return f"the service asks for no call for {self.seconds:g} s" + (said and f": {said}")
+
+
+def _seconds_of(value: Any) -> float:
+    """Return the delay that ``value`` means, in seconds."""
+    seconds = value
+    if value is None:
+        return 0.0
+    if isinstance(value, dt.timedelta):
+        seconds = value.total_seconds()
+    elif isinstance(value, str | bytes):
+        text = value if isinstance(value, str) else value.decode("latin-1")
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = _seconds_until(text)
+    elif type(value).__name__ in ("bool", "bool_") or not hasattr(type(value), "__float__"):
+        raise TypeError(
+            "RetryAfter(seconds) must be a number, a timedelta or the text of a header, "
+            f"got {type(value).__name__}"
+        )
+    try:
+        seconds = float(seconds)
+    except (OverflowError, TypeError, ValueError):  # of an array, a huge int, a signalling NaN
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        raise ValueError(f"RetryAfter(seconds) must be finite, got {value!r}")
+    return max(0.0, seconds)
+
+
+def _seconds_until(text: str) -> float:
+    """Return the seconds until an HTTP date."""
+    try:
+        moment = email.utils.parsedate_to_datetime(text)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"RetryAfter(seconds) must be a number or an HTTP date, got {text!r}"
+        ) from None
+    if moment.tzinfo is None:  # "-0000"
+        moment = moment.replace(tzinfo=dt.UTC)
+    return moment.timestamp() - time.time()
+
+
+@dataclass(frozen=True)
+class Retry:
+    """How often and when a failed call is made again.
+
+    Before retry *n* a call waits ``backoff * factor**(n - 1)`` seconds, never more than
+    ``max_backoff``. A call that waits for its next attempt still counts as running. All numbers are
+    finite.
+
+    Args:
+        times: The most retries, as in ``Stream.retry(times)``: ``Retry(3)`` makes up to three
+            further attempts after the first, so four calls at most.
+        backoff: Seconds before the first retry.
+        factor: By how much each wait is longer than the one before, 1 or more.
+        max_backoff: The most seconds of a wait.
+        jitter: The largest share of a wait, from 0 to 1, that is left out at random, so that many
+            callers do not come back together. With 1 ("full jitter") a wait is any time up to its
+            full length.
+        on: The exception types that are worth another attempt. A time-out is a ``TimeoutError``.
+        budget: The largest share of the calls that may be retries, such as 0.1, in each worker
+            process, for all stages that have the same object; ten are free. So a service that is
+            down is not called several times as often. Default: no bound.
+        patience: Seconds that a call waits in all when its function raises ``RetryAfter``, which
+            uses up no retries and no budget. A call without a ``Retry`` waits 300, too. With 0 a
+            ``RetryAfter`` is a failure at once.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: An argument has a wrong value.
+    """
+
+    times: int
+    backoff: float = 0.1
+    factor: float = 2.0
+    max_backoff: float = 30.0
+    jitter: float = 1.0
+    on: tuple[type[Exception], ...] = (Exception,)
+    budget: float | None = None
+    patience: float = PATIENCE_SECONDS
+    id: str = field(default_factory=lambda: uuid.uuid4().hex, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_positive_int("Retry(times)", self.times)
+        numbers = {"backoff": 0, "factor": 1, "max_backoff": 0, "jitter": 0, "patience": 0}
+        if self.budget is not None:
+            numbers["budget"] = 0
+        for name, least in numbers.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise TypeError(f"Retry({name}) must be a number, got {type(value).__name__}")
+            if not least <= value <= sys.float_info.max:
+                raise ValueError(f"Retry({name}) must be finite and >= {least}, got {value}")
+            if name in ("jitter", "budget") and value > 1:
+                raise ValueError(f"Retry({name}) must be <= 1, got {value}")
+        object.__setattr__(self, "on", check_exceptions("Retry(on)", self.on))
+
+    def delay(self, retry: int) -> float:
+        """Return the seconds to wait before a retry.
+
+        Args:
+            retry: The number of the retry, from 1.
+        """
+        if not self.backoff:
+            return 0.0
+        try:
+            full = min(self.backoff * self.factor ** (retry - 1), self.max_backoff)
+        except OverflowError:
+            full = self.max_backoff
+        return full * (1 - self.jitter * random.random())  # noqa: S311 - spreads load, hides nothing

@@ -1,0 +1,118 @@
+"""The words of a ``Policy``, checked; and what the calls of one function are made with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rstreams_fast.calls.batching_words import Batching
+from rstreams_fast.calls.cache import Cache
+from rstreams_fast.calls.circuit import Circuit
+from rstreams_fast.calls.functions import (
+    MOST_CALLS,
+    check_positive_int,
+    check_seconds,
+    id_of,
+    is_async,
+    label_of,
+)
+from rstreams_fast.calls.journal.journal import Journal
+from rstreams_fast.calls.limits.limit import Limit
+from rstreams_fast.calls.retry import Retry
+
+__all__ = ["DEFAULT_CONCURRENCY", "CallSettings", "PolicyWords"]
+
+DEFAULT_CONCURRENCY: Final = 64
+"""Calls that run at once, in a partition or a stream."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyWords:
+    """What surrounds one call. ``Policy`` says what each word means."""
+
+    timeout: float | None = None
+    deadline: float | None = None
+    retry: Retry | None = None
+    limit: Limit | None = None
+    circuit: Circuit | None = None
+    cache: Cache | None = None
+    journal: Journal | None = None
+    key: Callable[..., Any] | None = None
+
+    def __post_init__(self) -> None:
+        kinds = {
+            "retry": Retry,
+            "limit": Limit,
+            "circuit": Circuit,
+            "cache": Cache,
+            "journal": Journal,
+        }
+        for word, kind in kinds.items():
+            value = getattr(self, word)
+            if value is not None and not isinstance(value, kind):
+                raise TypeError(f"{word} must be a {kind.__name__}, got {type(value).__name__}")
+        for word in ("timeout", "deadline"):
+            if getattr(self, word) is not None:
+                object.__setattr__(self, word, check_seconds(word, getattr(self, word)))
+        if self.key is not None and not callable(self.key):
+            raise TypeError(f"key must be callable, got {type(self.key).__name__}")
+
+    @property
+    def remembers(self) -> bool:
+        """Whether a call may be answered without one, from a cache or a journal."""
+        return self.cache is not None or self.journal is not None
+
+
+@dataclass(frozen=True, repr=False)
+class CallSettings:
+    """A function, its policy, and how many of its calls are made at once."""
+
+    fn: Callable[..., Any]
+    policy: PolicyWords = field(default_factory=PolicyWords)
+    concurrency: int = DEFAULT_CONCURRENCY
+    batch: Batching | None = None
+    told: bool = False
+    """Whether a call results in an ``Outcome``, even if it failed."""
+    auto: bool = False
+    """Whether ``concurrency`` is the most that will be found, not what there is."""
+    is_async: bool = field(init=False)
+    label: str = field(init=False)
+    called_id: str = field(init=False)
+    """Tells ``fn``, and the factory of its client, from others of the same name."""
+
+    def __post_init__(self) -> None:
+        if not callable(self.fn):
+            raise TypeError(f"fn must be callable, got {type(self.fn).__name__}")
+        check_positive_int("concurrency", self.concurrency, MOST_CALLS)
+        if self.batch is not None and not isinstance(self.batch, Batching):
+            raise TypeError(f"batch must be an int or a Batching, got {type(self.batch).__name__}")
+        object.__setattr__(self, "is_async", is_async(self.fn))
+        object.__setattr__(self, "label", label_of(self.fn))
+        object.__setattr__(self, "called_id", id_of(self.fn))
+        for word in ("timeout", "deadline"):
+            if getattr(self.policy, word) is not None and not self.is_async:
+                raise ValueError(
+                    f"{word} needs an async fn: {self.label} runs on a thread, "
+                    "and a thread cannot be stopped; set the time-out of the client it uses"
+                )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.label})"  # a partial would show its arguments
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether more than a limit stands around each attempt: time, retries, circuits."""
+        policy = self.policy
+        words = (policy.timeout, policy.retry, policy.circuit, policy.deadline)
+        return self.auto or self.told or any(word is not None for word in words)
+
+    @property
+    def makes_fewer_calls(self) -> bool:
+        """Whether ``fn`` is called less often than it is asked: in lists, or not at all."""
+        return self.batch is not None or self.policy.remembers
+
+    @property
+    def running_rows(self) -> int:
+        """How many rows can be in calls at once, or wait in lists that are the next calls."""
+        return self.concurrency if self.batch is None else 2 * self.concurrency * self.batch.rows
