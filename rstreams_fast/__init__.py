@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rstreams_fast.api import UNBOUNDED, Processor, Publisher, Subscriber, Subscription
@@ -64,6 +65,13 @@ from rstreams_fast.streams.sources.create import Emitter
 from rstreams_fast.streams.stream import Group, Stream
 
 if TYPE_CHECKING:
+    from rstreams_fast.calls.cache import Cache
+    from rstreams_fast.calls.circuit import Circuit
+    from rstreams_fast.calls.errors import CircuitOpenError
+    from rstreams_fast.calls.journal.journal import Journal
+    from rstreams_fast.calls.limits.limit import Limit
+    from rstreams_fast.calls.policy import Policy
+    from rstreams_fast.calls.retry import Retry, RetryAfter
     from rstreams_fast.core import CallWindow
 
 __version__ = "0.1.0"
@@ -75,7 +83,10 @@ __all__ = [
     "BackendUnavailableError",
     "BoundaryMetrics",
     "BufferOverflowError",
+    "Cache",
     "CallWindow",
+    "Circuit",
+    "CircuitOpenError",
     "DemandCounter",
     "DemandExceededError",
     "Emission",
@@ -84,14 +95,19 @@ __all__ = [
     "Group",
     "InvalidRequestError",
     "InvalidRequestTypeError",
+    "Journal",
+    "Limit",
     "MulticastProcessor",
     "NoneSignalError",
     "Overflow",
     "OverlappingCallsError",
+    "Policy",
     "Processor",
     "Publisher",
     "RecordRing",
     "ReplayProcessor",
+    "Retry",
+    "RetryAfter",
     "RingClosed",
     "Run",
     "RunStatus",
@@ -134,9 +150,20 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "CallWindow":  # loaded when it is first needed: it brings asyncio
-        from rstreams_fast.core import CallWindow
+_LOADED_WHEN_NEEDED = {  # they bring asyncio
+    "Cache": "calls.cache",
+    "CallWindow": "core",
+    "Circuit": "calls.circuit",
+    "CircuitOpenError": "calls.errors",
+    "Journal": "calls.journal.journal",
+    "Limit": "calls.limits.limit",
+    "Policy": "calls.policy",
+    "Retry": "calls.retry",
+    "RetryAfter": "calls.retry",
+}
 
-        return CallWindow
+
+def __getattr__(name: str) -> Any:
+    if name in _LOADED_WHEN_NEEDED:
+        return getattr(import_module(f"{__name__}.{_LOADED_WHEN_NEEDED[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

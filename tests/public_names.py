@@ -36,6 +36,7 @@ INTERNAL = {
     "PriorityQueue": {"queue"},
     "Run": {"claim", "settle"},
     "RunSubscriber": {"ask", "drop_references", "fail", "finish", "is_called_by", "upstream"},
+    "CallCounts": {"ambient", "count_again", "count_timeout"},
     "StreamStage": {"work"},
     "SyncSubscriber": {"fail"},
     "Verification": {"test_is_collected_by_the_plugin"},

@@ -52,14 +52,18 @@ def enrich(flights: DataFrame, url: str, bounds: Bounds, metrics: rs.Metrics) ->
     words: dict[str, Any] = {
         "using": OpenSession(url, bounds.concurrency),
         "concurrency": bounds.concurrency,
-        "max_buffer_bytes": bounds.max_buffer_bytes,
-        "timeout": bounds.timeout,
+        "bounds": rs.Bounds(bytes=bounds.max_buffer_bytes),
         "metrics": metrics,
     }
+    policy = rs.Policy(timeout=bounds.timeout)
     weather = rs.enrich(
-        fetch_weather, on=["origin", "time_hour"], output=data.WEATHER.ddl, dedupe=True, **words
+        policy(fetch_weather),
+        on=["origin", "time_hour"],
+        output=data.WEATHER.ddl,
+        dedupe=True,
+        **words,
     )
-    plane = rs.lookup(fetch_plane, f"struct<{data.PLANE.ddl}>", **words)
+    plane = rs.lookup(policy(fetch_plane), f"struct<{data.PLANE.ddl}>", **words)
     return flights.transform(weather).withColumn("plane", plane("tailnum"))
 
 

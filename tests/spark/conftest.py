@@ -102,7 +102,7 @@ def name() -> str:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have what a broken connection had come back never, or as good as."""
-    from rstreams_fast.spark import leases
+    from rstreams_fast.calls.limits import leases
 
     monkeypatch.setattr(leases, "BREAK_SECONDS", 3600)
 

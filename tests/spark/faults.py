@@ -31,6 +31,7 @@ from tests.helpers import TestThread, start_thread, wait_until
 from tests.spark.cluster import Cluster, marked, python_workers
 from tests.spark.conftest import session
 from tests.spark.service import Service, ServiceProcess, asking
+from tests.spark.stages import made
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -11,7 +11,7 @@ import pytest
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.worker import journal, journal_writer
 from tests.spark import stages
-from tests.spark.stages import V
+from tests.spark.stages import V, made
 
 
 def forget() -> None:
@@ -54,7 +54,7 @@ def values(stage: Any, *keys: Any, **words: Any) -> list[Any]:
 
 def stage_of(fn: Any, uri: str, *, max_bytes: int | None = None, **words: Any) -> rs.Enrich:
     journaled = rs.Journal(uri, version="1", max_bytes=max_bytes)
-    return made(rs.enrich, rs.Policy(journal=journaled)(fn), on="k", output=V, **words)
+    return made(rs.enrich, fn, on="k", output=V, journal=journaled, **words)
 
 
 def files(uri: str) -> list[Path]:

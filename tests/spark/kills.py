@@ -56,8 +56,8 @@ spark = session("local-cluster[{EXECUTORS},1,1024]", {{
     "spark.deploy.maxExecutorRetries": "-1",
 }})
 journal = rs.Journal(directory / "journal", version="1")
-words = dict(output="third double, text string", concurrency={CONCURRENCY}, journal=journal)
-stage = rs.enrich(made(str(directory / "calls")), on="id", **words)
+words = dict(output="third double, text string", concurrency={CONCURRENCY})
+stage = rs.enrich(rs.Policy(journal=journal)(made(str(directory / "calls"))), on="id", **words)
 partitions = int(sys.argv[2])
 rows = sorted(map(tuple, spark.range(0, {ROWS}, 1, partitions).transform(stage).collect()))
 aside = directory / "aside"

@@ -135,7 +135,7 @@ async def main():
             print("holds", flush=True)
         await asyncio.sleep(600)
 
-    hold = rs.bounded(limit=limit)(hold)
+    hold = rs.Policy(limit=limit)(hold)
     await asyncio.gather(*(hold() for _ in range(wanted)))
 
 asyncio.run(main())

@@ -13,7 +13,7 @@ import pytest
 
 import rstreams_fast.spark as rs
 from tests.helpers import DEADLINE, wait_until
-from tests.spark.stages import K, values
+from tests.spark.stages import K, made, values
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
@@ -191,8 +191,8 @@ def test_a_task_takes_no_longer_than_its_deadline(on_failure: str, keeps_the_loo
         return k
 
     fn = keeps if keeps_the_loop else hangs
-    with pytest.raises(TimeoutError, match=r"the task took longer than task_deadline=0\.05 s"):
-        outcomes(fn, 3, task_deadline=0.05, on_failure=on_failure)
+    with pytest.raises(TimeoutError, match=r"the task took longer than Bounds\(seconds=0\.05\)"):
+        outcomes(fn, 3, bounds=rs.Bounds(seconds=0.05), on_failure=on_failure)
     go_on.set()
 
 
@@ -209,5 +209,5 @@ def test_batches_on_threads_have_a_circuit_and_a_deadline_of_the_task() -> None:
         return batch
 
     threading.Timer(0.3, go_on.set).start()
-    with pytest.raises(TimeoutError, match=r"the task took longer than task_deadline=0\.05 s"):
+    with pytest.raises(TimeoutError, match=r"the task took longer than Bounds\(seconds=0\.05\)"):
         values(rs.map_batches(blocks, K, bounds=rs.Bounds(seconds=0.05)), [1])

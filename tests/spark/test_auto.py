@@ -12,7 +12,7 @@ import rstreams_fast.spark as rs
 from bench.auto import Service as Served
 from bench.auto import start
 from tests.helpers import wait_until
-from tests.spark.stages import Service, values
+from tests.spark.stages import Service, made, values
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 

@@ -21,7 +21,7 @@ from rstreams_fast.errors import RingClosed
 from tests.helpers import DEADLINE, start_thread, wait_until
 from tests.spark.backends import every_backend
 from tests.spark.conftest import Frozen
-from tests.spark.stages import D, K, parts
+from tests.spark.stages import D, K, made, parts
 from tests.spark.stages import same as rows_same
 
 pytestmark = pytest.mark.usefixtures("backend", "no_leaked_threads")
@@ -481,7 +481,7 @@ def test_a_stage_does_not_end_before_its_threads_unless_the_worker_does(
 
 def test_the_batches_alive_in_a_stage_are_bounded_by_bytes() -> None:
     size, count = parts(1000, 1000)[0].nbytes, 0
-    words: Any = {"max_buffer_bytes": 5 * size}
+    words: Any = {"bounds": rs.Bounds(bytes=5 * size)}
     with rs.Metrics() as metrics:
         stage = rs.stage(lambda s: s.publish_on(prefetch=1000), SCHEMA, metrics=metrics, **words)
         for batch in stage.as_map_fn()(parts(1000, 1000)[0] for _ in range(200)):

@@ -53,7 +53,7 @@ async def doubled(x):
 
 attempts = set()
 
-@rs.bounded(timeout=60, retry=rs.Retry(1, backoff=0))
+@rs.Policy(timeout=60, retry=rs.Retry(1, backoff=0))
 async def second(x):
     await asyncio.sleep(0)
     if x not in attempts:
@@ -147,14 +147,14 @@ def fails(column):
 
 failed = set()
 
-@rs.bounded(retry=rs.Retry(1, backoff=0))
+@rs.Policy(retry=rs.Retry(1, backoff=0))
 def second(x):
     if x in failed:
         return x
     failed.add(x)
     raise ValueError("the first attempt")
 
-@rs.bounded(timeout=0.01, retry=rs.Retry(1, backoff=0))
+@rs.Policy(timeout=0.01, retry=rs.Retry(1, backoff=0))
 async def slow_at_first(x):
     if x not in failed:
         failed.add(x)
@@ -365,7 +365,7 @@ BYPASSED = (
         '"spark.python.use.daemon": "true"', '"spark.python.use.daemon": "false"'
     )
     + """
-plus = F.udf(rs.bounded(retry=rs.Retry(1))(lambda x: x + 1), "long", useArrow=False)
+plus = F.udf(rs.Policy(retry=rs.Retry(1))(lambda x: x + 1), "long", useArrow=False)
 numbers = spark.range(0, 100, 1, 1)
 assert [x for (x,) in numbers.select(plus(plus("id"))).collect()] == list(range(2, 102))
 """

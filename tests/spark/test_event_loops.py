@@ -13,7 +13,7 @@ import pytest
 
 import rstreams_fast.spark as rs
 from tests.helpers import start_thread
-from tests.spark.stages import K, same, values
+from tests.spark.stages import K, made, same, values
 
 HAS_UVLOOP = importlib.util.find_spec("uvloop") is not None
 

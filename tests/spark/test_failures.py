@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from tests.spark.stages import D, batches, in_or_out_of_order, outputs, values
+from tests.spark.stages import D, batches, in_or_out_of_order, made, outputs, values
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
@@ -120,8 +120,9 @@ def test_a_row_that_is_not_as_declared_is_a_failure(ordered: bool) -> None:
 def test_answers_that_are_not_as_declared_count_among_the_failures() -> None:
     lookup = made(rs.lookup, numbered, pa.int64(), **ON_FAILURE)
     assert len(outcomes(lookup, [4, 7, 2])) == 3
-    with pytest.raises(RuntimeError, match="2 of 3 calls failed, and max_failures is 1"):
-        outcomes(lookup, [4, 7, 7])
+    most = rs.lookup(numbered, pa.int64(), on_failure=rs.Failures("column", at_most=1))
+    with pytest.raises(RuntimeError, match=r"2 of 3 calls failed, and Failures\(at_most\) is 1"):
+        outcomes(most, [4, 7, 7])
 
 
 async def forgets(_: int) -> Any:
@@ -195,7 +196,7 @@ def test_more_batches_than_allowed_fail_the_task(fn: Any, on_failure: str) -> No
     stage = rs.map_batches(
         fn, DOUBLED, on_failure=rs.Failures(on_failure, at_most=1), concurrency=1
     )
-    with pytest.raises(RuntimeError, match="2 of 3 calls failed, and max_failures is 1"):
+    with pytest.raises(RuntimeError, match=r"2 of 3 calls failed, and Failures\(at_most\) is 1"):
         rows(stage, [7], [1], [7], [2])
 
 
@@ -203,20 +204,26 @@ def test_more_batches_than_allowed_fail_the_task(fn: Any, on_failure: str) -> No
 @pytest.mark.parametrize("on_failure", ["null", "column"])
 def test_more_failures_than_allowed_fail_the_task(on_failure: str) -> None:
     def run(keys: list[int], most: float) -> list[Any]:
-        words: Any = {"on_failure": on_failure, "max_failures": most, "concurrency": 1}
+        words: Any = {"on_failure": rs.Failures(on_failure, at_most=most), "concurrency": 1}
         return rows(made(rs.enrich, half, on="k", output=D, **words), keys)
 
     odd = list(range(1, 400, 2))
     assert len(run([1, 3, 2], 2)) == 3
-    with pytest.raises(RuntimeError, match="3 of 4 calls failed, and max_failures is 2") as caught:
+    with pytest.raises(
+        RuntimeError, match=r"3 of 4 calls failed, and Failures\(at_most\) is 2"
+    ) as caught:
         run([1, 3, 2, 5], 2)
     assert isinstance(caught.value.__cause__, ValueError)
     assert len(run([1, 2, 4, 6], 0.25)) == 4
     assert len(run(list(range(400)), 0.5)) == 400
     assert len(run(odd[:50], 0.5)) == 50  # half of the hundred that there may have been
-    with pytest.raises(RuntimeError, match=r"51 of 51 calls failed, and max_failures is 0\.5"):
+    with pytest.raises(
+        RuntimeError, match=r"51 of 51 calls failed, and Failures\(at_most\) is 0\.5"
+    ):
         run(odd[:60], 0.5)
-    with pytest.raises(RuntimeError, match=r"61 of 121 calls failed, and max_failures is 0\.5"):
+    with pytest.raises(
+        RuntimeError, match=r"61 of 121 calls failed, and Failures\(at_most\) is 0\.5"
+    ):
         run([*range(120), 1], 0.5)
 
 

@@ -19,7 +19,7 @@ from rich.console import Console
 import rstreams_fast.spark as rs
 from rstreams_fast.spark import report
 from tests.helpers import DEADLINE
-from tests.spark.stages import K, Service, values
+from tests.spark.stages import K, Service, made, values
 
 
 @pytest.fixture
@@ -36,7 +36,12 @@ STAGES: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
     "cache": ({"cache": True, "concurrency": 1}, {"calls": 100, "cache_hits": ROWS - 100}),
     "cache and dedupe": ({"cache": True, "dedupe": True}, {"calls": 100}),
     "journal": ({"journal": True, "dedupe": True}, {"journal_hits": ROWS // 2}),
-    "lists": ({"batch": 50, "linger": 5}, {"calls": ROWS // 50}),
+    "lists": (
+        {
+            "batch": rs.Batching(50, linger=5),
+        },
+        {"calls": ROWS // 50},
+    ),
     "lists and a cache": ({"batch": 50, "cache": True}, {}),
     "lists and dedupe": ({"batch": 50, "dedupe": True}, {}),
 }

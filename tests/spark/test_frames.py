@@ -70,7 +70,7 @@ def test_values_and_figures_of_every_kind_of_stage(spark: SparkSession) -> None:
         rows = ids.select("id", rs.lookup(look, "long", metrics=metrics)("id")).collect()
         assert [tuple(row) for row in rows] == [(k, k) for k in range(4000)]
         stages: list[Any] = [
-            made(rs.map_batches, fn, **words) for fn in (scored, scored_async, in_pieces)
+            rs.map_batches(fn, **words) for fn in (scored, scored_async, in_pieces)
         ]
         stages.append(rs.stage(lambda b: b.map(scored).publish_on(prefetch=4), **words))
         for stage in stages:
@@ -109,6 +109,7 @@ import rstreams_fast.spark as rs
 from rstreams_fast.spark.versions import spark_version
 from tests.spark.conftest import bring_connect_server, session
 from tests.spark.service import ServiceProcess, asking
+from tests.spark.stages import made
 
 bring_connect_server()
 spark = session("local[4]", {"spark.python.udf.pipelined.enabled": "true"}, remote=True)
@@ -158,7 +159,8 @@ if spark_version() >= (4, 0):
     service = ServiceProcess()
     call = asking(service.port)
     limit = rs.Limit("registry", concurrency=7, scope="job")
-    rows = spark.range(0, 1000, 1, 4).withColumn("v", rs.lookup(call, "long", limit=limit)("id"))
+    look = rs.lookup(rs.Policy(limit=limit)(call), "long")
+    rows = spark.range(0, 1000, 1, 4).withColumn("v", look("id"))
     assert sorted(row.v for row in rows.collect()) == list(range(0, 2000, 2))
     told = service.tell()
     assert (told["calls"], told["most"]) == (1000, 7), told
@@ -169,7 +171,7 @@ if spark_version() >= (4, 0):
         port = closed.getsockname()[1]
     gone.__setstate__({**gone.__getstate__(), "address": limit.served_at._replace(port=port)})
     try:
-        spark.range(3).select(rs.lookup(call, "long", limit=gone)("id")).collect()
+        spark.range(3).select(rs.lookup(rs.Policy(limit=gone)(call), "long")("id")).collect()
     except Exception as error:
         assert "the client of Spark Connect" in str(error), error
         assert "Limit(scope='executor') needs nobody" in str(error), error

@@ -25,7 +25,7 @@ from rstreams_fast.calls.journal.journal import KeyDigest
 from tests.helpers import PROCESS_DEADLINE, run_threads, wait_until
 from tests.spark.journals import Doubling, answer, files, forget, small_segments, stage_of, values
 from tests.spark.kills import soak
-from tests.spark.stages import V, batches, one, outputs
+from tests.spark.stages import V, batches, made, one, outputs
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
@@ -209,7 +209,10 @@ def test_lists_of_keys_are_answered_one_by_one(uri: str) -> None:
         ids.update(map(rs.call_id, keys))
         return [2 * a for a, _ in keys]
 
-    words: Any = {"batch": 10, "journal": J(uri), "linger": 0.001}
+    words: Any = {
+        "batch": rs.Batching(10, linger=0.001),
+        "journal": J(uri),
+    }
     stage = made(rs.enrich, fn, on=["a", "b"], output=V, **words)
     for count in (5, 7):
         forget()
@@ -460,7 +463,7 @@ async def fetch(k):
 
 V = pa.schema([("v", pa.int64())])
 journal = rs.Journal(uri, version="1")
-stage = rs.enrich(fetch, on="k", output=V, journal=journal, concurrency=16)
+stage = rs.enrich(rs.Policy(journal=journal)(fetch), on="k", output=V, concurrency=16)
 keys = pa.RecordBatch.from_pydict({"k": pa.array(range(rows), pa.int64())})
 for batch in stage.as_map_fn()(iter([keys])):
     for v in batch.column(1).to_pylist():

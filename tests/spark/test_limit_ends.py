@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import rstreams_fast.spark as rs
+from rstreams_fast.calls.limits import leases
 from rstreams_fast.calls.limits.permits import PermitGate
-from rstreams_fast.spark import leases
 from tests.helpers import DEADLINE
 from tests.spark.conftest import temporary_in
 from tests.spark.permits import is_not_granted, soon, stages

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
+from rstreams_fast.calls.limits import leases
 from rstreams_fast.calls.limits.leases import CHALLENGE_BYTES
-from rstreams_fast.spark import leases
 from tests.helpers import DEADLINE, run_python, run_threads, wait_until
 from tests.spark import stages as stages_module
 from tests.spark.conftest import worker_environment
@@ -267,7 +267,7 @@ async def main():
         begun.release()
         await asyncio.sleep(600)
 
-    hold = rs.bounded(limit=limit)(hold)
+    hold = rs.Policy(limit=limit)(hold)
     calls = asyncio.gather(*(hold() for _ in range(64)))
     for _ in range(2):
         await begun.acquire()
@@ -366,7 +366,7 @@ import socket, sys
 from types import SimpleNamespace as Session
 from pyspark.sql import SparkSession
 import rstreams_fast.spark as rs
-from rstreams_fast.spark import leases
+from rstreams_fast.calls.limits import leases
 from tests.spark.stages import same, values
 import pyarrow as pa
 
@@ -385,7 +385,7 @@ if host == "203.0.113.1":
     assert limit.served_at.host == host
     socket.create_connection((bound, limit.served_at.port), 30).close()
 else:
-    assert values(rs.lookup(same, pa.int64(), limit=limit), range(10)) == list(range(10))
+    assert values(rs.lookup(rs.Policy(limit=limit)(same), pa.int64()), range(10)) == list(range(10))
 print("served")
 """
 

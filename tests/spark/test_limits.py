@@ -32,7 +32,7 @@ from rstreams_fast.calls.limits.limit import SCOPES
 from tests.helpers import DEADLINE, run_python, run_threads, start_thread, wait_until
 from tests.spark.conftest import ROOT
 from tests.spark.permits import holder, is_not_granted, soon, stages
-from tests.spark.stages import K, Service, parts, values
+from tests.spark.stages import K, Service, made, parts, values
 
 scopes = pytest.mark.parametrize("scope", SCOPES)
 
@@ -300,7 +300,7 @@ def test_each_thread_that_has_left_gives_its_permit_back(
                     await soon(call)
 
         with pytest.raises(TimeoutError):
-            looked_up(blocks, 8, limit=limit, concurrency=8, task_deadline=0.2)
+            looked_up(blocks, 8, limit=limit, concurrency=8, bounds=rs.Bounds(seconds=0.2))
         asyncio.run(main())
 
     in_each_scope(name, gives_back)

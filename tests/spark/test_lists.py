@@ -24,7 +24,7 @@ import pytest
 import rstreams_fast.spark as rs
 from tests.helpers import DEADLINE, wait_until
 from tests.spark import stages
-from tests.spark.stages import D, batches, in_or_out_of_order, one, outputs, rows
+from tests.spark.stages import D, batches, in_or_out_of_order, made, one, outputs, rows
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
@@ -46,7 +46,7 @@ def test_every_row_gets_its_own_result_of_a_call_of_many(ordered: bool, sync_fn:
         return tuple(asyncio.run(service(keys)))
 
     fn: Any = plain if sync_fn else service
-    words: Any = {"batch": 60, "linger": 5, "concurrency": 3, "ordered": ordered}
+    words: Any = {"batch": rs.Batching(60, linger=5), "concurrency": 3, "ordered": ordered}
     keys = [None if k % 10 == 3 else k for k in range(3000)]
     found = rows(made(rs.enrich, fn, on="k", output=D, **words), keys[:1100], keys[1100:])
     expected = [(k, None if k is None else 2 * k) for k in keys]
@@ -72,7 +72,11 @@ def test_several_keys_are_tuples_and_the_client_comes_first_in_each_attempt() ->
             raise OSError("down")
         return [a + b for a, b in keys]
 
-    words: Any = {"using": client, "batch": 10, "linger": 0, "retry": rs.Retry(1, backoff=0)}
+    words: Any = {
+        "using": client,
+        "batch": rs.Batching(10, linger=0),
+        "retry": rs.Retry(1, backoff=0),
+    }
     stage = made(rs.enrich, fetch, on=["a", "b"], output=D, **words)
     assert outputs(stage, one(a=[1, 2], b=[10, 20]))["d"].to_pylist() == [11, 22]
     assert asked == [("client", [(1, 10), (2, 20)])] * 2
@@ -328,7 +332,11 @@ def test_a_cache_is_bounded(bounds: dict[str, int]) -> None:
 
 def test_a_cache_goes_before_lists_and_hits_are_counted(tmp_path: Any) -> None:
     service, metrics = Service(), rs.Metrics(tmp_path)
-    words: Any = {"cache": rs.Cache(), "batch": 10, "metrics": metrics, "linger": 0}
+    words: Any = {
+        "cache": rs.Cache(),
+        "batch": rs.Batching(10, linger=0),
+        "metrics": metrics,
+    }
     stage = made(rs.enrich, service, on="k", output=D, **words)
     for keys in ([1, 2], [2, 3]):
         assert rows(stage, keys) == [(k, 2 * k) for k in keys]

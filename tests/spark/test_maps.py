@@ -28,6 +28,7 @@ from tests.spark.stages import (
     batches,
     doubled,
     in_or_out_of_order,
+    made,
     one,
     outputs,
     parts,
@@ -44,10 +45,10 @@ pytestmark = pytest.mark.usefixtures("backend", "no_leaked_threads")
 
 def looked_up(fn: Any, rows: int, size: int = 1000, **words: Any) -> list[Any]:
     """Return the values of the keys 0, 1, ..., in batches of ``size``."""
-    made = made(rs.lookup, fn, words.pop("returns", pa.int64()), **words).as_map_fn()(
+    output = made(rs.lookup, fn, words.pop("returns", pa.int64()), **words).as_map_fn()(
         parts(rows, size)
     )
-    return [value for batch in made for value in batch["value"].to_pylist()]
+    return [value for batch in output for value in batch["value"].to_pylist()]
 
 
 def with_d(fn: Any, **words: Any) -> rs.Enrich:
@@ -77,7 +78,7 @@ def test_large_results_leave_in_small_sub_batches(pending: int | None, size: int
         await asyncio.sleep(0)
         return "x" * 10_000
 
-    words: Any = {"concurrency": 8, "max_pending_rows": pending, "max_buffer_bytes": 1 << 20}
+    words: Any = {"concurrency": 8, "bounds": rs.Bounds(rows=pending, bytes=1 << 20)}
     stage = made(rs.lookup, look, pa.string(), **words)
     sizes = [batch.num_rows for batch in stage.as_map_fn()(parts(4000, size))]
     assert sum(sizes) == 4000
@@ -119,7 +120,7 @@ def test_long_runs_of_null_keys_cost_no_call_and_hold_no_more_rows(ordered: bool
             read += 1
             yield batch
 
-    enrich = with_d(look, ordered=ordered, concurrency=2, max_pending_rows=100)
+    enrich = with_d(look, ordered=ordered, concurrency=2, bounds=rs.Bounds(rows=100))
     stage = enrich.as_map_fn()(upstream())
     rows = next(stage).num_rows
     time.sleep(0.1)  # for the others to run as far as they can
@@ -152,7 +153,7 @@ def test_a_slow_call_at_the_head_does_not_stop_the_others() -> None:
             await asyncio.sleep(0)
         return k
 
-    found = looked_up(look, 1000, 10, concurrency=8, max_pending_rows=others + 1)
+    found = looked_up(look, 1000, 10, concurrency=8, bounds=rs.Bounds(rows=others + 1))
     assert found == list(range(1000))
 
 
@@ -270,8 +271,8 @@ class Boom(Exception):
     [
         ({}, Boom("no such thing"), "for the key k=42"),
         ({"dedupe": True}, SystemExit(1), "raised by look for the key k=42"),
-        ({"key_order": "k", "concurrency": 1}, SystemExit(1), "raised by look for the key k=42"),
-        ({"key_order": "k"}, SystemExit(1), "raised by look for the key k=42"),
+        ({"serialize_by": "k", "concurrency": 1}, SystemExit(1), "raised by look for the key k=42"),
+        ({"serialize_by": "k"}, SystemExit(1), "raised by look for the key k=42"),
     ],
     ids=str,
 )
@@ -493,7 +494,7 @@ def test_calls_of_one_key_take_turns(ordered: bool, keys: int) -> None:
         return 2 * k
 
     batch = pa.RecordBatch.from_pydict({"k": [i % 5 for i in range(200)], "row": range(200)})
-    words: Any = {"key_order": "k", "concurrency": 3, "on_failure": "null"}
+    words: Any = {"serialize_by": "k", "concurrency": 3, "on_failure": "null"}
     enrich = made(rs.enrich, look, on=["k", "row"][:keys], output=D, ordered=ordered, **words)
     found = outputs(enrich, [batch]).to_pylist()
     assert sorted(row["row"] for row in found) == list(range(200))
@@ -521,7 +522,7 @@ KINDS: dict[str, Any] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_calls_overlap_across_batches_up_to_concurrency_and_the_window(kind: str) -> None:
     service, of_rows = Service(meet=7), "batches" not in kind
-    words: Any = {"concurrency": 7, **({"max_pending_rows": 20} if of_rows else {})}
+    words: Any = {"concurrency": 7, **({"bounds": rs.Bounds(rows=20)} if of_rows else {})}
     with rs.Metrics() as metrics:
         found = outputs(KINDS[kind](service, metrics=metrics, **words), parts(300, 3))
         total = metrics.totals()
@@ -543,7 +544,7 @@ def test_a_slow_consumer_stops_the_reading() -> None:
             yield batch
 
     with rs.Metrics() as metrics:
-        words: Any = {"concurrency": 4, "max_pending_rows": 64, "max_buffer_bytes": budget}
+        words: Any = {"concurrency": 4, "bounds": rs.Bounds(rows=64, bytes=budget)}
         stage = made(rs.lookup, same, pa.int64(), metrics=metrics, **words)
         for index, batch in enumerate(stage.as_map_fn()(upstream())):
             left += batch.num_rows
@@ -560,7 +561,7 @@ def test_a_slow_consumer_stops_the_reading() -> None:
 
 def test_one_batch_always_passes_a_small_budget() -> None:
     with rs.Metrics() as metrics:
-        found = looked_up(doubled, 1000, 100, max_buffer_bytes=1, metrics=metrics)
+        found = looked_up(doubled, 1000, 100, bounds=rs.Bounds(bytes=1), metrics=metrics)
         assert len(found) == 1000
         assert metrics.totals().max_buffered_batches == 1
 

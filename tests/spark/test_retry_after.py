@@ -73,13 +73,13 @@ class Service:
 
 def lookup(method: str, **words: Any) -> Callable[[Service, dict[str, Any], int], Any]:
     return lambda service, more, rows: values(
-        made(rs.lookup, getattr(service, method), pa.int64(), **words, **more), rows
+        stages.made(rs.lookup, getattr(service, method), pa.int64(), **words, **more), rows
     )
 
 
 def map_batches(method: str) -> Callable[[Service, dict[str, Any], int], Any]:
     return lambda service, more, rows: stages.values(
-        made(rs.map_batches, getattr(service, method), stages.K, **more),
+        stages.made(rs.map_batches, getattr(service, method), stages.K, **more),
         *([k] for k in range(rows)),
     )
 
@@ -89,8 +89,8 @@ KINDS: dict[str, Callable[[Service, dict[str, Any], int], Any]] = {
     "lookup": lookup("look_later"),
     "lookup on threads": lookup("answer", concurrency=8),
     "lookup with dedupe": lookup("look_later", dedupe=True),
-    "lookup with a cache": lookup(Policy(cache=rs.Cache())("look_later")),
-    "lookup in order of keys": lookup("look_later", serialize_by=0),
+    "lookup with a cache": lookup("look_later", cache=rs.Cache()),
+    "lookup in order of keys": lookup("look_later", serialize_by="k"),
     "lookup of lists": lookup("list_of", batch=5),
     "lookup of keys of lists": lookup("list_with_some", batch=5),
     "map_batches": map_batches("batch"),
@@ -129,9 +129,11 @@ def test_a_call_that_is_told_to_wait_is_made_again(kind: str, name: str) -> None
 @pytest.mark.parametrize("on_failure", ["null", "column"])
 def test_it_is_no_failure_of_a_row(on_failure: str) -> None:
     service, metrics = Service(refused=3), rs.Metrics()
-    words: Any = {"on_failure": on_failure, "max_failures": 0, "deadline": DEADLINE}
+    words: Any = {"on_failure": rs.Failures(on_failure, at_most=0), "deadline": DEADLINE}
     with metrics:
-        found = values(made(rs.lookup, service.look, pa.int64(), metrics=metrics, **words), 10)
+        found = values(
+            stages.made(rs.lookup, service.look, pa.int64(), metrics=metrics, **words), 10
+        )
         total = metrics.totals()
     if on_failure == "column":
         assert [row["attempts"] for row in found] == [4] * 10
@@ -206,8 +208,8 @@ def test_a_deadline_bounds_the_waits() -> None:
 def test_a_stage_that_ends_does_not_wait_for_calls_that_wait(method: str, ends: str) -> None:
     service = Service(refused=10**9, seconds=100)
     service.calls[0] = service.refused  # the first batch has room
-    words: Any = {"task_deadline": 0.1} if ends == "late" else {}
-    stage = made(rs.map_batches, getattr(service, method), stages.K, **words)
+    words: Any = {"bounds": rs.Bounds(seconds=0.1)} if ends == "late" else {}
+    stage = stages.made(rs.map_batches, getattr(service, method), stages.K, **words)
     outputs = stage.as_map_fn()(stages.batches([0], [1]))
     begun = time.monotonic()
     if ends == "closed":
@@ -231,7 +233,7 @@ def test_a_circuit_that_probes_closes_on_it() -> None:
         return int(answer)
 
     words: Any = {"circuit": rs.Circuit(1, reset=0.05), "on_failure": "null"}
-    stage = made(rs.lookup, look, pa.int64(), concurrency=1, **words)
+    stage = stages.made(rs.lookup, look, pa.int64(), concurrency=1, **words)
     assert values(stage, 1) == [None]
     time.sleep(0.06)
     assert values(stage, 2) == [1, 1]
@@ -258,9 +260,9 @@ class Lists:
 
 def test_keys_of_a_list_are_called_again_without_the_others() -> None:
     fn, metrics = Lists({3: (1, 0.001), 7: (3, 0.001)}), rs.Metrics()
-    words: Any = {"batch": 5, "on_failure": "column", "max_failures": 0, "metrics": metrics}
+    words: Any = {"batch": 5, "on_failure": rs.Failures("column", at_most=0), "metrics": metrics}
     with metrics:
-        found = values(made(rs.lookup, fn, pa.int64(), **words), 10)
+        found = values(stages.made(rs.lookup, fn, pa.int64(), **words), 10)
         total = metrics.totals()
     assert [(row["value"], row["error"]) for row in found] == [(k, None) for k in range(10)]
     assert [row["attempts"] for row in found] == [1, 1, 1, 2, 1, 1, 1, 4, 1, 1]
@@ -275,7 +277,7 @@ def test_a_key_of_a_list_holds_all_calls_back(words: str, name: str) -> None:
     limited = {"limit": rs.Limit(name, concurrency=1)}
     more: dict[str, Any] = {"concurrency": "auto"} if words == "auto" else limited
     assert values(
-        made(rs.lookup, fn, pa.int64(), batch=rs.Batching(1, linger=0), **more), 200
+        stages.made(rs.lookup, fn, pa.int64(), batch=rs.Batching(1, linger=0), **more), 200
     ) == list(range(200))
     assert fn.calls[0] == [0]
     within = sum(at < fn.times[0] + 0.2 for at in fn.times)
@@ -286,12 +288,12 @@ def test_a_key_of_a_list_holds_all_calls_back(words: str, name: str) -> None:
 def test_the_patience_of_a_key_ends_with_the_others_answered() -> None:
     fn = Lists({1: (10**9, 0.02), 3: (10**9, 0.02)})
     words: Any = {"batch": 4, "retry": rs.Retry(9, backoff=0, patience=0.05)}
-    found = values(made(rs.lookup, fn, pa.int64(), on_failure="column", **words), 4)
+    found = values(stages.made(rs.lookup, fn, pa.int64(), on_failure="column", **words), 4)
     assert [row["value"] for row in found] == [0, None, 2, None]
     assert [row["attempts"] for row in found] == [1, 4, 1, 4]
     assert found[1]["error"]["type"] == "RetryAfter"
     with pytest.raises(rs.RetryAfter) as raised:
-        values(made(rs.lookup, fn, pa.int64(), **words), 4)
+        values(stages.made(rs.lookup, fn, pa.int64(), **words), 4)
     assert sum("all of its patience" in note for note in raised.value.__notes__) == 1
 
 
@@ -300,7 +302,7 @@ def test_a_deadline_bounds_the_waits_of_a_key(on_failure: str) -> None:
     fn, metrics = Lists({1: (10**9, 100.0), 2: (10**9, 0.001)}), rs.Metrics()
     words: Any = {"batch": 4, "deadline": 0.2, "on_failure": on_failure, "metrics": metrics}
     with metrics:
-        found = values(made(rs.lookup, fn, pa.int64(), **words), 4)
+        found = values(stages.made(rs.lookup, fn, pa.int64(), **words), 4)
         total = metrics.totals()
     if on_failure == "column":
         errors = [row["error"] and row["error"]["type"] for row in found]
@@ -383,12 +385,13 @@ ASKS_FOR_YEARS = """
 import pickle, sys
 import pyarrow as pa
 import rstreams_fast.spark as rs
+from tests.spark.stages import made
 
 async def look(k):
     raise rs.RetryAfter(1.9e9)
 
 for limit in pickle.loads(bytes.fromhex(sys.argv[1])):
-    stage = rs.lookup(look, pa.int64(), limit=limit, retry=rs.Retry(1, patience=0))
+    stage = rs.lookup(rs.Policy(limit=limit, retry=rs.Retry(1, patience=0))(look), pa.int64())
     try:
         list(stage.as_map_fn()(iter([pa.RecordBatch.from_pydict({"k": [1]})])))
     except rs.RetryAfter:
@@ -411,7 +414,7 @@ def seconds_held(limit: rs.Limit) -> float:
         from rstreams_fast.calls.limits.host_locks import locks_of
 
         return locks_of(limit.name).held_until() - time.monotonic()
-    from rstreams_fast.spark import leases
+    from rstreams_fast.calls.limits import leases
 
     server = leases._server
     assert server is not None

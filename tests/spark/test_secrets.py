@@ -169,9 +169,9 @@ def stages(journal: rs.Journal, metrics: rs.Metrics) -> Iterator[Any]:
         {},
         {"retry": rs.Retry(1, backoff=0), "timeout": 1.0, "deadline": 2.0},
         {"circuit": rs.Circuit(1, reset=60), "concurrency": 1},
-        {"on_failure": "column", "max_failures": 0},
+        {"on_failure": rs.Failures("column", at_most=0)},
         {"batch": 2, "cache": rs.Cache()},
-        {"task_deadline": 5.0, "limit": rs.Limit("secrets", concurrency=2)},
+        {"bounds": rs.Bounds(seconds=5.0), "limit": rs.Limit("secrets", concurrency=2)},
     ]
     for factory in USING:
         bound = functools.partial(factory, PLANT)

@@ -18,7 +18,7 @@ import pytest
 import rstreams_fast.spark as rs
 from tests.helpers import DEADLINE, start_thread
 from tests.spark.conftest import Frozen
-from tests.spark.stages import V, outputs, parts
+from tests.spark.stages import V, made, outputs, parts
 
 ROWS = 20
 
@@ -66,7 +66,7 @@ def enriched(fn: Callable[..., Any], **words: Any) -> Any:
 #: Stages whose calls are made by a loop, as a function of further words.
 ON_A_LOOP: dict[str, Callable[..., Any]] = {
     "rows": lambda **words: enriched(added, **words),
-    "lists": lambda **words: enriched(added_to_each, batch=4, linger=0, **words),
+    "lists": lambda **words: enriched(added_to_each, batch=rs.Batching(4, linger=0), **words),
     "threads": lambda **words: enriched(added_by_thread, concurrency=2, **words),
     "batches": lambda **words: made(rs.map_batches, added_to_batch, V, **words),
     "retried": lambda **words: made(
@@ -364,9 +364,9 @@ def test_it_is_left_when_the_stage_ends_while_it_opens() -> None:
         finally:
             log.append("left")
 
-    raised = raised_by(enriched(added, using=using, task_deadline=0.2))
+    raised = raised_by(enriched(added, using=using, bounds=rs.Bounds(seconds=0.2)))
     assert type(raised) is TimeoutError
-    assert "task_deadline=0.2" in str(raised)
+    assert "Bounds(seconds=0.2)" in str(raised)
     assert log == ["left"]
 
 
@@ -377,5 +377,5 @@ def test_calls_see_nothing_that_other_calls_set() -> None:
         await asyncio.sleep(0)
         return [seen] * len(keys)
 
-    stage = enriched(look, using=Scope, batch=2, linger=0, concurrency=2)
+    stage = enriched(look, using=Scope, batch=rs.Batching(2, linger=0), concurrency=2)
     assert values(stage) == [100] * ROWS

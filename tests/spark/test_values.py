@@ -13,7 +13,7 @@ import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.versions import spark_version
-from tests.spark.stages import V, doubled, parts, same
+from tests.spark.stages import V, doubled, made, parts, same
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from tests.spark.stages import K, doubled, parts, same
+from tests.spark.stages import K, doubled, made, parts, same
 
 
 class LikeAColumn:
@@ -20,17 +21,23 @@ class LikeAColumn:
         raise TypeError("[NOT_ITERABLE] Column is not iterable.")
 
 
+def max_of(a: int, b: int) -> int:
+    return max(a, b)
+
+
 def with_defaults(make: Callable[..., Any], **defaults: Any) -> Callable[..., Any]:
     return lambda **words: make(**{**defaults, **words})
 
 
-LOOKUP = with_defaults(rs.lookup, fn=doubled, returns="long")
-ENRICH = with_defaults(rs.enrich, fn=doubled, on="k", output="d long")
-BATCHES = with_defaults(rs.map_batches, fn=same, schema=K)
+LOOKUP = with_defaults(partial(made, rs.lookup), fn=doubled, returns="long")
+ENRICH = with_defaults(partial(made, rs.enrich), fn=doubled, on="k", output="d long")
+BATCHES = with_defaults(partial(made, rs.map_batches), fn=same, schema=K)
+BOUNDS = rs.Bounds
+FAILURES = with_defaults(rs.Failures, become="null")
 RETRY = with_defaults(rs.Retry, times=3)
 LIMIT = with_defaults(rs.Limit, name="x")
 JOURNAL = with_defaults(rs.Journal, uri="/x", version="1")
-BOUNDED = with_defaults(lambda fn, **words: rs.Policy(**words)(fn), fn=len)
+POLICY = with_defaults(lambda fn, **words: rs.Policy(**words)(fn), fn=len)
 NULL = {"on_failure": "null"}
 AUTO = {"concurrency": "auto"}
 
@@ -40,16 +47,18 @@ REFUSED: list[Row] = [
     (LOOKUP, {"concurrency": 1.5}, TypeError, "concurrency must be an int"),
     (LOOKUP, {"concurrency": True}, TypeError, "concurrency must be an int"),
     (LOOKUP, {"concurrency": 2**31 + 1}, ValueError, "concurrency must be <= 2147483648"),
-    (LOOKUP, {"max_pending_rows": 2**40}, ValueError, "max_pending_rows must be <= 2147483648"),
-    (LOOKUP, {"max_pending_rows": 3}, ValueError, "=3 is less than concurrency=64"),
-    (LOOKUP, {"max_buffer_bytes": 2**63}, ValueError, "max_buffer_bytes must be <= "),
-    (LOOKUP, {"max_buffer_bytes": 0}, ValueError, "max_buffer_bytes must be >= 1"),
+    (LOOKUP, {"bounds": 3}, TypeError, "bounds must be a Bounds, got int"),
+    (BOUNDS, {"rows": 2**40}, ValueError, r"Bounds\(rows\) must be <= 2147483648"),
+    (BOUNDS, {"rows": "3"}, TypeError, r"Bounds\(rows\) must be an int"),
+    (LOOKUP, {"bounds": rs.Bounds(rows=3)}, ValueError, r"=3\) is less than concurrency=64"),
+    (BOUNDS, {"bytes": 2**63}, ValueError, r"Bounds\(bytes\) must be <= "),
+    (BOUNDS, {"bytes": 0}, ValueError, r"Bounds\(bytes\) must be >= 1"),
     (LOOKUP, {"on_null": "drop"}, ValueError, "on_null must be 'skip' or 'call'"),
     (LOOKUP, {"on_failure": "drop"}, ValueError, "must be 'raise' or 'null' or 'column'"),
     (LOOKUP, {"timeout": 0}, ValueError, "timeout must be > 0"),
     (LOOKUP, {"timeout": 10**400}, ValueError, "timeout must be <= "),
     (LOOKUP, {"deadline": 0}, ValueError, "deadline must be > 0"),
-    (LOOKUP, {"task_deadline": 0}, ValueError, "task_deadline must be > 0"),
+    (BOUNDS, {"seconds": 0}, ValueError, r"Bounds\(seconds\) must be > 0"),
     (LOOKUP, {"timeout": "1"}, TypeError, "timeout must be a number of seconds"),
     (LOOKUP, {"fn": abs, "timeout": 1}, ValueError, "timeout needs an async fn"),
     (LOOKUP, {"fn": abs, **AUTO}, ValueError, "concurrency='auto' needs an async fn: abs"),
@@ -61,27 +70,36 @@ REFUSED: list[Row] = [
     (LOOKUP, {"limit": 5}, TypeError, "limit must be a Limit, got int"),
     (LOOKUP, {"circuit": 5}, TypeError, "circuit must be a Circuit"),
     (LOOKUP, {"journal": "/x"}, TypeError, "journal must be a Journal, got str"),
-    (LOOKUP, {"loop_factory": "uvloop"}, TypeError, "must make an event loop, got str"),
+    (LOOKUP, {"loop_factory": "uvloop"}, TypeError, "loop_factory must be a factory, got str"),
     (LOOKUP, {"dedupe": 1}, TypeError, "dedupe must be a bool"),
     (LOOKUP, {"ordered": False}, ValueError, r"lookup\(ordered=False\)"),
-    (LOOKUP, {"key_order": "k"}, TypeError, "key_order must be an int, got str"),
+    (LOOKUP, {"serialize_by": 0}, TypeError, "serialize_by must be the name of a parameter"),
+    (LOOKUP, {"serialize_by": "x"}, ValueError, "'x' is no parameter of fn that gets a key"),
+    (LOOKUP, {"serialize_by": "k", "using": len}, ValueError, "there are none"),
     (LOOKUP, {"batch": 0}, ValueError, "batch must be >= 1"),
-    (LOOKUP, {"linger": -1}, ValueError, "linger must be > 0"),
-    (LOOKUP, {"linger": 1}, ValueError, "linger is for the keys of a batch"),
-    (LOOKUP, {"batch": 10, "max_pending_rows": 100}, ValueError, "concurrency=64 of 10 keys"),
-    (LOOKUP, {"batch": 8, "max_pending_rows": 7, **AUTO}, ValueError, "concurrency=1 of 8 keys"),
-    (LOOKUP, {"max_failures": 3}, ValueError, "max_failures needs another on_failure"),
-    (LOOKUP, {**NULL, "max_failures": -1}, ValueError, "max_failures must be an int >= 0"),
-    (LOOKUP, {**NULL, "max_failures": 1.5}, ValueError, "a share of the calls up to 1.0"),
-    (LOOKUP, {**NULL, "max_failures": "1"}, TypeError, "a number or a share, got str"),
+    (LOOKUP, {"batch": 1.5}, TypeError, "batch must be an int"),
+    (rs.Batching, {"rows": 0}, ValueError, r"Batching\(rows\) must be >= 1"),
+    (rs.Batching, {"rows": 3, "linger": -1}, ValueError, r"Batching\(linger\) must be > 0"),
+    (LOOKUP, {"batch": 10, "bounds": rs.Bounds(rows=100)}, ValueError, "concurrency=64 of 10 keys"),
+    (
+        LOOKUP,
+        {"batch": 8, "bounds": rs.Bounds(rows=7), **AUTO},
+        ValueError,
+        "concurrency=1 of 8 keys",
+    ),
+    (FAILURES, {"become": "raise"}, ValueError, r"Failures\(become\) must be 'null' or"),
+    (FAILURES, {"at_most": -1}, ValueError, r"Failures\(at_most\) must be an int >= 0"),
+    (FAILURES, {"at_most": 1.5}, ValueError, "a share of the calls up to 1.0"),
+    (FAILURES, {"at_most": "1"}, TypeError, "a number or a share, got str"),
+    (LOOKUP, {"on_failure": rs.Failures("drop")}, ValueError, "on_failure must be 'raise' or"),
     (ENRICH, {"on": []}, TypeError, "on must name at least one column"),
-    (ENRICH, {"key_order": "x"}, ValueError, "'x' is none of the columns on: k"),
-    (ENRICH, {"key_order": "k", "batch": 3}, ValueError, "key_order and batch"),
+    (ENRICH, {"fn": max, "serialize_by": "k"}, ValueError, "the parameters of fn are not known"),
+    (ENRICH, {"serialize_by": "k", "batch": 3}, ValueError, "serialize_by and batch"),
     (BATCHES, {"fn": 3}, TypeError, "fn must be callable"),
     (BATCHES, {"concurrency": 0}, ValueError, "concurrency must be >= 1"),
     (BATCHES, AUTO, TypeError, "concurrency must be an int, got str"),
     (BATCHES, {"on_failure": "null"}, ValueError, "on_failure must be .*drop"),
-    (BATCHES, {"loop_factory": "uvloop"}, TypeError, "must make an event loop, got str"),
+    (BATCHES, {"loop_factory": "uvloop"}, TypeError, "loop_factory must be a factory, got str"),
     (BATCHES, {"fn": len, "timeout": 1}, ValueError, "timeout needs an async fn"),
     (BATCHES, {"fn": len, "deadline": 1}, ValueError, "needs an async fn"),
     (rs.stage, {"build": 3, "schema": K}, TypeError, "build must be callable"),
@@ -133,12 +151,13 @@ REFUSED: list[Row] = [
         for path in (5, True, b"metrics")
     ),
     (rs.Metrics, {"path": ""}, ValueError, "path is empty"),
-    (BOUNDED, {}, ValueError, "needs a timeout, a retry or"),
-    (BOUNDED, {"timeout": 1}, ValueError, "timeout needs an async fn"),
-    (BOUNDED, {"retry": 3}, TypeError, "retry must be a Retry"),
-    (BOUNDED, {"limit": rs.Limit("x", 1)}, ValueError, "limit needs an async fn: len"),
-    (BOUNDED, {"limit": 3}, TypeError, "limit must be a Limit"),
-    (BOUNDED, {"fn": 3, "retry": rs.Retry(2)}, TypeError, "fn must be callable"),
+    (BATCHES, {"cache": rs.Cache()}, ValueError, "a batch is no key"),
+    (BATCHES, {"bounds": rs.Bounds(rows=3)}, ValueError, "rows are not called one by one"),
+    (POLICY, {"timeout": 1}, ValueError, "timeout needs an async fn"),
+    (POLICY, {"retry": 3}, TypeError, "retry must be a Retry"),
+    (POLICY, {"limit": 3}, TypeError, "limit must be a Limit"),
+    (POLICY, {"key": 3}, TypeError, "key must be callable"),
+    (POLICY, {"fn": 3, "retry": rs.Retry(2)}, TypeError, "fn must be callable"),
 ]
 
 
@@ -162,8 +181,8 @@ def test_what_names_no_column_is_refused(names: Any) -> None:
 def test_columns_must_be_there_and_new_ones_must_not() -> None:
     with pytest.raises(ValueError, match=r"on: no column x; there are k"):
         list(rs.lookup(doubled, pa.int64()).as_map_fn(on="x")(parts(3, 3)))
-    with pytest.raises(ValueError, match="key_order=1: there are 1 key columns"):
-        rs.lookup(doubled, "long", serialize_by=1)("k")
+    with pytest.raises(ValueError, match="serialize_by: there are only 1 key columns"):
+        rs.lookup(max_of, "long", serialize_by="b")("k")
     with pytest.raises(TypeError, match="schema must name its columns"):
         rs.map_batches(same, pa.int64()).as_map_fn()
     for on in ((), ("k",)):
@@ -185,13 +204,13 @@ def test_what_is_no_frame_is_named(stage: Any) -> None:
         stage(pa.table({"k": [1]}))
 
 
-BOUNDS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+DESCRIBED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     (
-        {"concurrency": 9, "max_pending_rows": 99, "max_buffer_bytes": 12345, "timeout": 2},
+        {"concurrency": 9, "bounds": rs.Bounds(rows=99, bytes=12345), "timeout": 2},
         ("doubled", "at most 9 at once", "at most 99 rows", "12345 bytes", "2.0 s"),
     ),
     ({"batch": 10}, ("64 at once, of up to 10 keys each",)),
-    ({"concurrency": "auto", "batch": 8, "max_pending_rows": 100}, ("at most 6 at once",)),
+    ({"concurrency": "auto", "batch": 8, "bounds": rs.Bounds(rows=100)}, ("at most 6 at once",)),
     (
         {"concurrency": "auto", "limit": rs.Limit("x", concurrency=7)},
         ("at most 7 at once, on the loop, as many as answers show to be right",),
@@ -201,7 +220,7 @@ BOUNDS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         ("limit 'registry': at most 32 calls at once, 500 a second, 4 of them at once",),
     ),
     (
-        {"circuit": rs.Circuit(0.5), "deadline": 3, "task_deadline": 60},
+        {"circuit": rs.Circuit(0.5), "deadline": 3, "bounds": rs.Bounds(seconds=60)},
         (
             "circuit: opens for 30 s when 50% of 100 attempts fail, in each worker",
             "deadline: 3 s for each row",
@@ -211,7 +230,7 @@ BOUNDS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("words", "said"), BOUNDS)
+@pytest.mark.parametrize(("words", "said"), DESCRIBED)
 def test_describe_says_every_bound(words: dict[str, Any], said: tuple[str, ...]) -> None:
     text = LOOKUP(**words).describe()
     assert [part for part in said if part not in text] == []

@@ -13,11 +13,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from rstreams_fast.calls.journal import write_ahead
 from rstreams_fast.calls.journal.journal import KeyDigest
 from rstreams_fast.calls.journal.segments import Folder
 from rstreams_fast.calls.journal.write_ahead import Log, records_of
 from rstreams_fast.core import MISSING
-from rstreams_fast.spark.worker import journal, write_ahead
+from rstreams_fast.spark.worker import journal
 from rstreams_fast.spark.worker.journal_writer import JournalWriter
 from rstreams_fast.spark.worker.values.conversions import Columns
 from tests.helpers import run_threads

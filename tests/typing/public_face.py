@@ -369,3 +369,29 @@ def errors(error: BaseException) -> None:
 
 def metrics(subscription: rsf.Subscription) -> None:
     assert_type(rsf.metrics_of(subscription), tuple[rsf.BoundaryMetrics, ...])
+
+
+@rsf.Policy(
+    timeout=2.0,
+    deadline=10,
+    retry=rsf.Retry(3),
+    limit=rsf.Limit("models", concurrency=32),
+    circuit=rsf.Circuit(failures=10),
+    cache=rsf.Cache(entries=10),
+    journal=rsf.Journal("/answers", version="1"),
+    key=lambda session, n: n,
+)
+async def priced(session: object, n: int) -> str:
+    if n < 0:
+        raise rsf.RetryAfter(0.1)
+    try:
+        return str(n)
+    except rsf.CircuitOpenError:
+        return ""
+
+
+async def policies(numbers: rsf.Stream[int]) -> None:
+    assert_type(await priced(None, 1), str)
+    await priced(None)  # type: ignore[call-arg]
+    assert_type(numbers.map_async(rsf.Policy(timeout=1)(fetch)), rsf.Stream[str])
+    assert_type(numbers.map_blocking(rsf.Policy(retry=rsf.Retry(1))(str)), rsf.Stream[str])

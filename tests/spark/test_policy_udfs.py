@@ -32,10 +32,10 @@ class Service:
 
 
 def made(service: Service, kind: str) -> Any:
-    bounded = rs.Policy(retry=AT_ONCE)
+    policy = rs.Policy(retry=AT_ONCE)
     if kind == "sync":
-        return Policy(service.call)
-    call = Policy(service.acall)
+        return policy(service.call)
+    call = policy(service.acall)
     return lambda *args, **kwargs: asyncio.run(call(*args, **kwargs))  # type: ignore[arg-type]
 
 
