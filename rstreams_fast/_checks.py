@@ -6,7 +6,7 @@ import inspect
 import operator
 import threading
 from collections.abc import Callable
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Final
 
 __all__ = [
@@ -23,6 +23,8 @@ __all__ = [
     "check_timeout",
     "check_weigher",
     "describe_callable",
+    "is_coroutine_function",
+    "refuse_coroutine",
     "safe_repr",
     "weigh",
 ]
@@ -132,14 +134,23 @@ def check_plain(what: str, fn: object, hint: str = "") -> None:
         return  # quick: inspect takes longer than the rest of a subscription
     if not callable(fn):
         raise TypeError(f"{what} must be callable, got {type(fn).__name__}")
+    if is_coroutine_function(fn):
+        raise TypeError(f"{what} must be a plain function, not a coroutine function{hint}")
     for call in (fn, type(fn).__call__):
-        if inspect.iscoroutinefunction(call):
-            raise TypeError(f"{what} must be a plain function, not a coroutine function{hint}")
         if inspect.isasyncgenfunction(call):
             raise TypeError(
                 f"{what} must be a plain function, not an async generator function, of which "
                 "from_async_iterable makes a stream"
             )
+
+
+def is_coroutine_function(fn: object) -> bool:
+    """Return whether calling ``fn`` is known, without a call, to return a coroutine."""
+    while isinstance(fn, MethodType):  # its function may be an object with a policy
+        fn = fn.__func__
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
+        getattr(type(fn), "__call__", None)  # noqa: B004 - the function itself is wanted
+    )
 
 
 def refuse_coroutine(what: str, fn: Callable[..., object], returned: object, hint: str) -> None:

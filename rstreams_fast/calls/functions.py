@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import sys
 import types
 import uuid
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Final
+
+from rstreams_fast._checks import is_coroutine_function
 
 __all__ = [
     "MOST_CALLS",
@@ -19,7 +20,9 @@ __all__ = [
     "check_seconds",
     "id_of",
     "is_async",
+    "is_found_by_name",
     "label_of",
+    "unwrapped",
 ]
 
 MOST_CALLS: Final = 2**31
@@ -51,13 +54,11 @@ def check_seconds(name: str, value: object) -> float:
 
 def is_async(fn: Callable[..., Any]) -> bool:
     """Say whether ``fn`` gives coroutines; partials and callable objects are looked into."""
-    inner = _unwrapped(fn)
-    return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(
-        getattr(inner, "__call__", None)  # noqa: B004 - it is looked into, not tested for
-    )
+    return is_coroutine_function(unwrapped(fn))
 
 
-def _unwrapped(fn: Any) -> Any:
+def unwrapped(fn: Any) -> Any:
+    """Return the function in partial objects."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     return fn
@@ -65,9 +66,27 @@ def _unwrapped(fn: Any) -> Any:
 
 def label_of(fn: Callable[..., Any]) -> str:
     """Name a user's function for messages and metrics."""
-    inner = _unwrapped(fn)
+    inner = unwrapped(fn)
     name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
     return str(name).rsplit("<locals>.", 1)[-1]
+
+
+def is_found_by_name(thing: Any) -> bool:
+    """Say whether another process finds ``thing``, which has a name, in the module of its name.
+
+    As for cloudpickle: not in ``__main__``, nor in a module that is registered to go by value.
+    """
+    module: str = thing.__module__
+    for pickler in ("cloudpickle", "pyspark.cloudpickle"):
+        by_value: set[str] = getattr(
+            sys.modules.get(pickler), "list_registry_pickle_by_value", set
+        )()
+        if any(f"{module}.".startswith(f"{name}.") for name in by_value):
+            return False
+    found: Any = sys.modules.get(module)
+    for part in thing.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return module != "__main__" and found is thing
 
 
 _ids: Final[dict[int, tuple[weakref.ref[Any], str]]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from time import monotonic
 from typing import Any, Final
@@ -13,6 +14,7 @@ from rstreams_fast.calls.circuit import circuit_of
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.deadlines import Deadlines
 from rstreams_fast.calls.errors import StageError
+from rstreams_fast.calls.limits.blocking import BlockingGate
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.retry import RetryAfter
@@ -122,23 +124,26 @@ async def _made_again(
 def guarded(
     fn: Callable[..., Awaitable[Any]],
     settings: CallSettings,
-    loop: asyncio.AbstractEventLoop,
+    loop: asyncio.AbstractEventLoop | None,
     counts: CallCounts,
-    gate: PermitGate | None,
+    gate: PermitGate | BlockingGate | None,
 ) -> Callable[..., Awaitable[Any]]:
     """Return ``fn`` with the time-outs, retries, circuit and limit that ``settings`` asks for.
 
+    Without a ``loop`` its calls never suspend: they block their thread, and have no time-outs.
+
     With ``on_failure="column"`` its result is an ``Outcome``, even if the call failed.
     """
-    if gate is None and not settings.is_guarded:
+    sleep = _block if loop is None else asyncio.sleep
+    if gate is None and loop is not None and not settings.is_guarded:
         return _patient(fn, settings, counts)
     deadlines = None
-    if settings.policy.timeout is not None:
+    if loop is not None and settings.policy.timeout is not None:
         deadlines = Deadlines(loop, settings.policy.timeout, counts)
     told = settings.told
     circuit = None if settings.policy.circuit is None else circuit_of(settings.policy.circuit)
-    lists = settings.batch is not None
-    auto = AdaptiveGate(settings.concurrency, loop, counts, lists) if settings.auto else None
+    most, lists = settings.concurrency, settings.batch is not None
+    auto = AdaptiveGate(most, loop, counts, lists) if loop is not None and settings.auto else None
     attempts = Attempts(settings.policy.retry, settings.label, counts)
     for around in (auto, circuit):
         if around is not None:
@@ -149,7 +154,7 @@ def guarded(
         begin = monotonic()
         attempts.begin()
         while True:
-            permit = None
+            permit: Any = None
             if auto is not None:
                 await auto.acquire()
             try:
@@ -179,13 +184,17 @@ def guarded(
                     gate.release(permit)
                 if auto is not None:
                     auto.leave()
-            await asyncio.sleep(pause)
+            await sleep(pause)
             if progress is not None:
                 progress.attempt = tries.made
 
-    if settings.policy.deadline is None:
+    if loop is None or settings.policy.deadline is None:
         return call
     return _in_time(call, Deadlines(loop, settings.policy.deadline, counts, ROW), told)
+
+
+async def _block(seconds: float) -> None:
+    time.sleep(seconds)  # noqa: ASYNC251 - on a thread without a loop
 
 
 def _holding(fn: Callable[..., Awaitable[Any]], gate: PermitGate) -> Callable[..., Awaitable[Any]]:

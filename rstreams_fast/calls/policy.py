@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import importlib
 import os
 import sys
-import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import types
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
-from rstreams_fast.calls.attempts import Attempts, Tries
+from rstreams_fast._checks import refuse_coroutine
 from rstreams_fast.calls.cache import CachedResults
 from rstreams_fast.calls.counts import CallCounts
+from rstreams_fast.calls.functions import is_found_by_name, unwrapped
 from rstreams_fast.calls.guarded import guarded
+from rstreams_fast.calls.limits.blocking import BlockingGate
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.words import CallSettings, PolicyWords
 
@@ -21,6 +24,8 @@ __all__ = ["Policy", "PolicyFunction"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_Call = Callable[[tuple[Any, ...], dict[str, Any]], Coroutine[Any, Any, Any]]
 
 
 class Policy(PolicyWords):
@@ -78,10 +83,13 @@ class Policy(PolicyWords):
 
 
 class PolicyFunction:
-    """A function with its policy. It is pickled as these two."""
+    """A function with its policy, which may be a method, too. It is pickled as these two."""
 
     def __init__(self, settings: CallSettings) -> None:
-        functools.update_wrapper(cast(Any, self), settings.fn)
+        fn = unwrapped(settings.fn)  # a partial object has no name
+        functools.update_wrapper(cast(Any, self), fn, updated=())
+        self.__wrapped__ = settings.fn
+        self.__qualname__: str = getattr(fn, "__qualname__", settings.label)
         self._settings: Final = settings
         _tell_of_stock_worker()
 
@@ -95,21 +103,47 @@ class PolicyFunction:
         """The policy around it."""
         return self._settings.policy
 
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(cast(Any, self), instance)
+
     def __reduce__(self) -> Any:
+        if is_found_by_name(self):  # a pickle finds this object there, and not the function
+            return _named, (self.policy, self.__module__, self.__qualname__)
         return self.policy, (self.fn,)
 
     def __repr__(self) -> str:
         return f"<{self._settings.label} with a policy>"
 
-    def _cached(self, counts: CallCounts) -> CachedResults | None:
-        cache = self.policy.cache
-        return None if cache is None else CachedResults(cache, self._settings.called_id, (), counts)
+    def _calls(
+        self,
+        fn: _Call,
+        loop: asyncio.AbstractEventLoop | None,
+        gate: PermitGate | BlockingGate | None,
+        counts: CallCounts,
+    ) -> _Call:
+        """Return ``fn`` with the policy around it, in the order that ``Policy`` promises.
+
+        Without a ``loop`` no call may suspend.
+        """
+        call = guarded(fn, self._settings, loop, counts, gate)
+        if (cache := self.policy.cache) is not None:
+            cached = CachedResults(cache, self._settings.called_id, (), counts)
+            call = cached.around(call, self._key_of)
+        return cast(_Call, call)
 
     def _key_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.policy.key is not None:
             return self.policy.key(*args, **kwargs)
         # The types keep 1, 1.0 and True apart.
         return args, tuple(map(type, args)), tuple(sorted(kwargs.items()))
+
+
+def _named(policy: PolicyWords, module: str, name: str) -> Any:
+    """Return the function with a ``policy`` that ``module`` has as ``name``, with this policy."""
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return cast(Policy, policy)(found.fn)
 
 
 @functools.cache
@@ -123,9 +157,6 @@ def _tell_of_stock_worker() -> None:
             "worker without a daemon (spark.python.use.daemon=false)",
             file=sys.stderr,
         )
-
-
-_Call = Callable[[tuple[Any, ...], dict[str, Any]], Awaitable[Any]]
 
 
 class _AsyncFunction(PolicyFunction):
@@ -145,29 +176,33 @@ class _AsyncFunction(PolicyFunction):
         gate = None if limit is None else PermitGate(limit, loop)
         counts = CallCounts.ambient or CallCounts(self._settings.label)
         try:
-            call: _Call = guarded(
-                lambda args, kwargs: fn(*args, **kwargs), self._settings, loop, counts, gate
-            )
-            if (cached := self._cached(counts)) is not None:
-                call = cached.around(call, self._key_of)
-            yield call
+            yield self._calls(lambda args, kwargs: fn(*args, **kwargs), loop, gate, counts)
         finally:
             if gate is not None:
                 gate.close()
 
 
 class _PlainFunction(PolicyFunction):
+    _made: tuple[CallCounts | None, _Call] | None = None
+    """Where the latest call was counted, and what makes such calls."""
+
+    def __init__(self, settings: CallSettings) -> None:
+        super().__init__(settings)
+        limit = settings.policy.limit
+        self._gate = None if limit is None else BlockingGate(limit)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        attempts = Attempts(self.policy.retry, self._settings.label, CallCounts.ambient)
-        tries = Tries(attempts)
-        attempts.begin()
-        while True:
-            try:
-                return self.fn(*args, **kwargs)
-            except Exception as error:
-                pause = tries.pause_after(error)
-                if pause is None:
-                    if (wrapper := tries.wrapper_of(error)) is not None:
-                        raise wrapper from error
-                    raise
-            time.sleep(pause)
+        counts, made = CallCounts.ambient, self._made
+        if made is None or made[0] is not counts:
+            counted = counts or CallCounts(self._settings.label)
+            made = self._made = (counts, self._calls(self._call, None, self._gate, counted))
+        try:
+            made[1](args, kwargs).send(None)
+        except StopIteration as stop:
+            return stop.value
+        raise RuntimeError(f"a call of {self._settings.label} was to block, and suspended")
+
+    async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = self.fn(*args, **kwargs)
+        refuse_coroutine("Policy(fn)", self.fn, result, "; make it 'async def' itself")
+        return result

@@ -21,7 +21,7 @@ from rstreams_fast.calls.retry import PATIENCE_SECONDS
 from rstreams_fast.core import CallWindow
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 
-__all__ = ["LimitLost", "PermitGate"]
+__all__ = ["PERMIT_IDLE_SECONDS", "LimitLost", "PermitGate"]
 
 PERMIT_TURN_SECONDS: Final = 0.1
 """How long calls of one stage pass a permit on before other stages may have it."""
@@ -137,6 +137,11 @@ class PermitGate:
             self._counts = True
             self._count()
             self._used += [self._idle.pop() for _ in range(self._window.running)]
+
+    @property
+    def keeps(self) -> bool:
+        """Whether a permit may serve several calls, until its time is over. Any thread may ask."""
+        return self._keeps and not self._closed
 
     def take(self) -> tuple[Any, float] | None:
         """Return an idle permit, for ``release``; ``None``: use ``acquire``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from types import TracebackType
 from typing import Any
@@ -20,7 +19,6 @@ __all__ = [
     "check_publisher",
     "failure_of",
     "is_async_cancellation",
-    "is_coroutine_function",
     "not_a_cancellation",
     "raise_failure",
     "subscribe",
@@ -121,10 +119,3 @@ def not_a_cancellation(error: BaseException, who: str) -> BaseException:
         )
     told.__cause__ = error
     return told
-
-
-def is_coroutine_function(fn: object) -> bool:
-    """Return whether calling ``fn`` is known, without a call, to return a coroutine."""
-    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
-        getattr(type(fn), "__call__", None)  # noqa: B004 - the function itself is wanted
-    )

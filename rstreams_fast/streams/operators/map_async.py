@@ -25,6 +25,7 @@ from rstreams_fast._checks import (
     check_count,
     check_sync,
     describe_callable,
+    is_coroutine_function,
 )
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import CallWindow, SpscRing
@@ -41,7 +42,6 @@ from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.signals import refuse, report_late
 from rstreams_fast.streams.engine.sink_subscriber import (
     is_async_cancellation,
-    is_coroutine_function,
     not_a_cancellation,
 )
 from rstreams_fast.streams.engine.stages import Need

@@ -1,0 +1,243 @@
+"""The permits of a ``Limit`` for calls on threads, which block until they have one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from time import monotonic
+from typing import Any, Final
+
+from rstreams_fast.calls.limits.limit import Limit
+from rstreams_fast.calls.limits.permits import PERMIT_IDLE_SECONDS, LimitLost, PermitGate
+from rstreams_fast.calls.retry import PATIENCE_SECONDS
+from rstreams_fast.errors import WorkDroppedError
+from rstreams_fast.runtime.executors import process_id
+from rstreams_fast.runtime.loops import PrivateLoop
+
+__all__ = ["BlockingGate"]
+
+LINGER_SECONDS: Final = 0.2
+"""How long the loop of a gate stays when no call uses it, and with it the use of the limit."""
+
+_Permit = tuple[Any, float]
+_Ticket = Future[_Permit]
+
+
+class BlockingGate:
+    """Lets calls on threads pass, as ``PermitGate`` does for calls on a loop. Thread-safe.
+
+    A ``PermitGate`` on a private loop gets the permits. The loop's thread starts with the first
+    call, and ends soon after the last one.
+    """
+
+    def __init__(self, limit: Limit) -> None:
+        self._limit = limit
+        self._loop: _PermitLoop | None = None
+
+    def _enter(self) -> _PermitLoop:
+        """Return a loop that stays until ``leave``."""
+        while True:
+            loop = self._loop
+            if loop is None or loop.pid != process_id():  # a fork's child has no other threads
+                # Two threads may both make a loop. Each loop ends after its own calls.
+                loop = self._loop = _PermitLoop(self._limit)
+            if loop.enter():
+                return loop
+            self._loop = None
+
+    def take(self) -> tuple[_PermitLoop, _Permit]:
+        """Return a permit for ``release``; block until there is one."""
+        loop = self._enter()
+        try:
+            return loop, loop.permit()
+        except BaseException:
+            loop.leave()
+            raise
+
+    async def acquire(self) -> tuple[_PermitLoop, _Permit]:
+        """Do what ``take`` does."""
+        return self.take()
+
+    def release(self, permit: tuple[_PermitLoop, _Permit]) -> None:
+        """Return a permit."""
+        loop, own = permit
+        loop.release(own)
+        loop.leave()
+
+    def hold(self, seconds: float) -> None:
+        """Let no call of the limit pass for ``seconds``."""
+        loop = self._enter()
+        loop.hold(seconds)
+        loop.leave()
+
+
+class _PermitLoop:
+    """A private loop with a ``PermitGate``, and the threads that wait for its permits.
+
+    A thread passes its permit on to the next thread, without the loop, until other stages may have
+    it. So the loop rarely works while calls follow each other.
+    """
+
+    def __init__(self, limit: Limit) -> None:
+        self.pid = process_id()
+        self._limit = limit
+        self._private = PrivateLoop("rstreams-fast-limit")
+        # Reentrant: the garbage collector may run anything.
+        self._lock = threading.RLock()
+        self._calls = 0  # that wait or run
+        self._used = False  # since the last look
+        self._ended = False
+        self._tickets: deque[_Ticket] = deque()
+        self._asked = 0  # permits that the loop waits for, at least as many as tickets
+        self._idle: list[_Permit] = []
+        self._returns = False  # whether the loop is to look at the idle permits
+        self._held_until = 0.0
+        self._gate: PermitGate | None = None
+        self._looks = False  # whether the end is looked for
+
+    def enter(self) -> bool:
+        """Keep the loop until ``leave``; ``False``: it has ended."""
+        with self._lock:
+            self._calls += not self._ended
+            return not self._ended
+
+    def leave(self) -> None:
+        """Let the loop end, if no other call needs it."""
+        with self._lock:
+            self._calls -= 1
+            self._used = True
+
+    def permit(self) -> _Permit:
+        """Block until there is a permit."""
+        with self._lock:
+            if self._idle and self._stays(self._idle[-1]):
+                return self._idle.pop()
+            ticket: _Ticket = Future()
+            self._tickets.append(ticket)
+            asks = self._asked < len(self._tickets)
+            self._asked += asks
+        if asks:
+            self._private.execute(self._ask, self._refuse)
+        try:
+            return ticket.result()
+        except BaseException:
+            if not ticket.cancel() and ticket.exception() is None:  # interrupted, but granted
+                self.release(ticket.result())
+            raise
+
+    def release(self, permit: _Permit) -> None:
+        """Pass a permit on to the next call, or return it."""
+        if self.pid != process_id():  # in a fork's child: the permit is the parent's
+            return
+        with self._lock:
+            stays = self._stays(permit)
+            ticket = self._next_ticket() if stays else None
+            if ticket is None:
+                self._idle.append(permit)
+                returns = not self._returns or not stays
+                self._returns = True
+        if ticket is not None:
+            ticket.set_result(permit)
+        elif returns:
+            self._run(self._return_later if stays else self._return_idle)
+
+    def hold(self, seconds: float) -> None:
+        """Let no call pass for ``seconds``."""
+        with self._lock:
+            until = monotonic() + min(seconds, PATIENCE_SECONDS)
+            self._held_until = max(self._held_until, until)
+        self._run(partial(self._hold, seconds))
+
+    def _stays(self, permit: _Permit) -> bool:
+        """Whether a permit may serve the next call, before other stages are asked."""
+        gate = self._gate
+        return gate is not None and gate.keeps and self._held_until <= monotonic() < permit[1]
+
+    def _next_ticket(self) -> _Ticket | None:
+        while self._tickets:
+            if (ticket := self._tickets.popleft()).set_running_or_notify_cancel():
+                return ticket
+        return None
+
+    def _run(self, work: Callable[[], object]) -> None:
+        with contextlib.suppress(WorkDroppedError):  # the interpreter exits
+            self._private.execute(work, lambda _: None)
+
+    # -- the loop's thread -------------------------------------------------------------------------
+
+    def _opened(self) -> PermitGate:
+        if self._gate is None:
+            if not self._looks:
+                self._looks = True
+                self._look()
+            self._gate = PermitGate(self._limit, asyncio.get_running_loop())
+        return self._gate
+
+    def _ask(self) -> None:
+        try:
+            gate = self._opened()
+        except Exception as raised:  # others use the limit with other numbers, for one
+            self._refuse(raised)
+            return
+        if (permit := gate.take()) is not None:
+            self._granted(permit, gate)
+        else:
+            asyncio.get_running_loop().create_task(self._wait(gate))
+
+    async def _wait(self, gate: PermitGate) -> None:
+        try:
+            permit = await gate.acquire()
+        except BaseException as raised:  # LimitLost; or the interpreter exits
+            self._refuse(raised)
+        else:
+            self._granted(permit, gate)
+
+    def _granted(self, permit: _Permit, gate: PermitGate) -> None:
+        with self._lock:
+            self._asked -= 1
+            ticket = self._next_ticket()
+        if ticket is None:
+            gate.release(permit)
+        else:
+            ticket.set_result(permit)
+
+    def _refuse(self, raised: BaseException) -> None:
+        lost = raised
+        if not isinstance(raised, LimitLost):
+            lost = LimitLost(f"no permit: {str(raised) or type(raised).__name__}")
+            lost.__cause__ = raised
+        with self._lock:
+            self._asked -= 1
+            ticket = self._next_ticket()
+        if ticket is not None:
+            ticket.set_exception(lost)
+
+    def _hold(self, seconds: float) -> None:
+        self._opened().hold(seconds)
+        self._return_idle()
+
+    def _return_later(self) -> None:
+        asyncio.get_running_loop().call_later(PERMIT_IDLE_SECONDS, self._return_idle)
+
+    def _return_idle(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+            self._returns = False
+        for permit in idle:
+            self._opened().release(permit)
+
+    def _look(self) -> None:
+        with self._lock:
+            self._ended = not (self._calls or self._used)
+            self._used = False
+        if not self._ended:
+            asyncio.get_running_loop().call_later(LINGER_SECONDS, self._look)
+            return
+        if self._gate is not None:
+            self._gate.close()
+        self._private.close()

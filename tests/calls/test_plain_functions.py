@@ -1,0 +1,347 @@
+"""A plain function with a policy: called by threads, which block where a coroutine would wait."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rstreams_fast.calls.cache import Cache
+from rstreams_fast.calls.circuit import Circuit
+from rstreams_fast.calls.errors import CircuitOpenError
+from rstreams_fast.calls.limits.blocking import LINGER_SECONDS
+from rstreams_fast.calls.limits.limit import SCOPES, Limit
+from rstreams_fast.calls.limits.permits import LimitLost
+from rstreams_fast.calls.policy import Policy
+from rstreams_fast.calls.retry import Retry, RetryAfter
+from tests.helpers import (
+    DEADLINE,
+    Counted,
+    Problem,
+    run_python,
+    run_threads,
+    start_thread,
+    wait_for,
+    wait_until,
+)
+
+ROOT = Path(__file__).parents[2]
+
+scopes = pytest.mark.parametrize("scope", SCOPES)
+
+
+@pytest.fixture
+def name() -> str:
+    return f"test-{uuid.uuid4().hex}"
+
+
+class Service:
+    """Counts the calls that it is in. A failing call raises before it ends."""
+
+    def __init__(self, fails: Callable[[int], bool] = lambda _: False) -> None:
+        self.running = Counted()
+        self.most = 0
+        self.calls = list[int]()
+        self.fails = fails
+
+    def call(self, key: int) -> int:
+        self.most = max(self.most, self.running.add())
+        self.calls.append(key)
+        try:
+            time.sleep(0.001)  # so that calls of other threads overlap
+            if self.fails(key):
+                raise Problem(key)
+            return 2 * key
+        finally:
+            self.running.add(-1)
+
+
+class Held:
+    """Calls that end when they are told to."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = Counted(), threading.Event()
+
+    def call(self) -> None:
+        self.begun.add()
+        wait_for(self.go_on, "the end of the call")
+
+
+def limit_threads() -> list[str]:
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name.startswith("rstreams-fast-limit")]
+
+
+@scopes
+@pytest.mark.parametrize("functions", [1, 2])
+def test_threads_never_make_more_calls_than_the_limit(
+    scope: str, functions: int, name: str
+) -> None:
+    service = Service(lambda key: key % 3 == 0)
+    limit = Limit(name, concurrency=4, scope=scope)
+    calls = [Policy(limit=limit)(service.call) for _ in range(functions)]
+
+    def work(first: int) -> list[int]:
+        found = []
+        for key in range(first, first + 40):
+            try:
+                found.append(calls[key % functions](key))
+            except Problem:
+                found.append(-1)
+        return found
+
+    found = run_threads([lambda first=first: work(40 * first) for first in range(16)])
+    assert [*chain(*found)] == [-1 if key % 3 == 0 else 2 * key for key in range(640)]
+    assert sorted(service.calls) == list(range(640))
+    assert service.most <= 4
+    wait_until(lambda: not limit_threads(), "the end of the limit's threads")
+    held = Held()  # the permits of calls that raised have come back
+    hold = Policy(limit=limit)(held.call)
+    threads = [start_thread(hold) for _ in range(4)]
+    held.begun.wait_until(4)
+    held.go_on.set()
+    for thread in threads:
+        thread.result()
+
+
+def test_calls_begin_at_the_rate_of_the_limit(name: str) -> None:
+    begun = list[float]()
+    call = Policy(limit=Limit(name, rate=200))(lambda: begun.append(time.monotonic()))
+    run_threads([lambda: [call() for _ in range(5)]] * 8)
+    assert len(begun) == 40
+    assert max(begun) - min(begun) >= 38 / 200
+
+
+@scopes
+def test_a_permit_is_held_by_a_running_attempt_alone(scope: str, name: str) -> None:
+    limit = Limit(name, concurrency=1, scope=scope)
+    held, again, calls = Held(), threading.Event(), list[str]()
+
+    @Policy(limit=limit, retry=Retry(1, backoff=1.5, jitter=0))
+    def repeated() -> None:
+        calls.append("failed")
+        raise Problem
+
+    waits = start_thread(repeated)
+    wait_until(lambda: calls, "the first attempt")
+    Policy(limit=limit)(again.set)()
+    assert calls == ["failed"]  # the other call waits for its next attempt
+
+    cached = Policy(limit=limit, cache=Cache())(calls.append)
+    guarded = Policy(limit=limit, circuit=Circuit(1, reset=DEADLINE))(lambda: 1 / 0)
+    cached("kept")
+    with pytest.raises(ZeroDivisionError):
+        guarded()
+    holds = start_thread(Policy(limit=limit)(held.call))
+    held.begun.wait_until(1)
+    cached("kept")  # neither waits for the permit
+    with pytest.raises(CircuitOpenError):
+        guarded()
+    held.go_on.set()
+    holds.result()
+    with pytest.raises(Problem):
+        waits.result()
+    assert sorted(calls) == ["failed", "failed", "kept"]
+
+
+@scopes
+def test_retry_after_holds_the_limit_for_all(scope: str, name: str) -> None:
+    limit, asked, begun = Limit(name, concurrency=3, scope=scope), list[float](), list[float]()
+
+    @Policy(limit=limit)
+    def refused() -> str:
+        if not asked:
+            asked.append(time.monotonic())
+            raise RetryAfter(0.3)
+        return "answered"
+
+    other = Policy(limit=limit)(lambda: begun.append(time.monotonic()))
+    first = start_thread(refused)
+    wait_until(lambda: asked, "the refused attempt")
+    time.sleep(0.05)  # the refusal is on its way to the limit
+    run_threads([other] * 6)
+    assert first.result() == "answered"
+    assert min(begun) - asked[0] >= 0.3
+
+
+def test_it_waits_for_no_permit_that_cannot_come(name: str) -> None:
+    hold = Held()
+    first = start_thread(Policy(limit=Limit(name, concurrency=1))(hold.call))
+    hold.begun.wait_until(1)
+    with pytest.raises(LimitLost, match="in use on this host with other numbers"):
+        Policy(limit=Limit(name, concurrency=2), retry=Retry(5, backoff=0))(print)()
+    hold.go_on.set()
+    first.result()
+
+
+HOLDER = """
+import sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from rstreams_fast.calls.limits.limit import Limit
+from rstreams_fast.calls.policy import Policy
+
+begun = threading.Barrier(3, action=lambda: print("holds", flush=True))
+
+def hold():
+    begun.wait()
+    threading.Event().wait()
+
+call = Policy(limit=Limit(sys.argv[1], concurrency=3))(hold)
+with ThreadPoolExecutor(3) as pool:
+    list(pool.map(lambda _: call(), range(3)))
+"""
+
+
+def test_the_permits_of_a_killed_process_come_back(name: str) -> None:
+    service = Service()
+    call = Policy(limit=Limit(name, concurrency=3))(service.call)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, name], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    with holder, ThreadPoolExecutor(6) as pool:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "holds\n"
+        found = pool.map(call, range(6))
+        time.sleep(0.1)  # in which a free permit is granted many times over
+        assert not service.calls
+        holder.send_signal(signal.SIGKILL)
+        assert list(found) == [0, 2, 4, 6, 8, 10]
+    assert service.most <= 3
+
+
+FORKS = """
+import os, sys, threading
+from rstreams_fast.calls.limits.limit import Limit
+from rstreams_fast.calls.policy import Policy
+
+call = Policy(limit=Limit(sys.argv[1], concurrency=1))(lambda do: do())
+
+def fork():
+    child = os.fork()
+    if not child:
+        return  # the permit of this call is the parent's
+    assert os.waitpid(child, 0)[1] == 0
+    print("waited")
+
+parent = os.getpid()
+assert threading.active_count() == 1
+call(lambda: None)
+call(fork)
+if os.getpid() != parent:
+    assert threading.active_count() == 1
+    os._exit(0)
+call(lambda: print("goes on"))
+child = os.fork()
+call(lambda: print("child" if not child else "parent", flush=True))
+if not child:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_each_process_of_a_fork_has_permits_of_its_own(name: str) -> None:
+    told = run_python("-W", "ignore", "-c", FORKS, name, cwd=ROOT).stdout.split("\n")
+    assert told[:2] == ["waited", "goes on"]
+    assert sorted(told[2:]) == ["", "child", "parent"]
+
+
+EXITS = """
+import sys, threading
+from rstreams_fast.calls.limits.limit import Limit
+from rstreams_fast.calls.policy import Policy
+
+call = Policy(limit=Limit(sys.argv[1], concurrency=1))(lambda do: do())
+begun, ends = threading.Event(), threading.Event()
+
+def hold():
+    begun.set()
+    ends.wait()
+
+def wait():
+    try:
+        call(print)
+    except Exception as raised:
+        print(type(raised).__name__)
+    ends.set()
+
+threading.Thread(target=call, args=(hold,)).start()
+begun.wait()
+threading.Thread(target=wait).start()
+"""
+
+
+def test_the_interpreter_exits_though_a_thread_waits_for_a_permit(name: str) -> None:
+    done = run_python("-c", EXITS, name, cwd=ROOT)
+    assert done.stdout == "LimitLost\n"
+    assert not done.stderr
+
+
+def test_an_unused_limit_has_no_thread_and_may_change_its_numbers(name: str) -> None:
+    call = Policy(limit=Limit(name, concurrency=1))(lambda: None)
+    for _ in range(3):
+        call()
+        assert limit_threads()
+        time.sleep(LINGER_SECONDS / 4)  # calls that follow each other keep it
+    wait_until(lambda: not limit_threads(), "the end of the limit's thread")
+    call()
+    wait_until(lambda: not limit_threads(), "the end of the limit's thread")
+    assert Policy(limit=Limit(name, concurrency=2))(lambda: 3)() == 3
+
+
+@pytest.mark.parametrize("circuit", [None, Circuit(4)], ids=["", "circuit"])
+def test_failed_attempts_are_made_again(circuit: Circuit | None) -> None:
+    calls: list[Any] = []
+
+    def call(*args: Any, **kwargs: Any) -> str:
+        calls.append((args, kwargs))
+        raise RetryAfter(0) if len(calls) == 2 else Problem
+
+    policy = Policy(retry=Retry(2, backoff=0), circuit=circuit)
+    with pytest.raises(Problem) as raised:
+        policy(call)(1, key=2)
+    assert raised.value.__notes__ == ["rstreams_fast: this was attempt 3 of 3"]
+    assert calls == [((1,), {"key": 2})] * 4  # RetryAfter is no attempt
+    if circuit is not None:
+        with pytest.raises(CircuitOpenError):  # the fourth failure in a row has opened it
+            policy(call)()
+        assert len(calls) == 5
+
+
+def test_a_cache_answers_equal_calls() -> None:
+    calls = list[Any]()
+
+    @Policy(cache=Cache(), retry=Retry(1, backoff=0))
+    def look(key: object, *, scale: int = 1) -> object:
+        calls.append(key)
+        if len(calls) == 1:
+            raise Problem
+        return key
+
+    found = run_threads([lambda: [look(1), look(1.0), look(True), look(1, scale=2)]] * 4)
+    assert all(list(map(type, some)) == [int, float, bool, int] for some in found)
+    assert look(1) == 1
+    made = len(calls)
+    run_threads([lambda: look(1)] * 4)
+    assert len(calls) == made
+    by_key = Policy(cache=Cache(), key=lambda client, key: key)(lambda client, key: client)
+    assert [by_key({"unhashable": 1}, 7), by_key({}, 7)] == [{"unhashable": 1}] * 2
+
+
+def test_a_function_that_returns_a_coroutine_is_told_of_async_def() -> None:
+    async def later() -> None: ...
+
+    with pytest.raises(TypeError, match=r"returned a coroutine.*'async def'"):
+        Policy(retry=Retry(1))(lambda: later())()  # noqa: PLW0108
