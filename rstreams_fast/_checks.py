@@ -6,6 +6,7 @@ import inspect
 import operator
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Final
 
@@ -146,8 +147,8 @@ def check_plain(what: str, fn: object, hint: str = "") -> None:
 
 def is_coroutine_function(fn: object) -> bool:
     """Return whether calling ``fn`` is known, without a call, to return a coroutine."""
-    while isinstance(fn, MethodType):  # its function may be an object with a policy
-        fn = fn.__func__
+    while isinstance(fn, MethodType | partial):  # inspect looks for no callable object in it
+        fn = fn.__func__ if isinstance(fn, MethodType) else fn.func
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
         getattr(type(fn), "__call__", None)  # noqa: B004 - the function itself is wanted
     )

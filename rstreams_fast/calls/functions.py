@@ -11,15 +11,12 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from rstreams_fast._checks import is_coroutine_function
-
 __all__ = [
     "MOST_CALLS",
     "check_exceptions",
     "check_positive_int",
     "check_seconds",
     "id_of",
-    "is_async",
     "is_found_by_name",
     "label_of",
     "unwrapped",
@@ -50,11 +47,6 @@ def check_seconds(name: str, value: object) -> float:
         return float(value)
     except OverflowError:
         raise ValueError(f"{name} must be <= {sys.float_info.max} seconds") from None
-
-
-def is_async(fn: Callable[..., Any]) -> bool:
-    """Say whether ``fn`` gives coroutines; partials and callable objects are looked into."""
-    return is_coroutine_function(unwrapped(fn))
 
 
 def unwrapped(fn: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from rstreams_fast._checks import is_coroutine_function
 from rstreams_fast.calls.batching_words import Batching
 from rstreams_fast.calls.cache import Cache
 from rstreams_fast.calls.circuit import Circuit
@@ -14,7 +15,6 @@ from rstreams_fast.calls.functions import (
     check_positive_int,
     check_seconds,
     id_of,
-    is_async,
     label_of,
 )
 from rstreams_fast.calls.journal.journal import Journal
@@ -87,7 +87,7 @@ class CallSettings:
         check_positive_int("concurrency", self.concurrency, MOST_CALLS)
         if self.batch is not None and not isinstance(self.batch, Batching):
             raise TypeError(f"batch must be an int or a Batching, got {type(self.batch).__name__}")
-        object.__setattr__(self, "is_async", is_async(self.fn))
+        object.__setattr__(self, "is_async", is_coroutine_function(self.fn))
         object.__setattr__(self, "label", label_of(self.fn))
         object.__setattr__(self, "called_id", id_of(self.fn))
         for word in ("timeout", "deadline"):

@@ -22,7 +22,8 @@ from pathlib import Path
 from types import CellType, TracebackType
 from typing import Any, Final
 
-from rstreams_fast.calls.functions import is_async, label_of
+from rstreams_fast._checks import is_coroutine_function
+from rstreams_fast.calls.functions import label_of
 from rstreams_fast.calls.words import DEFAULT_CONCURRENCY
 from rstreams_fast.spark.daemon.admission import Abandoned, Admission
 from rstreams_fast.spark.daemon.calls import (
@@ -141,7 +142,8 @@ class _Seam:
         if self._task is None:
             return command
         self._task.functions.append(label_of(command[0]))
-        return (Step(command[0]), *command[1:]) if is_async(command[0]) else command
+        suspends = is_coroutine_function(command[0])
+        return (Step(command[0]), *command[1:]) if suspends else command
 
     def chain(self, f: Function, g: Function) -> Function:
         if _suspends((*_parts(f), *_parts(g))):

@@ -1,0 +1,201 @@
+"""A function with a policy is used as a function is: as a method, in a partial, in a pickle."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import pickle
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast._checks import is_coroutine_function
+from rstreams_fast.calls.functions import label_of
+from rstreams_fast.calls.policy import Policy
+from rstreams_fast.calls.retry import Retry
+from tests.helpers import Problem
+
+TWICE = Policy(retry=Retry(1, backoff=0))
+
+
+@TWICE
+def plain(x: int, *, y: int = 0) -> tuple[int, int]:
+    """Return both."""
+    return x, y
+
+
+@TWICE
+async def awaited(x: int, *, y: int = 0) -> tuple[int, int]:
+    """Return both, later."""
+    await asyncio.sleep(0)
+    return x, y
+
+
+class Client:
+    """Fails at the first call."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def _look(self, x: int, y: int) -> tuple[int, int]:
+        self.calls += 1
+        if self.calls == 1:
+            raise Problem
+        return x, y
+
+    @TWICE
+    def plain(self, x: int, *, y: int = 0) -> tuple[int, int]:
+        return self._look(x, y)
+
+    @TWICE
+    async def awaited(self, x: int, *, y: int = 0) -> tuple[int, int]:
+        await asyncio.sleep(0)
+        return self._look(x, y)
+
+    @classmethod
+    @TWICE
+    def of_class(cls, x: int, *, y: int = 0) -> tuple[int, int]:
+        return cls()._look(x, y) if cls is not Client else (x, y)
+
+    @staticmethod
+    @TWICE
+    async def of_none(x: int, *, y: int = 0) -> tuple[int, int]:
+        return x, y
+
+
+class Called:
+    """An object whose attributes are its own, and not its policy's."""
+
+    def __init__(self) -> None:
+        self._made = self._settings = self.policy = "mine"
+
+    def __call__(self, x: int, *, y: int = 0) -> tuple[int, int]:
+        return x, y
+
+
+class Awaited(Called):
+    async def __call__(self, x: int, *, y: int = 0) -> tuple[int, int]:  # type: ignore[override]
+        return x, y
+
+
+class Base:
+    def look(self, x: int, *, y: int = 0) -> tuple[int, int]:
+        return x, y
+
+
+FUNCTIONS: dict[str, tuple[Callable[..., Any], str, bool]] = {
+    "plain": (plain, "plain", False),
+    "awaited": (awaited, "awaited", True),
+    "method": (Client().plain, "Client.plain", False),
+    "async method": (Client().awaited, "Client.awaited", True),
+    "class method": (Client.of_class, "Client.of_class", False),
+    "static method": (Client.of_none, "Client.of_none", True),
+    "object": (TWICE(Called()), "Called", False),
+    "async object": (TWICE(Awaited()), "Awaited", True),
+    "partial": (TWICE(partial(plain.fn, y=0)), "plain", False),  # type: ignore[attr-defined]
+    "async partial": (TWICE(partial(awaited.fn, y=0)), "awaited", True),  # type: ignore[attr-defined]
+    "in a partial": (partial(awaited, y=0), "awaited", True),
+    "bound": (TWICE(Base().look), "Base.look", False),
+    "twice": (TWICE(Client().awaited), "Client.awaited", True),
+}
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_it_is_called_and_named_as_the_function(kind: str) -> None:
+    fn, name, suspends = FUNCTIONS[kind]
+    assert is_coroutine_function(fn) is suspends
+    assert label_of(fn) == name
+    assert list(inspect.signature(fn).parameters) == ["x", "y"]
+
+    def call() -> Any:
+        result = fn(1, y=2)
+        return asyncio.run(result) if inspect.iscoroutine(result) else result
+
+    assert [call(), call()] == [(1, 2)] * 2
+
+    stream = rsf.range_(3)
+    if suspends:
+        stage = stream.map_async(fn)
+        for refuses in (stream.map, stream.map_blocking):
+            with pytest.raises(TypeError, match="map_async"):
+                refuses(fn)
+    else:
+        stage = stream.map_blocking(fn)
+        assert stream.map(fn).to_list() == [(x, 0) for x in range(3)]
+    assert stage.to_list() == [(x, 0) for x in range(3)]
+    if kind != "in a partial":  # whose name streams do not look for
+        assert f"{name})" in stage.describe()
+
+
+def test_two_policies_surround_a_function_each() -> None:
+    calls = list[int]()
+
+    @Policy(retry=Retry(1, backoff=0))
+    @Policy(retry=Retry(2, backoff=0))
+    def fails(x: int) -> None:
+        calls.append(x)
+        raise Problem
+
+    with pytest.raises(Problem):
+        fails.fn(1)  # type: ignore[attr-defined] # the inner one has made calls before
+    assert len(calls) == 3
+    with pytest.raises(Problem):
+        fails(1)
+    assert len(calls) == 3 + 6
+
+
+# -- pickles ---------------------------------------------------------------------------------------
+
+
+SCRIPT = """
+from rstreams_fast.calls.limits.limit import Limit
+from rstreams_fast.calls.policy import Policy
+
+limit = Limit("pickled", concurrency=1, scope="job")
+
+@Policy(limit=limit)
+def fetch(x):
+    return x
+"""
+
+
+@pytest.mark.parametrize("kind", ["plain", "awaited", "class method", "static method"])
+def test_any_pickle_finds_a_named_function(kind: str) -> None:
+    fn, name, suspends = FUNCTIONS[kind]
+    arrived = pickle.loads(pickle.dumps(fn))
+    assert label_of(arrived) == name
+    result = arrived(3, y=4)
+    assert (asyncio.run(result) if suspends else result) == (3, 4)
+
+
+def test_cloudpickle_takes_along_what_another_process_does_not_find(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cloudpickle = pytest.importorskip("pyspark.cloudpickle")
+    offset = 10
+    local = TWICE(lambda x: x + offset)
+    local(1)  # with what belongs to this process in it
+    assert cloudpickle.loads(cloudpickle.dumps(local))(1) == 11
+
+    script = ModuleType("a_users_script")
+    monkeypatch.setitem(sys.modules, "a_users_script", script)
+    exec(SCRIPT, vars(script))
+    by_name = pickle.dumps(script.fetch)
+    arrived: Any = pickle.loads(by_name)
+    assert arrived.fn is script.fetch.fn
+    assert arrived.policy.limit.served_at == script.limit.served_at
+    assert "address" in vars(arrived.policy.limit)  # which the module of a worker does not know
+    cloudpickle.register_pickle_by_value(script)
+    try:
+        by_value = cloudpickle.dumps(script.fetch)
+    finally:
+        cloudpickle.unregister_pickle_by_value(script)
+    monkeypatch.delitem(sys.modules, "a_users_script")
+    assert cloudpickle.loads(by_value).policy == arrived.policy
+    with pytest.raises(ModuleNotFoundError):
+        pickle.loads(by_name)
