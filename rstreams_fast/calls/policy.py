@@ -83,7 +83,7 @@ class Policy(PolicyWords):
 
 
 class PolicyFunction:
-    """A function with its policy, which may be a method, too. It is pickled as these two."""
+    """A function with its policy, which may be a method, too. It is pickled with its id."""
 
     def __init__(self, settings: CallSettings) -> None:
         fn = unwrapped(settings.fn)  # a partial object has no name
@@ -109,7 +109,7 @@ class PolicyFunction:
     def __reduce__(self) -> Any:
         if is_found_by_name(self):  # a pickle finds this object there, and not the function
             return _named, (self.policy, self.__module__, self.__qualname__)
-        return self.policy, (self.fn,)
+        return type(self), (self._settings,)  # whose id finds the cache in every process
 
     def __repr__(self) -> str:
         return f"<{self._settings.label} with a policy>"

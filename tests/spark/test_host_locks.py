@@ -203,9 +203,10 @@ async def fn(k):
 async def answers(k):
     return k
 
-def run(fn, **words):
+def run(fn, metrics=None, **words):
     batch = pa.RecordBatch.from_pydict({"k": pa.array([1, 2])})
-    return list(rs.lookup(fn, pa.int64(), **words).as_map_fn()(iter([batch])))
+    stage = rs.lookup(rs.Policy(**words)(fn), pa.int64(), metrics=metrics)
+    return list(stage.as_map_fn()(iter([batch])))
 
 logging.basicConfig(stream=sys.stdout)
 metrics, journal = rs.Metrics(sys.argv[1] + "/metrics"), rs.Journal(sys.argv[1], version="1")

@@ -16,8 +16,8 @@ async def fn(k):
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
     return "x" * 500_000 if k >= 5 else "x"
 
-def run(**words):
-    stage = rs.lookup(fn, pa.string(), concurrency=1, **words)
+def run(on_failure, **words):
+    stage = rs.lookup(rs.Policy(**words)(fn), pa.string(), concurrency=1, on_failure=on_failure)
     batch = pa.RecordBatch.from_pydict({"k": pa.array(range(20), pa.int64())})
     try:
         print(sum(batch.num_rows for batch in stage.as_map_fn()(iter([batch]))), "rows")
@@ -28,8 +28,9 @@ def run(**words):
 
 for on_failure in ("null", "column"):
     limit = rs.Limit(uuid.uuid4().hex, concurrency=4, rate=1e4)
-    run(on_failure=on_failure, limit=limit, retry=rs.Retry(3))
-    run(on_failure=on_failure, journal=rs.Journal(tempfile.mkdtemp(), version="1"), max_failures=0)
+    run(on_failure, limit=limit, retry=rs.Retry(3))
+    no_failures = rs.Failures(on_failure, at_most=0)
+    run(no_failures, journal=rs.Journal(tempfile.mkdtemp(), version="1"))
 """
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from tests.spark.stages import doubled, values
+from tests.spark.stages import doubled, made, values
 
 PLANT = f"wJalr{7}XUtn"
 """What no text may show; the lines of this file, which tracebacks have, do not show it either."""
@@ -165,7 +165,7 @@ FUNCTIONS: list[Callable[..., Any]] = [
 
 def stages(journal: rs.Journal, metrics: rs.Metrics) -> Iterator[Any]:
     """Return a stage for each way to hand a secret to it, and each word that looks at calls."""
-    words: list[dict[str, Any]] = [
+    sets: list[dict[str, Any]] = [
         {},
         {"retry": rs.Retry(1, backoff=0), "timeout": 1.0, "deadline": 2.0},
         {"circuit": rs.Circuit(1, reset=60), "concurrency": 1},
@@ -177,14 +177,9 @@ def stages(journal: rs.Journal, metrics: rs.Metrics) -> Iterator[Any]:
         bound = functools.partial(factory, PLANT)
         for using in (bound, rs.PerWorker(bound)):
             for fn in FUNCTIONS:
-                for some in words:
-                    yield rs.lookup(
-                        rs.Policy(journal=journal)(fn),
-                        pa.int64(),
-                        using=using,
-                        metrics=metrics,
-                        **some,
-                    )
+                for some in sets:
+                    words = {"using": using, "metrics": metrics, "journal": journal, **some}
+                    yield made(rs.lookup, fn, pa.int64(), **words)
     schema = pa.schema([("k", pa.int64())])
     for fn in FUNCTIONS:
         yield rs.map_batches(fn, schema, using=functools.partial(Client, PLANT), metrics=metrics)
