@@ -44,11 +44,17 @@ _SHARED: Final = (
 """Types of shared objects, which do not count for an object that refers to them."""
 
 
+def _imported(name: str) -> Any:
+    """Return a module if it is imported; ``None`` while another thread imports it."""
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    return None if spec is None or getattr(spec, "_initializing", False) else sys.modules[name]
+
+
 @functools.lru_cache(256)
 def _is_plain(kind: type) -> bool:
     if kind in _PARTLESS:
         return True
-    np = sys.modules.get("numpy")
+    np = _imported("numpy")
     return np is not None and issubclass(kind, np.number | np.bool_ | np.datetime64)
 
 
@@ -73,11 +79,11 @@ def owned(value: Any) -> Any:
         return dict(zip(value, map(owned, value.values()), strict=True))
     if kind is memoryview:
         return _owned_memory(value)
-    if (np := sys.modules.get("numpy")) and isinstance(value, np.ndarray | np.void):
+    if (np := _imported("numpy")) and isinstance(value, np.ndarray | np.void):
         return value if value.base is None else value.copy()
-    if (pa := sys.modules.get("pyarrow")) and isinstance(value, pa.Scalar | pa.Array):
+    if (pa := _imported("pyarrow")) and isinstance(value, pa.Scalar | pa.Array):
         return _owned_arrow(value)
-    if (pd := sys.modules.get("pandas")) and isinstance(value, pd.Series | pd.DataFrame | pd.Index):
+    if (pd := _imported("pandas")) and isinstance(value, pd.Series | pd.DataFrame | pd.Index):
         return value.copy(deep=True)
     return value
 
@@ -154,18 +160,18 @@ def _known(value: Any) -> tuple[int, list[Any]] | None:
     """Return a value's own bytes and its parts, if its type is known."""
     if type(value) is memoryview:
         return sys.getsizeof(value), [value.obj]
-    if (np := sys.modules.get("numpy")) and isinstance(value, np.ndarray | np.generic):
+    if (np := _imported("numpy")) and isinstance(value, np.ndarray | np.generic):
         size = sys.getsizeof(value)
         if isinstance(value, np.ndarray | np.void) and value.base is not None:
             return size, [value.base]
         return size, list(value.flat) if value.dtype == object else []
-    if (pa := sys.modules.get("pyarrow")) is not None:
+    if (pa := _imported("pyarrow")) is not None:
         if isinstance(value, pa.Scalar):
             return OBJECT_BYTES + pa.repeat(value, 1).get_total_buffer_size(), []
         if isinstance(value, pa.Array | pa.ChunkedArray | pa.RecordBatch | pa.Table):
             return OBJECT_BYTES + value.get_total_buffer_size(), []
         if isinstance(value, pa.Buffer):
             return OBJECT_BYTES + value.size, []
-    if (pd := sys.modules.get("pandas")) and isinstance(value, pd.Series | pd.DataFrame | pd.Index):
+    if (pd := _imported("pandas")) and isinstance(value, pd.Series | pd.DataFrame | pd.Index):
         return sys.getsizeof(value), []  # pandas counts the parts, too
     return None

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -91,3 +94,16 @@ def test_a_word_holds_in_every_place(
     if place == "map_batches" and "cache" in case.words(tmp_path):
         pytest.skip("a batch is no key")
     judge(case, tmp_path, plain, run)
+
+
+def test_a_library_that_another_thread_imports_costs_no_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    half = ModuleType("pandas")
+    half.__spec__ = ModuleSpec("pandas", None)
+    half.__spec__._initializing = True  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pandas", half)
+    calls: list[int] = []
+    fetch = rsf.Policy(cache=rsf.Cache())(lambda k: calls.append(k) or k)  # type: ignore[func-returns-value]
+    assert [fetch(1), fetch(1)] == [1, 1]
+    assert calls == [1]
