@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import types
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Generator
 from time import monotonic
 from typing import Any, cast
 
@@ -40,13 +40,28 @@ class Deadlines:
             waits_for = coro.send(None)
         except StopIteration as stop:
             return stop.value
-        task = asyncio.current_task(self._loop)
-        deadline = _Deadline(task, monotonic() + self._seconds)
+        deadline = _Deadline(monotonic() + self._seconds)
         self._armed[deadline] = None
         if self._timer is None:
             self._timer = self._loop.call_later(self._seconds, self._expire)
         try:
-            return (yield from _driven(coro, waits_for))
+            while True:
+                deadline.waits_for = waits_for
+                try:
+                    argument = yield waits_for
+                except BaseException as raised:
+                    step: Callable[[Any], Any] = coro.throw
+                    argument = raised
+                else:
+                    step = coro.send
+                if deadline.is_new and not isinstance(argument, GeneratorExit):
+                    step, argument = coro.throw, (yield from deadline.cancel())
+                try:
+                    waits_for = step(argument)
+                except StopIteration as stop:
+                    return stop.value
+                finally:
+                    del argument
         except asyncio.CancelledError:
             if deadline.take_back():  # only this deadline cancelled the task
                 self._counters.count_timeout()
@@ -73,42 +88,45 @@ class Deadlines:
 
 
 class _Deadline:
-    __slots__ = ("_expired", "_task", "when")
+    """The end of one call's time.
 
-    def __init__(self, task: asyncio.Task[Any] | None, when: float) -> None:
-        self._task = cast(asyncio.Task[Any], task)  # a task drives each call that suspends
+    It looks up the task when it cancels it: a ``CallWindow`` makes one task for many calls, as long
+    as no other object refers to the task. That saves a third of a call's processor time.
+    """
+
+    __slots__ = ("_task", "is_new", "waits_for", "when")
+
+    def __init__(self, when: float) -> None:
         self.when = when
-        self._expired = False
+        self.waits_for: Any = None
+        """The future for which the call waits."""
+        self.is_new = False
+        """Whether the deadline has expired, and the task is not cancelled yet."""
+        self._task: asyncio.Task[Any] | None = None
 
     def expire(self) -> None:
-        self._expired = True
+        """Wake the task, as ``Task.cancel`` does: it cancels the future, too."""
+        self.is_new = True
+        if self.waits_for is not None:
+            self.waits_for.cancel(OUT_OF_TIME)
+
+    @types.coroutine
+    def cancel(self) -> Generator[Any, Any, BaseException]:
+        """Cancel the current task; return the exception that the task's next step raises."""
+        self.is_new = False
+        # A task drives each call that suspends.
+        self._task = cast(asyncio.Task[Any], asyncio.current_task())
         self._task.cancel(OUT_OF_TIME)
+        try:
+            yield
+        except BaseException as raised:
+            return raised
+        return asyncio.CancelledError(OUT_OF_TIME)
 
     def take_back(self) -> bool:
-        """Undo the cancellation by ``expire``; whether nothing else has cancelled the task."""
-        if not self._expired:
-            return False
-        self._expired = False
-        return self._task.uncancel() <= 0
-
-
-@types.coroutine
-def _driven(coro: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
-    # Goes on driving a suspended coroutine, which has yielded waits_for.
-    while True:
-        try:
-            argument = yield waits_for
-        except BaseException as raised:
-            step: Callable[[Any], Any] = coro.throw
-            argument = raised
-        else:
-            step = coro.send
-        try:
-            waits_for = step(argument)
-        except StopIteration as stop:
-            return stop.value
-        finally:
-            del argument
+        """Undo the cancellation by ``cancel``; whether nothing else has cancelled the task."""
+        task, self._task = self._task, None
+        return task is not None and task.uncancel() <= 0
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

@@ -151,7 +151,7 @@ def guarded(
 
     async def call(*args: Any, progress: _Progress | None = None) -> Any:
         tries: Tries | None = None
-        begin = monotonic()
+        begin = monotonic() if told else 0.0
         attempts.begin()
         while True:
             permit: Any = None

@@ -1,0 +1,141 @@
+"""The time-out of a call is a cancellation of its task, as asyncio knows it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast.calls.policy import Policy
+from tests.helpers import DEADLINE
+
+Log = list[Any]
+
+
+def task() -> asyncio.Task[Any]:
+    current = asyncio.current_task()
+    assert current is not None
+    return current
+
+
+async def in_a_future(log: Log) -> None:
+    try:
+        await asyncio.get_running_loop().create_future()
+    finally:
+        log.append(task().cancelling())
+
+
+async def in_turns(log: Log) -> None:
+    try:
+        while True:  # noqa: ASYNC110 - a wait without a future
+            await asyncio.sleep(0)
+    finally:
+        log.append(task().cancelling())
+
+
+async def in_a_group(log: Log) -> None:
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(2):
+                group.create_task(asyncio.sleep(DEADLINE))
+    finally:
+        log.append(task().cancelling())
+
+
+async def in_a_time_of_its_own(log: Log) -> None:
+    try:
+        async with asyncio.timeout(DEADLINE):
+            await asyncio.sleep(DEADLINE)
+    finally:
+        log.append(task().cancelling())
+
+
+async def with_its_future_just_done(log: Log) -> None:
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+    loop.call_later(0.01, lambda: loop.call_soon(future.set_result, 1))
+    try:
+        await future
+        await loop.create_future()
+    finally:
+        log.append(task().cancelling())
+
+
+async def with_another_error(log: Log) -> None:
+    try:
+        await asyncio.sleep(DEADLINE)
+    except asyncio.CancelledError:
+        log.append(task().cancelling())
+        raise TimeoutError("no answer of the service") from None
+
+
+WAYS: list[Callable[[Log], Awaitable[None]]] = [
+    in_a_future,
+    in_turns,
+    in_a_group,
+    in_a_time_of_its_own,
+    with_its_future_just_done,
+    with_another_error,
+]
+
+
+@pytest.mark.parametrize("how", ["a task", "a window", "nested"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_call_that_takes_too_long_is_cancelled(
+    way: Callable[[Log], Awaitable[None]], how: str
+) -> None:
+    log: Log = []
+
+    @Policy(timeout=0.01, deadline=DEADLINE if how == "nested" else None)
+    async def call(_: object) -> object:
+        await way(log)
+        return 1
+
+    async def ends() -> int:
+        """Call it as this task; return how often the task is cancelled afterwards."""
+        with pytest.raises(TimeoutError, match="no answer"):
+            await call(1)
+        return task().cancelling()
+
+    if how == "a window":
+        calls = rsf.range_(64).map_async(_given(call), concurrency=8)
+        assert calls.to_list() == ["no answer"] * 64
+        assert log == [1] * 64
+    else:
+        assert asyncio.run(ends()) == 0
+        assert log == [1]
+
+
+def _given(call: Callable[[object], Awaitable[object]]) -> Callable[[object], Awaitable[str]]:
+    async def given(x: object) -> str:
+        try:
+            await call(x)
+        except TimeoutError as error:
+            assert task().cancelling() == 0
+            return str(error)[:9]
+        return ""
+
+    return given
+
+
+def test_the_other_of_two_cancellations_wins() -> None:
+    @Policy(timeout=0.01)
+    async def call() -> None:
+        try:
+            await asyncio.sleep(DEADLINE)
+        except asyncio.CancelledError:
+            outer.cancel("the program's own")
+            await asyncio.sleep(DEADLINE)
+
+    async def main() -> None:
+        nonlocal outer
+        outer = asyncio.create_task(call())
+        with pytest.raises(asyncio.CancelledError):
+            await outer
+        assert outer.cancelling() == 1
+
+    outer: asyncio.Task[None]
+    asyncio.run(main())
