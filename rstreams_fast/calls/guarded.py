@@ -20,7 +20,7 @@ from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.retry import RetryAfter
 from rstreams_fast.calls.words import CallSettings
 
-__all__ = ["called_with", "calls_of", "counted", "guarded", "recovery_of"]
+__all__ = ["called_with", "counted", "guarded", "holding", "patient", "recovery_of"]
 
 ROW: Final = ", all attempts and waits together"
 
@@ -42,26 +42,6 @@ def counted(fn: Callable[..., Awaitable[Any]], counts: CallCounts) -> Callable[.
     return call
 
 
-def calls_of(
-    fn: Callable[..., Awaitable[Any]],
-    settings: CallSettings,
-    loop: asyncio.AbstractEventLoop,
-    counts: CallCounts,
-    gate: PermitGate | None,
-    *,
-    plain: bool,
-    recovers: bool,
-) -> Callable[..., Awaitable[Any]]:
-    """Return the function that a window calls. If nothing but a limit stands around ``fn``
-    (``plain``), the window itself admits the calls, and, if it ``recovers``, repeats them.
-    """
-    if not plain:
-        if settings.batch is not None and gate is not None:
-            fn = _holding(fn, gate)
-        return guarded(fn, settings, loop, counts, gate)
-    return fn if recovers else _patient(fn, settings, counts, gate)
-
-
 def recovery_of(
     fn: Callable[..., Awaitable[Any]],
     spread: bool,
@@ -80,7 +60,7 @@ def recovery_of(
     return recover
 
 
-def _patient(
+def patient(
     fn: Callable[..., Awaitable[Any]],
     settings: CallSettings,
     counts: CallCounts,
@@ -136,7 +116,7 @@ def guarded(
     """
     sleep = _block if loop is None else asyncio.sleep
     if gate is None and loop is not None and not settings.is_guarded:
-        return _patient(fn, settings, counts)
+        return patient(fn, settings, counts)
     deadlines = None
     if loop is not None and settings.policy.timeout is not None:
         deadlines = Deadlines(loop, settings.policy.timeout, counts)
@@ -197,7 +177,7 @@ async def _block(seconds: float) -> None:
     time.sleep(seconds)  # noqa: ASYNC251 - on a thread without a loop
 
 
-def _holding(fn: Callable[..., Awaitable[Any]], gate: PermitGate) -> Callable[..., Awaitable[Any]]:
+def holding(fn: Callable[..., Awaitable[Any]], gate: PermitGate) -> Callable[..., Awaitable[Any]]:
     """Return ``fn`` that holds back the limit for a key's ``RetryAfter``, while it has a permit."""
 
     async def call(*args: Any) -> Any:

@@ -14,8 +14,8 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 from rstreams_fast._checks import refuse_coroutine
 from rstreams_fast.calls.cache import CachedResults
 from rstreams_fast.calls.counts import CallCounts
+from rstreams_fast.calls.engine import Surroundings, surrounded
 from rstreams_fast.calls.functions import is_found_by_name, unwrapped
-from rstreams_fast.calls.guarded import guarded
 from rstreams_fast.calls.limits.blocking import BlockingGate
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.words import CallSettings, PolicyWords
@@ -121,15 +121,14 @@ class PolicyFunction:
         gate: PermitGate | BlockingGate | None,
         counts: CallCounts,
     ) -> _Call:
-        """Return ``fn`` with the policy around it, in the order that ``Policy`` promises.
-
-        Without a ``loop`` no call may suspend.
-        """
-        call = guarded(fn, self._settings, loop, counts, gate)
-        if (cache := self.policy.cache) is not None:
+        """Return ``fn`` with the policy around it. Without a ``loop`` no call may suspend."""
+        cache, cached = self.policy.cache, None
+        if cache is not None:
             cached = CachedResults(cache, self._settings.called_id, (), counts)
-            call = cached.around(call, self._key_of)
-        return cast(_Call, call)
+        around = Surroundings(cache=cached, key_of=self._key_of)
+        return cast(
+            _Call, surrounded(fn, self._settings, around, loop=loop, counts=counts, gate=gate)
+        )
 
     def _key_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.policy.key is not None:

@@ -183,11 +183,6 @@ class CallOptions(CallSettings):
             raise ValueError(f"concurrency='auto' needs an async fn: {self.label} runs on threads")
 
     @property
-    def is_plain(self) -> bool:
-        """Whether a call of the window is one of ``fn``, with nothing but a limit between them."""
-        return not (self.is_guarded or self.on_failure != "raise" or self.makes_fewer_calls)
-
-    @property
     def compares_keys(self) -> bool:
         """Whether it matters which keys are equal."""
         return self.dedupe or self.policy.cache is not None or self.serialize_by is not None

@@ -7,16 +7,18 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.calls.attempts import Attempts, Tries
+from rstreams_fast.calls.engine import Surroundings
 from rstreams_fast.calls.errors import noted
 from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.retry import RetryAfter
 from rstreams_fast.core import SpscRing
 from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.options import CallOptions
-from rstreams_fast.spark.worker.outcomes import OUTCOME, outcome_with_inputs
+from rstreams_fast.spark.worker.outcomes import OUTCOME, RowFailures, outcome_with_inputs
 from rstreams_fast.spark.worker.partition import Output, Partition
 from rstreams_fast.spark.worker.pump import REPORT_SECONDS, CallPump
 from rstreams_fast.spark.worker.read_ahead import ByteLease
@@ -41,8 +43,12 @@ def run_batches(
         return _BatchesOnThreads(options, schema, partition).outputs(held)
     fn, options = options.fn, replace(options, fn=_whole(options))
     calls = _BatchCalls(options, schema, partition)
-    convert = calls.declared if options.on_failure == "column" else None
-    pump = CallPump(partition, options, calls, calls, wrap=calls.wrap, convert=convert, watched=fn)
+    failures = None
+    if options.on_failure != "raise":
+        convert = calls.declared if options.on_failure == "column" else None
+        failures = partial(RowFailures(options, partition.counters).around, convert=convert)
+    around = Surroundings(failures=failures, wrap=calls.wrap)
+    pump = CallPump(partition, options, calls, calls, around=around, watched=fn)
     return pump.outputs(held)
 
 

@@ -14,20 +14,15 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, copy_context
-from functools import partial
+from dataclasses import replace
 from typing import Any, Final
 
-from rstreams_fast.calls.batching import BatchedCalls
-from rstreams_fast.calls.cache import CachedResults
+from rstreams_fast.calls.engine import CallEngine, Surroundings
 from rstreams_fast.calls.errors import noted
-from rstreams_fast.calls.guarded import called_with, calls_of, counted, recovery_of
-from rstreams_fast.calls.limits.permits import PermitGate
-from rstreams_fast.calls.retry import RetryAfter
 from rstreams_fast.calls.thread_group import STAGE_CLOSE_SECONDS
-from rstreams_fast.calls.threads import ThreadedCalls
 from rstreams_fast.core import CallWindow, SpscRing
 from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.options import CallOptions
@@ -36,7 +31,6 @@ from rstreams_fast.spark.worker.event_loops import end_tasks, is_the_stages, new
 from rstreams_fast.spark.worker.hang_up import hang_up
 from rstreams_fast.spark.worker.journal import PartitionJournal
 from rstreams_fast.spark.worker.loop_watch import LoopWatch
-from rstreams_fast.spark.worker.outcomes import RowFailures
 from rstreams_fast.spark.worker.partition import ItemSource, Output, Partition, ResultSink
 from rstreams_fast.spark.worker.using import CallsOver, Client
 
@@ -50,9 +44,6 @@ RESULTS_PER_TAKE: Final = 1024
 
 WORK_PER_TURN: Final = 4096
 """The calls and results handled before the loop's sockets and timers get a turn."""
-
-STEP_SECONDS: Final = 0.005
-"""How long a result may wait to be taken while enough items wait for their call."""
 
 FLUSH_SECONDS: Final = 0.1
 """How long a result may wait for more results to leave with."""
@@ -83,25 +74,16 @@ class CallPump:
         source: ItemSource,
         sink: ResultSink,
         *,
-        wrap: Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]
-        | None = None,
+        around: Surroundings,
         journal: PartitionJournal | None = None,
-        cache: CachedResults | None = None,
-        given: Callable[[Any], Any] | None = None,
-        failures: RowFailures | None = None,
-        convert: Callable[[Any], Any] | None = None,
         watched: Callable[..., Any] | None = None,
         **window: Any,
     ) -> None:
-        """``wrap`` decorates the function. ``given`` makes its arguments from items. ``convert``
-        takes each result, and ``failures`` counts the errors of both. ``watched`` is the user's
-        function, if ``options.fn`` wraps it. ``window`` has further arguments of the window.
+        """``around`` lacks the client and the ``journal``, which is not open yet. ``watched`` is
+        the user's function, if ``options.fn`` wraps it. ``window`` has arguments of the window.
         """
-        self._failures = failures or RowFailures(options, partition.counters)
-        self._convert = convert
+        self._around = around
         self._journal = journal
-        self._cache = cache
-        self._given = given
         self._partition = partition
         self._read_ahead = partition.read_ahead
         self._counters = partition.counters
@@ -109,7 +91,6 @@ class CallPump:
         self._options = options
         self._source = source
         self._sink = sink
-        self._wrap = wrap
         self._window_words = window
         self._loop = new_loop(options.loop_factory)
         self._executor = ThreadPoolExecutor(
@@ -124,10 +105,7 @@ class CallPump:
         self._host_opens = True
         self._host_cancelled_when = ""
         """The state of ``using`` when something else cancelled its task, as a task group does."""
-        self._pool: ThreadedCalls | None = None
-        self._window: CallWindow | None = None
-        self._gate: PermitGate | None = None
-        self._batches: BatchedCalls | None = None
+        self._engine: CallEngine | None = None
         self._watch = LoopWatch(self._loop, watched or options.fn, partition.counters)
         self._items: list[Any] = []
         self._next_item = 0
@@ -276,7 +254,7 @@ class CallPump:
                 opened = await self._client.open()
                 if not self._stopping:
                     self._host_opens = False
-                    self._window = self._make_window(opened)
+                    self._make_engine(opened)
                     self._context = copy_context()
                     self._loop.call_soon(self._pump, context=self._context)  # fn starts in no task
                     await self._calls_over
@@ -328,52 +306,18 @@ class CallPump:
             self._set_failure(self._cancelled_host())
         self._end()
 
-    def _make_window(self, opened: tuple[Any, ...]) -> CallWindow:
+    def _make_engine(self, client: tuple[Any, ...]) -> None:
         options = self._options
-        fn: Callable[..., Awaitable[Any]] = options.fn
-        if not options.is_async:
-            threads = self._partition.threads
-            fn = self._pool = ThreadedCalls(options.fn, options.concurrency, self._loop, threads)
-        if (limit := options.policy.limit) is not None:
-            self._gate = PermitGate(limit, self._loop)
-        gate = self._gate
-        recovers = options.is_plain and self._wrap is None  # a wrapper may consume its item
-        fn = calls_of(
-            fn, options, self._loop, self._counters, gate, plain=options.is_plain, recovers=recovers
-        )
-        if opened:
-            fn = partial(fn, *opened)
-        if (given := self._given) is not None:
-            fn = called_with(given, fn)
-        if options.makes_fewer_calls:
-            fn = counted(fn, self._counters)
-        if options.batch is not None:
-            fn = self._batches = BatchedCalls(fn, options, self._loop, self._pump, self._counters)
-        if self._journal is not None:
-            fn = self._journal.around(fn, self._loop)
-        if self._cache is not None:
-            fn = self._cache.around(fn)
-        if options.on_failure != "raise":
-            fn = self._failures.around(fn, self._convert)
-        at_once = options.running_rows
-        if self._wrap is not None:
-            fn = self._wrap(fn)
-        if recovers:
-            spread = self._window_words["spread"]
-            self._window_words["recover"] = recovery_of(fn, spread, options, self._counters, gate)
-        window = CallWindow(
-            fn,
-            loop=self._loop,
-            on_ready=self._pump,
-            concurrency=at_once,
+        self._engine = CallEngine(
+            options,
+            self._loop,
+            self._counters,
+            replace(self._around, client=client, journal=self._journal),
+            self._pump,
+            threads=None if options.is_async else self._partition.threads,
             capacity=options.window_rows,
-            ahead=2 * at_once,  # all calls may end in one turn: half of the items is left then
-            patience=STEP_SECONDS,
             **self._window_words,
         )
-        if gate is not None and options.is_plain:
-            gate.admit(window, fn)
-        return window
 
     def _late(self) -> TimeoutError:
         most = self._options.bounds.seconds
@@ -400,23 +344,15 @@ class CallPump:
         self._stopped_at = time.monotonic()
         self._loop.call_later(STOP_SECONDS, self._end)  # first, as later lines may raise
         self._read_ahead.cancel()
-        self._close_pool()
-        if self._window is not None:
-            self._window.cancel()
-        if self._batches is not None:
-            self._batches.cancel()
-        if self._pool is not None:  # a blocked call may end only when its client is closed
-            self._loop.call_later(STOP_SECONDS / 2, self._finish)
+        if self._engine is not None:
+            self._engine.cancel()
+            if self._engine.on_threads:  # a blocked call may end only when its client is closed
+                self._loop.call_later(STOP_SECONDS / 2, self._finish)
         self._check_stopped()
 
     def _check_stopped(self) -> None:
-        if self._window is not None:
-            self._window.take(0)  # arms on_ready again
-            if self._window.running:
-                return
-        if self._batches is not None and self._batches.running:
-            return
-        self._finish()
+        if self._engine is None or not self._engine.at_work:
+            self._finish()
 
     def _finish(self) -> None:
         """The calls are over: let the host task leave ``using``, which ends the loop."""
@@ -427,19 +363,13 @@ class CallPump:
             self._host.cancel()
         else:
             self._calls_over.set_result(None)
-        self._close_pool()
-
-    def _close_pool(self) -> None:
-        if self._pool is not None:
-            self._pool.close()
+        if self._engine is not None:
+            self._engine.close_threads()
 
     def _tidy_up(self) -> None:
         """End the tasks that the user's clients left on the loop, as far as they obey."""
-        self._close_pool()
-        if self._pool is not None:
-            self._pool.abandon(self._gate)
-        elif self._gate is not None:
-            self._gate.close()
+        if self._engine is not None:
+            self._engine.end()
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._finish()  # in case calls ignored their cancellation
         since = self._stopped_at if self._stopping else time.monotonic()
@@ -451,14 +381,14 @@ class CallPump:
         try:
             if self._stopping:
                 self._check_stopped()
-            elif self._window is not None and not self._finishing:
-                self._step(self._window)
+            elif self._engine is not None and not self._finishing:
+                self._step(self._engine, self._engine.window)
         except BaseException as raised:
             self._fail(raised)
             if not isinstance(raised, Exception):
                 raise
 
-    def _step(self, window: CallWindow) -> None:
+    def _step(self, engine: CallEngine, window: CallWindow) -> None:
         done = 0
         self._spend_time()
         self._state = "waiting_function"
@@ -470,7 +400,7 @@ class CallPump:
                 self._sink.put(results)
                 self._hand_over()
             if window.failure is not None:
-                self._account(window)
+                self._account(engine, window)
                 self._fail(self._call_failed(*window.failure))
                 return
             submitted = self._submit(window)
@@ -480,7 +410,7 @@ class CallPump:
             if done >= WORK_PER_TURN:
                 self._loop.call_soon(self._pump)
                 break
-        self._account(window)
+        self._account(engine, window)
         self._look_ahead(window)
 
     def _submit(self, window: CallWindow) -> int:
@@ -514,8 +444,8 @@ class CallPump:
 
     def _call_failed(self, item: Any, error: BaseException) -> BaseException:
         label = self._counters.stage
-        if self._gate is not None and isinstance(error, RetryAfter):
-            self._gate.hold(error.seconds)
+        if self._engine is not None:
+            self._engine.failed(error)
         if isinstance(error, asyncio.CancelledError):  # raised, it would look like ours
             cancelled = RuntimeError(f"{label} was cancelled, but not by the stage")
             cancelled.__cause__ = error
@@ -566,15 +496,14 @@ class CallPump:
 
     # -- metrics -----------------------------------------------------------------------------------
 
-    def _account(self, window: CallWindow) -> None:
+    def _account(self, engine: CallEngine, window: CallWindow) -> None:
         counters = self._counters
         if not self._options.makes_fewer_calls:
             counters.calls = window.started
         if self._options.dedupe:
             counters.shared = self._submitted - window.started
-        lists = self._batches
-        counters.running = window.running if lists is None else lists.calls
-        counters.max_running = (lists or window).max_running
+        counters.running = engine.running
+        counters.max_running = engine.max_running
         counters.pending = window.pending
         counters.max_pending = window.max_pending
         if self._sink.outputs:
@@ -592,7 +521,8 @@ class CallPump:
         self._since = now
 
     def _report(self) -> None:
-        if self._window is not None and not (self._stopping or self._finishing):
-            self._account(self._window)
+        engine = self._engine
+        if engine is not None and not (self._stopping or self._finishing):
+            self._account(engine, engine.window)
         self._writer.write_if_due()
         self._loop.call_later(REPORT_SECONDS, self._report)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from rstreams_fast.calls.cache import CachedResults
+from rstreams_fast.calls.engine import Surroundings
 from rstreams_fast.calls.errors import noted
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.counters import Counters
@@ -540,39 +541,28 @@ def run_rows(
             told=options.told,
         )
     given = as_given if options.compares_keys and "timestamp" in str(key_types) else None
-    if options.ordered:
-        ordered = OrderedSink(columns)
-        source = KeySource(partition, options, layout, ordered, spread)
-        pump = CallPump(
-            partition,
-            options,
-            source,
-            ordered,
-            journal=journal,
-            cache=cache,
+    sink: OrderedSink | UnorderedSink = OrderedSink(columns)
+    wrap = None
+    if not options.ordered:
+        sink = unordered = UnorderedSink(columns, spread, options.dedupe)
+        wrap = unordered.wrap
+    pump = CallPump(
+        partition,
+        options,
+        KeySource(partition, options, layout, sink, spread),
+        sink,
+        around=Surroundings(
             given=given,
-            failures=columns.failures,
-            spread=spread,
-            dedupe=options.dedupe,
-            key=_turns(options.serialize_by, ordered, spread),
-        )
-    else:
-        unordered = UnorderedSink(columns, spread, options.dedupe)
-        source = KeySource(partition, options, layout, unordered, spread)
-        pump = CallPump(
-            partition,
-            options,
-            source,
-            unordered,
-            wrap=unordered.wrap,
-            journal=journal,
             cache=cache,
-            given=given,
-            failures=columns.failures,
-            ordered=False,
-            spread=True,
-            key=_turns(options.serialize_by, unordered, spread),
-        )
+            failures=None if options.on_failure == "raise" else columns.failures.around,
+            wrap=wrap,
+        ),
+        journal=journal,
+        ordered=options.ordered,
+        spread=spread or not options.ordered,
+        dedupe=options.dedupe and options.ordered,
+        key=_turns(options.serialize_by, sink, spread),
+    )
     held = [first]
     del first, upstream
     yield from pump.outputs(held)

@@ -1,0 +1,217 @@
+"""``CallEngine``: what makes the calls of a function, with all that surrounds each of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol
+
+from rstreams_fast.calls.batching import BatchedCalls
+from rstreams_fast.calls.cache import CachedResults
+from rstreams_fast.calls.counts import CallCounts
+from rstreams_fast.calls.guarded import called_with, counted, guarded, holding, patient, recovery_of
+from rstreams_fast.calls.limits.blocking import BlockingGate
+from rstreams_fast.calls.limits.permits import PermitGate
+from rstreams_fast.calls.retry import RetryAfter
+from rstreams_fast.calls.thread_group import ThreadGroup
+from rstreams_fast.calls.threads import ThreadedCalls
+from rstreams_fast.calls.words import CallSettings
+from rstreams_fast.core import CallWindow
+
+__all__ = ["CallEngine", "Surroundings", "surrounded"]
+
+STEP_SECONDS: Final = 0.005
+"""How long a result may wait to be taken while enough items wait for their call."""
+
+Call = Callable[..., Awaitable[Any]]
+
+
+class _Journal(Protocol):
+    def around(self, fn: Call, loop: Any) -> Call:
+        """Return ``fn``, which is called only for keys without a kept answer."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What surrounds the calls of one run, beside the words of their policy.
+
+    Attributes:
+        client: The first argument of each call, in a tuple; an empty tuple: none.
+        given: Makes each further argument of its key.
+        journal: The open journal of the policy.
+        cache: The results of the policy's cache.
+        key_of: Makes the key for the cache of the arguments. Default: they are the key.
+        failures: Returns a function that turns the failures of the given one into results.
+        wrap: Returns the function that the window calls, which may consume its item.
+    """
+
+    client: tuple[Any, ...] = ()
+    given: Callable[[Any], Any] | None = None
+    journal: _Journal | None = None
+    cache: CachedResults | None = None
+    key_of: Callable[..., Any] | None = None
+    failures: Callable[[Call], Call] | None = None
+    wrap: Callable[[Call], Call] | None = None
+
+
+def surrounded(
+    call: Call,
+    settings: CallSettings,
+    around: Surroundings,
+    *,
+    loop: asyncio.AbstractEventLoop | None,
+    counts: CallCounts,
+    gate: PermitGate | BlockingGate | None,
+    admitted: bool = False,
+    in_lists: Callable[[Call], Call] | None = None,
+) -> Call:
+    """Return ``call`` with all that surrounds it, in the order that ``Policy`` promises.
+
+    The order of the lines is the order from inside to outside. Without a ``loop`` no call may
+    suspend. Calls that a window has ``admitted`` ask the limit no more. ``in_lists`` makes fewer
+    calls of those that get there.
+    """
+    if not admitted:
+        call = guarded(call, settings, loop, counts, gate)
+    if around.client:
+        call = partial(call, *around.client)
+    if around.given is not None:
+        call = called_with(around.given, call)
+    if in_lists is not None:
+        call = in_lists(call)
+    if around.journal is not None:
+        call = around.journal.around(call, loop)
+    if around.cache is not None:
+        call = around.cache.around(call, around.key_of)
+    if around.failures is not None:
+        call = around.failures(call)
+    return call if around.wrap is None else around.wrap(call)
+
+
+class CallEngine:
+    """Makes the calls of a function in a window, on a loop. Only the loop's thread uses it."""
+
+    def __init__(
+        self,
+        settings: CallSettings,
+        loop: asyncio.AbstractEventLoop,
+        counts: CallCounts,
+        around: Surroundings,
+        on_ready: Callable[[], None],
+        *,
+        threads: ThreadGroup | None = None,
+        capacity: int,
+        spread: bool = False,
+        **words: Any,
+    ) -> None:
+        """``on_ready`` is called when results may be taken. A plain function is called by
+        ``threads``. ``capacity``, ``spread`` and ``words`` are arguments of the window.
+        """
+        self._settings = settings
+        self._loop = loop
+        self._counts = counts
+        self._on_ready = on_ready
+        self._threads: ThreadedCalls | None = None
+        self._lists: BatchedCalls | None = None
+        limit = settings.policy.limit
+        gate = self._gate = None if limit is None else PermitGate(limit, loop)
+        made: Call = settings.fn
+        if threads is not None:
+            made = self._threads = ThreadedCalls(made, settings.concurrency, loop, threads)
+        if settings.batch is not None and gate is not None:
+            made = holding(made, gate)
+        admitted = around.failures is None and not (
+            settings.is_guarded or settings.makes_fewer_calls
+        )
+        recovers = admitted and around.wrap is None  # else the window may not have the items
+        if admitted and not recovers:
+            made = patient(made, settings, counts, gate)
+        in_lists = self._in_lists if settings.makes_fewer_calls else None
+        call = surrounded(
+            made,
+            settings,
+            around,
+            loop=loop,
+            counts=counts,
+            gate=gate,
+            admitted=admitted,
+            in_lists=in_lists,
+        )
+        recover = None
+        if recovers:
+            recover = recovery_of(call, spread, settings, counts, gate)
+        at_once = settings.running_rows
+        self.window: Final = CallWindow(
+            call,
+            loop=loop,
+            on_ready=on_ready,
+            concurrency=at_once,
+            capacity=capacity,
+            ahead=2 * at_once,  # all calls may end in one turn: half of the items is left then
+            patience=STEP_SECONDS,
+            spread=spread,
+            recover=recover,
+            **words,
+        )
+        if gate is not None and admitted:
+            gate.admit(self.window, call)
+
+    def _in_lists(self, call: Call) -> Call:
+        call = counted(call, self._counts)
+        if self._settings.batch is not None:
+            call = self._lists = BatchedCalls(
+                call, self._settings, self._loop, self._on_ready, self._counts
+            )
+        return call
+
+    @property
+    def on_threads(self) -> bool:
+        """Whether threads make the calls, which nothing can stop."""
+        return self._threads is not None
+
+    @property
+    def at_work(self) -> bool:
+        """Whether calls run. If so, ``on_ready`` is called after the end of one."""
+        self.window.take(0)  # arms on_ready again
+        if self.window.running:
+            return True
+        return self._lists is not None and bool(self._lists.running)
+
+    @property
+    def running(self) -> int:
+        """How many calls run."""
+        if self._lists is not None:
+            return self._lists.calls
+        return self.window.running
+
+    @property
+    def max_running(self) -> int:
+        """The most calls that ran at once."""
+        return (self._lists or self.window).max_running
+
+    def failed(self, error: BaseException) -> None:
+        """Take note of the failure of a call: it may hold back the calls of the whole limit."""
+        if self._gate is not None and isinstance(error, RetryAfter):
+            self._gate.hold(error.seconds)
+
+    def cancel(self) -> None:
+        """Make no more calls, and cancel those that run."""
+        self.close_threads()
+        self.window.cancel()
+        if self._lists is not None:
+            self._lists.cancel()
+
+    def close_threads(self) -> None:
+        """Make no more calls on threads; each thread ends with its call."""
+        if self._threads is not None:
+            self._threads.close()
+
+    def end(self) -> None:
+        """Return the permits of the limit. Nothing waits any more for calls that still run."""
+        self.close_threads()
+        if self._threads is not None:
+            self._threads.abandon(self._gate)
+        elif self._gate is not None:
+            self._gate.close()
