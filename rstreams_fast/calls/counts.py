@@ -18,6 +18,7 @@ class CallCounts:
         stage: The name of the function.
         calls: Calls of the function, each once, however many attempts it took.
         cache_hits: Calls that a ``Cache`` answered.
+        journal_hits: Calls that a ``Journal`` answered.
         retries: Further attempts of calls that had failed.
         throttled: Attempts that raised ``RetryAfter``, and were made again.
         timeouts: Attempts that took longer than their time-out.
@@ -30,6 +31,7 @@ class CallCounts:
     stage: str = ""
     calls: int = 0
     cache_hits: int = 0
+    journal_hits: int = 0
     retries: int = 0
     throttled: int = 0
     timeouts: int = 0

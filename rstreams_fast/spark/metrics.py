@@ -120,7 +120,6 @@ class StageMetrics(CallCounts):
     max_running: int = 0
     pending: int = 0
     max_pending: int = 0
-    journal_hits: int = 0
     skipped: int = 0
     nulls: int = 0
     failures: int = 0

@@ -9,23 +9,23 @@ from typing import Any
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.worker import journal, journal_writer
+from rstreams_fast.calls.journal import answers, writer
 from tests.spark import stages
 from tests.spark.stages import V, made
 
 
 def forget() -> None:
     """Have this process know no journal, as a new one does."""
-    journal._known.clear()
+    answers._known.clear()
 
 
 @pytest.fixture
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have segments of few answers, which are opened again and again."""
     for module, name, value in (
-        (journal_writer, "SEGMENT_ROWS", 16),
-        (journal, "READ_BYTES", 1),
-        (journal, "OPEN_SEGMENTS", 1),
+        (writer, "SEGMENT_ROWS", 16),
+        (answers, "READ_BYTES", 1),
+        (answers, "OPEN_SEGMENTS", 1),
     ):
         monkeypatch.setattr(module, name, value)
 

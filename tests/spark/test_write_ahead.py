@@ -13,13 +13,14 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from rstreams_fast.calls.journal import answers as journal_answers
 from rstreams_fast.calls.journal import write_ahead
 from rstreams_fast.calls.journal.journal import KeyDigest
 from rstreams_fast.calls.journal.segments import Folder
 from rstreams_fast.calls.journal.write_ahead import Log, records_of
+from rstreams_fast.calls.journal.writer import JournalWriter
 from rstreams_fast.core import MISSING
-from rstreams_fast.spark.worker import journal
-from rstreams_fast.spark.worker.journal_writer import JournalWriter
+from rstreams_fast.spark.worker.answer_forms import ColumnForm
 from rstreams_fast.spark.worker.values.conversions import Columns
 from tests.helpers import run_threads
 from tests.spark.conftest import temporary_in
@@ -204,20 +205,20 @@ def test_answers_that_a_dead_process_had_in_no_segment_are_found(
     kind: Any, value: Any, uri: str
 ) -> None:
     def journal() -> JournalWriter:
-        return JournalWriter(Folder(uri, "place"), "n", Columns(["v"], [kind]))
+        return JournalWriter(Folder(uri, "place"), "n", ColumnForm(Columns(["v"], [kind])))
 
     dead = journal()
     dead.start(lambda run, name: None)  # its thread never runs
-    dead.put(bytes(range(16)), value)
+    dead.put(KeyDigest("f", "1"), [(1,)], [value])
     for _ in range(2):
-        assert list(journal().left()) == [bytes(range(16))]
+        assert list(journal().left()) == [ONE]
     for log in dead._logs:
         log.close(remove=False)
     assert journal().left() == {}
     (segment,) = files(uri)
     with pa.memory_map(str(segment)) as file:
         table = pa.ipc.open_file(file).read_all()
-    assert table["key"].to_pylist() == [bytes(range(16))]
+    assert table["key"].to_pylist() == [ONE]
     assert table["answer"].to_pylist() == pa.array([value], kind).to_pylist()
 
 
@@ -227,7 +228,7 @@ def test_what_is_removed_meanwhile_is_called_again_and_looked_for_once(
     fetch = Doubling()
     stage = stage_of(fetch, uri)
     values(stage, range(3000))
-    (answers,) = journal._known.values()
+    (answers,) = journal_answers._known.values()
     answers.refresh()
     for segment in files(uri):
         segment.unlink()
@@ -245,6 +246,16 @@ def test_what_is_removed_meanwhile_is_called_again_and_looked_for_once(
     assert listed["times"] == 1
 
 
+ONE = KeyDigest("f", "1")((1,))
+
+
+class Numbers(KeyDigest):
+    """Digests that show their numbers."""
+
+    def many(self, keys: Any) -> list[bytes]:
+        return [_key(*key) for key in keys]
+
+
 def _key(of: int) -> bytes:
     return of.to_bytes(16, "little")
 
@@ -253,16 +264,17 @@ def test_a_record_of_a_log_that_nobody_can_read_is_told_and_takes_no_other_with_
     uri: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def journal() -> JournalWriter:
-        return JournalWriter(Folder(uri, "place"), "name", Columns(["v"], [pa.int64()]))
+        return JournalWriter(Folder(uri, "place"), "name", ColumnForm(Columns(["v"], [pa.int64()])))
 
     dead = journal()
     dead.start(lambda run, name: None)  # its thread never runs
-    dead.put(_key(1), 7)
-    dead.put(_key(2), 8)
+    numbers = Numbers("f", "1")
+    dead.put(numbers, [(1,), (2,)], [7, 8])
+    dead.put(numbers, [(5,), (6,)], [np.int64(9), 10])  # the first is no plain data
     log = Log("name")
-    log.append(_key(3) + b"\x80\x05no pickle")
-    log.append(_key(4) + b"no stream")
-    assert journal().left() == {_key(1): 7, _key(2): 8}
+    log.append(b"p\x80\x05no pickle")
+    log.append(b"c" + _key(4) + b"no stream")
+    assert journal().left() == {_key(1): 7, _key(2): 8, _key(5): 9, _key(6): 10}
     for one in (log, *dead._logs):
         one.close(remove=True)
     told = {record.getMessage() for record in caplog.records}

@@ -6,7 +6,7 @@ import datetime as dt
 import hashlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass
 from decimal import Decimal
@@ -17,7 +17,7 @@ from rstreams_fast._checks import check_count
 from rstreams_fast.calls.journal.segments import KEY_BYTES, bound, folders_of
 from rstreams_fast.calls.journal.uris import SCHEME, check_no_keys, shown_uri
 
-__all__ = ["Journal", "KeyDigest", "call_id", "current_call"]
+__all__ = ["Journal", "KeyDigest", "call_id", "current_digest", "current_key"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -90,10 +90,11 @@ class Journal:
         return f"Journal({shown!r}, version={self.version!r}, max_bytes={self.max_bytes})"
 
 
-current_call: Final[ContextVar[tuple[KeyDigest, tuple[Any, ...] | None]]] = ContextVar(
-    "current_call"
-)
-"""The call that is being made: how keys become digests, and its own key, if it has one."""
+current_digest: Final[ContextVar[KeyDigest]] = ContextVar("current_digest")
+"""How the keys of the calls that are being made become digests."""
+
+current_key: Final[ContextVar[tuple[Any, ...] | None]] = ContextVar("current_key")
+"""The key of the call that is being made, if it has one of its own."""
 
 
 def call_id(*key: Any) -> str:
@@ -111,12 +112,12 @@ def call_id(*key: Any) -> str:
         RuntimeError: This is no call of such a stage, or the call is of several keys and none is
             given.
     """
-    digest_of, own = current_call.get((None, None))
+    digest_of = current_digest.get(None)
     if digest_of is None:
         raise RuntimeError("call_id is for the function of a stage that has a journal")
     if len(key) == 1 and type(key[0]) is tuple:  # as a list of keys of several columns has them
         (key,) = key
-    wanted = key or own
+    wanted = key or current_key.get(None)
     if wanted is None:
         raise RuntimeError("this call is of several keys: give call_id the one that is meant")
     return digest_of(wanted).hex()
@@ -131,14 +132,20 @@ class KeyDigest:
 
     def __call__(self, key: tuple[Any, ...]) -> bytes:
         """Return the digest of the values of the key columns."""
-        if len(key) == 1:
-            value = key[0]
-            text = ascii(value) if type(value) in _PLAIN_KEYS else _canonical(value)
-        else:
-            text = f"({', '.join(map(_canonical, key))})"
-        digest = self._begin()
-        digest.update(text.encode())
-        return digest.digest()
+        return self.many((key,))[0]
+
+    def many(self, keys: Iterable[tuple[Any, ...]]) -> list[bytes]:
+        """Return the digests of many keys: for each of them half the time of a call."""
+        begin, digests = self._begin, []
+        for key in keys:
+            if len(key) != 1:
+                text = f"({', '.join(map(_canonical, key))})"
+            else:
+                text = ascii(key[0]) if type(key[0]) in _PLAIN_KEYS else _canonical(key[0])
+            digest = begin()
+            digest.update(text.encode())
+            digests.append(digest.digest())
+        return digests
 
 
 _PLAIN_KEYS: Final = frozenset({bool, bytes, float, int, str, type(None)})

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from rstreams_fast.calls.engine import CallEngine, Surroundings
 from rstreams_fast.calls.errors import noted
+from rstreams_fast.calls.journal.calls import JournalledCalls
 from rstreams_fast.calls.thread_group import STAGE_CLOSE_SECONDS
 from rstreams_fast.core import CallWindow, SpscRing
 from rstreams_fast.errors import RingClosed
@@ -29,7 +30,6 @@ from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.counters import task_context
 from rstreams_fast.spark.worker.event_loops import end_tasks, is_the_stages, new_loop
 from rstreams_fast.spark.worker.hang_up import hang_up
-from rstreams_fast.spark.worker.journal import PartitionJournal
 from rstreams_fast.spark.worker.loop_watch import LoopWatch
 from rstreams_fast.spark.worker.partition import ItemSource, Output, Partition, ResultSink
 from rstreams_fast.spark.worker.using import CallsOver, Client
@@ -75,7 +75,7 @@ class CallPump:
         sink: ResultSink,
         *,
         around: Surroundings,
-        journal: PartitionJournal | None = None,
+        journal: JournalledCalls | None = None,
         watched: Callable[..., Any] | None = None,
         **window: Any,
     ) -> None:

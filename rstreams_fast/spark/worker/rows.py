@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from rstreams_fast.calls.cache import CachedResults
+from rstreams_fast.calls.collector import YoungObjects
 from rstreams_fast.calls.engine import Surroundings
 from rstreams_fast.calls.errors import noted
+from rstreams_fast.calls.journal.calls import JournalledCalls
 from rstreams_fast.spark.options import CallOptions
+from rstreams_fast.spark.worker.answer_forms import ColumnForm
 from rstreams_fast.spark.worker.counters import Counters
-from rstreams_fast.spark.worker.journal import PartitionJournal
 from rstreams_fast.spark.worker.keys import as_given, keys_of, shareable
 from rstreams_fast.spark.worker.outcomes import OUTCOME, RowFailures, outcomes_of, within
 from rstreams_fast.spark.worker.partition import Output, Partition, first_of
@@ -529,8 +531,8 @@ def run_rows(
     columns = ResultColumns(options, layout, partition.counters)
     journal = None
     if options.policy.journal is not None:
-        declared = layout.names, layout.types
-        journal = PartitionJournal(options, options.policy.journal, *declared, partition.counters)
+        form = ColumnForm(Columns(layout.names, layout.types))
+        journal = JournalledCalls(options, options.policy.journal, form, partition.counters)
     cache = None
     if options.policy.cache is not None:
         cache = CachedResults(
@@ -565,4 +567,5 @@ def run_rows(
     )
     held = [first]
     del first, upstream
-    yield from pump.outputs(held)
+    with YoungObjects(options.running_rows):
+        yield from pump.outputs(held)

@@ -1,4 +1,4 @@
-"""Writes the answers of a partition to its journal."""
+"""Writes answers to a journal: to a log at once, and later to segments."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import logging
 import pickle
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
-from pickle import dumps
 from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.calls.errors import noted
+from rstreams_fast.calls.journal.forms import AnswerForm
+from rstreams_fast.calls.journal.journal import KeyDigest
 from rstreams_fast.calls.journal.segments import KEY_BYTES, LARGE_BYTES, Folder, table_of
 from rstreams_fast.calls.journal.write_ahead import Log, records_of
-from rstreams_fast.spark.worker.values.conversions import Columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,27 +30,33 @@ LINGER_SECONDS: Final = 0.05
 REMOTE_LINGER_SECONDS: Final = 1.0
 """How long an answer waits on a remote file system, where each file costs a paid request."""
 
-SEGMENT_ROWS: Final = 1024
+FIRST_ROWS: Final = 1024
+"""The most answers of the first segment: nothing is known of their bytes."""
+
+SEGMENT_ROWS: Final = 8192
 """The most answers of one segment."""
 
 SEGMENT_BYTES: Final = 4 << 20
 """The most bytes of a segment, estimated from the segment before it."""
 
-MOST_UNWRITTEN: Final = 4 * SEGMENT_ROWS
-"""With so many unwritten answers, new calls wait for the file system."""
+MOST_UNWRITTEN: Final = 4
+"""With the answers of so many segments unwritten, new calls wait for the file system."""
 
 MERGED: Final = 16
 """So many segments of one size are merged into one."""
 _Answers = tuple[list[bytes], list[Any]]
 """The digests of keys and their answers, as two lists: pairs would be more objects to collect."""
 
-_SCALARS: Final[frozenset[type]] = frozenset({type(None), bool, int, float, str, bytes})
-"""Types that every pickler writes alike, so the fastest pickler may write them."""
-
 _LOGGED: Final[frozenset[type]] = frozenset(
     {dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone, Decimal}
 )
-"""The types, besides ``_SCALARS``, whose values a log may hold, alone or in containers."""
+"""The types whose values a log may hold, besides scalars and containers of Python."""
+
+_PICKLED: Final = b"p"
+"""The first byte of a record that is a pickle: of the digests of keys, joined, and the answers."""
+
+_COLUMNAR: Final = b"c"
+"""The first byte of a record that is the digest of a key, and a stream of Arrow."""
 
 _LOGGED_NAMES: Final = {(kind.__module__, kind.__qualname__): kind for kind in _LOGGED}
 
@@ -82,10 +88,10 @@ class JournalWriter:
     segments, though each answer is written soon.
     """
 
-    def __init__(self, folder: Folder, logs: str, columns: Columns) -> None:
+    def __init__(self, folder: Folder, logs: str, form: AnswerForm) -> None:
         """``logs``: the name that all logs for this folder have."""
         self._folder = folder
-        self._columns = columns
+        self._form = form
         self._name = logs
         self._logs: deque[Log] = deque()
         """First the log that ``put`` writes to, then the log whose answers become segments."""
@@ -96,7 +102,7 @@ class JournalWriter:
         self._taken: _Answers = [], []
         self._linger = LINGER_SECONDS if folder.is_local else REMOTE_LINGER_SECONDS
         self._waiting: _Answers = [], []
-        self._most_rows = SEGMENT_ROWS
+        self._most_rows = min(FIRST_ROWS, SEGMENT_ROWS)
         self._some = threading.Event()
         self._enough = threading.Event()
         self._closed = False
@@ -104,6 +110,8 @@ class JournalWriter:
         self._ended.set()
         self._failure: BaseException | None = None
         self._levels: list[list[tuple[str, pa.Table]]] = []
+        self.is_slow = False
+        """Whether a call that ends has to look at ``behind``."""
         self.wrote = False
         """Whether this writer has written a segment."""
 
@@ -134,71 +142,98 @@ class JournalWriter:
         unknown = 0
         for record in records:
             try:
-                yield self._read(record)
+                yield from self._read(record)
             except Exception:  # another version of this package may have written it
                 unknown += 1
         if unknown:
             logging.getLogger("rstreams_fast").warning(
-                "journal: %d answers for %s that another process has logged cannot be read, and "
-                "are called for again",
+                "journal: %d records of answers for %s that another process has logged cannot be "
+                "read, and these are called for again",
                 unknown,
                 self._folder.path,
             )
 
-    def _read(self, record: bytes) -> tuple[bytes, Any]:
+    def _read(self, record: bytes) -> Iterator[tuple[bytes, Any]]:
         import pyarrow as pa
 
-        digest, content = record[:KEY_BYTES], record[KEY_BYTES:]
-        if content[:1] == b"\x80":  # every pickle starts with it
-            return digest, _Unpickler(io.BytesIO(content)).load()
-        with pa.ipc.open_stream(content) as reader:
-            return digest, reader.read_next_batch().column(0)[0].as_py()
+        tag, content = record[:1], record[1:]
+        if tag == _PICKLED:
+            keys, answers = _Unpickler(io.BytesIO(content)).load()
+            digests = [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]
+            yield from zip(digests, answers, strict=True)
+        else:
+            with pa.ipc.open_stream(content[KEY_BYTES:]) as reader:
+                column = reader.read_next_batch().column(0)
+            yield content[:KEY_BYTES], self._form.value(column[0])
 
-    def _record(self, digest: bytes, answer: Any) -> bytes | None:
-        import pyarrow as pa
-
+    def _records(self, digests: Sequence[bytes], answers: Sequence[Any]) -> Iterator[bytes]:
+        """Return the records of a log for ``answers``: one, if all of them are plain data."""
         text, pickler = self._text, self._pickler
         text.seek(0)
         text.truncate()
         pickler.clear_memo()
         try:
-            pickler.dump(answer)
-            return digest + text.getvalue()
-        # The answer is an object: only its declared fields may be written.
+            pickler.dump((b"".join(digests), answers))
+            yield _PICKLED + text.getvalue()
         except Exception:
-            try:
-                batch = pa.record_batch([self._array([answer])], names=["answer"])
-            except Exception:
-                return None  # the task raises this when it converts the answer
+            if len(digests) > 1:
+                for digest, answer in zip(digests, answers, strict=True):
+                    yield from self._records([digest], [answer])
+            elif (content := self._columnar(answers)) is not None:
+                yield _COLUMNAR + digests[0] + content
+
+    def _columnar(self, answers: Sequence[Any]) -> bytes | None:
+        """Return a stream of Arrow, for answers that are objects: only their declared fields may
+        be written.
+        """
+        import pyarrow as pa
+
+        try:
+            batch = pa.record_batch([self._form.array(list(answers))], names=["answer"])
+        except Exception:
+            return None  # who gets the answer is told why it does not fit
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
         content: bytes = sink.getvalue().to_pybytes()
-        return digest + content
+        return content
 
-    def put(self, digest: bytes, answer: Any) -> bool:
-        """Queue an answer for writing; the loop's thread only. Return whether calls must wait."""
-        plain = type(answer) in _SCALARS
-        record = digest + dumps(answer, 5) if plain else self._record(digest, answer)
+    def put(
+        self,
+        digest_of: KeyDigest,
+        keys: Sequence[tuple[Any, ...]],
+        answers: Sequence[Any],
+    ) -> None:
+        """Log answers, and queue them for writing. A failure makes ``is_slow`` true, and is raised
+        by ``behind``.
+        """
+        try:
+            digests = digest_of.many(keys)
+            records = list(self._records(digests, answers))
+        except Exception as raised:
+            self._fail(raised, "raised for a key by the journal in")
+            return
         with self._lock:
-            keys, answers = self._waiting
-            keys.append(digest)
-            answers.append(answer)
-            count = len(keys)
-            if record is not None and self._logs:  # even if the writer has failed
-                try:
+            waiting, values = self._waiting
+            waiting.extend(digests)
+            values.extend(answers)
+            count = len(waiting)
+            try:
+                for record in records if self._logs else ():  # even if the writer has failed
                     self._logs[0].append(record)
-                except OSError as raised:
-                    self._failure = noted(raised, f"raised by the log of {self._folder.path}")
-                    raise
-        if self._failure is not None:  # after logging the answer: no segment will get it
-            raise self._failure
-        if count == 1:
+            except OSError as raised:
+                self._fail(raised, "raised by the log of")
+        if count == len(keys):
             self._some.set()
-        if count < self._most_rows:
-            return False
-        self._enough.set()
-        return self.behind
+        if count >= self._most_rows:
+            self._enough.set()
+            if count >= MOST_UNWRITTEN * self._most_rows:
+                self.is_slow = True
+
+    def _fail(self, raised: Exception, where: str) -> None:
+        if self._failure is None:
+            self._failure = noted(raised, f"{where} {self._folder.path}")
+        self.is_slow = True
 
     @property
     def behind(self) -> bool:
@@ -206,7 +241,8 @@ class JournalWriter:
         if self._failure is not None:
             raise self._failure
         unwritten = len(self._waiting[0]) + len(self._taken[0])
-        return unwritten >= MOST_UNWRITTEN * self._most_rows // SEGMENT_ROWS
+        self.is_slow = unwritten >= MOST_UNWRITTEN * self._most_rows
+        return self.is_slow
 
     def close(self) -> None:
         """Wait until every answer is written."""
@@ -232,7 +268,7 @@ class JournalWriter:
             if len(rest) > 1:
                 self._merge(rest)
         except Exception as raised:
-            self._failure = noted(raised, f"raised by the journal in {self._folder.path}")
+            self._fail(raised, "raised by the journal in")
         finally:
             self._ended.set()
 
@@ -285,7 +321,7 @@ class JournalWriter:
         import pyarrow as pa
 
         try:
-            column = self._array(answers)
+            column = self._form.array(answers)
         except Exception:
             # The task itself reports an answer that does not fit its declared type, with its key.
             if len(keys) <= 1:
@@ -294,14 +330,3 @@ class JournalWriter:
             tables = [self._table([key], [answer]) for key, answer in rows]
             return pa.concat_tables(tables).combine_chunks()
         return table_of(keys, column)
-
-    def _array(self, answers: list[Any]) -> pa.Array:
-        import pyarrow as pa
-
-        columns = self._columns
-        arrays = columns.arrays(answers, str)
-        if len(arrays) == 1:
-            return arrays[0]
-        fields = [pa.field(*field) for field in zip(columns.names, columns.types, strict=True)]
-        nulls = pa.array([answer is None for answer in answers], pa.bool_())
-        return pa.StructArray.from_arrays(arrays, fields=fields, mask=nulls)

@@ -1,34 +1,24 @@
-"""The journal of a partition: answers of earlier tasks, and the answers that this one writes."""
+"""The answers that a journal has, found by the digests of their keys."""
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import random
+import os
 import struct
 import threading
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from rstreams_fast.calls.errors import StageError
-from rstreams_fast.calls.journal.journal import KeyDigest, current_call
-from rstreams_fast.calls.journal.segments import BATCH_ROWS, Folder, bound, newest
-from rstreams_fast.calls.outcome import Outcome
+from rstreams_fast.calls.journal.forms import AnswerForm
+from rstreams_fast.calls.journal.segments import BATCH_ROWS, Folder
 from rstreams_fast.core import MISSING
-from rstreams_fast.spark.options import CallOptions
-from rstreams_fast.spark.worker.counters import Counters
-from rstreams_fast.spark.worker.journal_writer import JournalWriter
-from rstreams_fast.spark.worker.values.conversions import Columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rstreams_fast.calls.journal.journal import Journal
-
-__all__ = ["PartitionJournal"]
+__all__ = ["Answers", "answers_of"]
 
 READ_BYTES: Final = 32 << 20
 """How many bytes of answers a process keeps in memory, once it has read them."""
@@ -36,117 +26,11 @@ READ_BYTES: Final = 32 << 20
 OPEN_SEGMENTS: Final = 64
 """The most segments that a process keeps open."""
 
-MANY_SEGMENTS: Final = 512
-"""At so many segments a task that ends may merge them."""
-
-COMPACTING: Final = 1 / 8
-"""The share of the tasks at ``MANY_SEGMENTS`` that do merge."""
-
 FILTER_BYTES: Final = 8
 """Bytes of the filter for each answer: seven of eight keys without an answer are ruled out."""
 
 REFRESH_TRIES: Final = 20
 """How often ``refresh`` lists the segments again, if some were replaced meanwhile."""
-
-WAIT_SECONDS: Final = 0.01
-"""How often a call that waits for the file system checks again."""
-
-
-class PartitionJournal:
-    """The journal of a stage in one partition."""
-
-    def __init__(
-        self,
-        options: CallOptions,
-        journal: Journal,
-        names: Sequence[str],
-        kinds: Sequence[pa.DataType],
-        counters: Counters,
-    ) -> None:
-        self._journal = journal
-        self._digest_of = KeyDigest(options.label, journal.version)
-        declared = str(kinds[0]) if len(kinds) == 1 else str(list(zip(names, kinds, strict=True)))
-        text = ascii((options.label, journal.version, declared))
-        place = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-        logs = hashlib.blake2b(ascii((journal.uri, place)).encode(), digest_size=16).hexdigest()
-        self._answers = _answers_of(journal.uri, place, _answer_type(names, kinds))
-        self._told = options.on_failure == "column"
-        self._lists = options.batch is not None
-        self._counters = counters
-        self._writer = JournalWriter(self._answers.folder, logs, Columns(names, kinds))
-
-    def open(self, start: Callable[[Callable[[], object], str], None]) -> None:
-        """Find the answers written so far, and ``start`` a thread that writes new ones."""
-        folder = self._answers.folder
-        folder.prove()  # fails before the first call is paid for
-        if self._journal.max_bytes is not None and not folder.newest:  # a bound on all folders
-            folder.newest = newest(self._journal.uri)
-        # In this order: an answer that leaves a log meanwhile is then in a segment.
-        self._answers.unwritten = self._writer.left()
-        self._answers.refresh()
-        self._writer.start(start)
-
-    def close(self, tidy: bool) -> None:
-        """Wait until every answer is written; with ``tidy`` also merge segments, enforce bounds."""
-        self._writer.close()
-        if not tidy or not self._writer.wrote:
-            return
-        # Many tasks see the same segments; a few of them merge, and may do so at the same time.
-        if self._answers.segments >= MANY_SEGMENTS and random.random() < COMPACTING:  # noqa: S311
-            self._answers.folder.compact()
-        if self._journal.max_bytes is not None:
-            bound(self._journal.uri, self._journal.max_bytes)
-
-    def around(
-        self, fn: Callable[..., Awaitable[Any]], loop: asyncio.AbstractEventLoop
-    ) -> Callable[..., Awaitable[Any]]:
-        """Return ``fn``, which is called only for keys without a journalled answer."""
-        digest_of, answers, writer = self._digest_of, self._answers, self._writer
-        told, lists, counters = self._told, self._lists, self._counters
-        set_call, put = current_call.set, writer.put
-
-        async def call(*key: Any) -> Any:
-            found = MISSING
-            try:
-                digest = digest_of(key)
-                if answers.any and answers.may_have(digest):
-                    if answers.folder.is_local:
-                        found = answers.get(digest)
-                    else:
-                        found = await loop.run_in_executor(None, answers.get, digest)
-            except Exception as raised:  # unknown whether there is an answer
-                raise StageError(
-                    f"the journal cannot be asked for the answer: {raised}"
-                ) from raised
-            if found is not MISSING:
-                counters.journal_hits += 1
-                return Outcome(found, None, 0, 0.0) if told else found
-            set_call((digest_of, None if lists else key))
-            result = await fn(*key)
-            if told and result.error is not None:
-                return result
-            try:
-                behind = put(digest, result.value if told else result)
-                while behind:
-                    await asyncio.sleep(WAIT_SECONDS)
-                    behind = writer.behind
-            except Exception as raised:
-                raise StageError(f"the journal cannot keep an answer: {raised}") from raised
-            return result
-
-        return call
-
-
-# -- answers of earlier tasks ----------------------------------------------------------------------
-
-
-def _answer_type(names: Sequence[str], kinds: Sequence[pa.DataType]) -> pa.DataType:
-    import pyarrow as pa
-
-    if len(kinds) == 1:
-        return kinds[0]
-    return pa.struct([pa.field(*field) for field in zip(names, kinds, strict=True)])
-
 
 _first_of: Final = struct.Struct("=Q").unpack_from
 
@@ -180,16 +64,16 @@ def _merged(runs: Sequence[_SortedRun]) -> _SortedRun:
     return _SortedRun(*(column.take(order) for column in columns))
 
 
-class _Answers:
+class Answers:
     """The answers in a folder, found by the digest of the key. Thread-safe.
 
     Where each answer is stored is kept in memory. Answers are read when they are asked for, and the
     latest ``READ_BYTES`` of them are kept.
     """
 
-    def __init__(self, folder: Folder, kind: pa.DataType) -> None:
+    def __init__(self, folder: Folder, form: AnswerForm) -> None:
         self.folder = folder
-        self._kind = kind
+        self._form = form
         self.any = False
         """Whether there are any answers."""
         self.unwritten: dict[bytes, Any] = {}
@@ -250,8 +134,8 @@ class _Answers:
     def _run(self, reader: Any) -> _SortedRun:
         import pyarrow as pa
 
-        if (kind := reader.schema.field("answer").type) != self._kind:
-            raise pa.ArrowInvalid(f"its answers are {kind}, and not {self._kind}")
+        if (kind := reader.schema.field("answer").type) != self._form.type:
+            raise pa.ArrowInvalid(f"its answers are {kind}, and not {self._form.type}")
         batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
         if any(batch.num_rows != BATCH_ROWS for batch in batches[:-1]):
             raise pa.ArrowInvalid(f"its batches are not of {BATCH_ROWS} rows")
@@ -313,7 +197,7 @@ class _Answers:
                     continue
                 row %= BATCH_ROWS
                 if batch is not None and batch.column("key")[row].as_py() == digest:
-                    return batch.column("answer")[row].as_py()
+                    return self._form.value(batch.column("answer")[row])
             if not gone:
                 break
             self.refresh()
@@ -358,13 +242,15 @@ class _Answers:
             raise
 
 
-_known: Final[dict[tuple[str, str], _Answers]] = {}
+_known: Final[dict[tuple[int, str, str], Answers]] = {}
 _known_lock: Final = threading.Lock()
 
 
-def _answers_of(uri: str, place: str, kind: pa.DataType) -> _Answers:
+def answers_of(uri: str, place: str, form: AnswerForm) -> Answers:
+    """Return the answers in the folder ``place`` of a journal, which all of a process share."""
+    key = os.getpid(), uri, place  # a forked child opens files of its own
     with _known_lock:
-        found = _known.get((uri, place))
+        found = _known.get(key)
         if found is None:
-            found = _known[uri, place] = _Answers(Folder(uri, place), kind)
+            found = _known[key] = Answers(Folder(uri, place), form)
         return found

@@ -1,0 +1,152 @@
+"""``JournalledCalls``: the calls of a function whose answers a journal keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from collections.abc import Awaitable, Callable
+from contextvars import copy_context
+from typing import Any, Final
+
+from rstreams_fast.calls.counts import CallCounts
+from rstreams_fast.calls.errors import StageError
+from rstreams_fast.calls.journal.answers import answers_of
+from rstreams_fast.calls.journal.forms import AnswerForm
+from rstreams_fast.calls.journal.journal import Journal, KeyDigest, current_digest, current_key
+from rstreams_fast.calls.journal.segments import bound, newest
+from rstreams_fast.calls.journal.writer import JournalWriter
+from rstreams_fast.calls.outcome import Outcome
+from rstreams_fast.calls.words import CallSettings
+from rstreams_fast.core import MISSING
+
+__all__ = ["JournalledCalls"]
+
+MANY_SEGMENTS: Final = 512
+"""At so many segments a run that ends may merge them."""
+
+COMPACTING: Final = 1 / 8
+"""The share of the runs at ``MANY_SEGMENTS`` that do merge."""
+
+WAIT_SECONDS: Final = 0.01
+"""How often a call that waits for the file system checks again."""
+
+LOGGED_SHARE: Final = 16
+"""Answers are logged together, up to this part of the calls in flight."""
+
+Call = Callable[..., Awaitable[Any]]
+
+
+class JournalledCalls:
+    """Asks a journal before each call of a function, and gives it the answers of the calls."""
+
+    def __init__(
+        self, settings: CallSettings, journal: Journal, form: AnswerForm, counts: CallCounts
+    ) -> None:
+        self._journal = journal
+        self._digest_of = KeyDigest(settings.label, journal.version)
+        place = _digest(settings.label, journal.version, form.text)
+        self._answers = answers_of(journal.uri, place, form)
+        self._told = settings.told
+        self._lists = settings.batch is not None
+        in_flight = settings.concurrency * (1 if settings.batch is None else settings.batch.rows)
+        self._together = max(1, in_flight // LOGGED_SHARE)
+        self._counts = counts
+        self._writer = JournalWriter(self._answers.folder, _digest(journal.uri, place), form)
+        self._keys: list[tuple[Any, ...]] = []
+        """The keys of the answers that are not logged yet."""
+        self._given: list[Any] = []
+        """The answers to ``_keys``."""
+
+    def open(self, start: Callable[[Callable[[], object], str], None]) -> None:
+        """Find the answers written so far, and ``start`` a thread that writes new ones."""
+        folder = self._answers.folder
+        folder.prove()  # fails before the first call is paid for
+        if self._journal.max_bytes is not None and not folder.newest:  # a bound on all folders
+            folder.newest = newest(self._journal.uri)
+        # In this order: an answer that leaves a log meanwhile is then in a segment.
+        self._answers.unwritten = self._writer.left()
+        self._answers.refresh()
+        self._writer.start(start)
+
+    def close(self, tidy: bool) -> None:
+        """Wait until every answer is written; with ``tidy`` also merge segments, enforce bounds."""
+        self._log()
+        self._writer.close()
+        if not tidy or not self._writer.wrote:
+            return
+        # Many tasks see the same segments; a few of them merge, and may do so at the same time.
+        if self._answers.segments >= MANY_SEGMENTS and random.random() < COMPACTING:  # noqa: S311
+            self._answers.folder.compact()
+        if self._journal.max_bytes is not None:
+            bound(self._journal.uri, self._journal.max_bytes)
+
+    def around(self, fn: Call, loop: asyncio.AbstractEventLoop) -> Call:
+        """Return ``fn``, which is called only for keys without a journalled answer.
+
+        The calls' context is a copy of the present one. An answer is logged with others that come
+        in the same turn of the ``loop``, or a little before: a call's own log record takes longer
+        than all that is done for the call besides.
+        """
+        answers, writer, counts, lists = self._answers, self._writer, self._counts, self._lists
+        told, together, log = self._told, self._together, self._log
+        keys, given, set_key = self._keys, self._given, current_key.set
+        current_digest.set(self._digest_of)
+        context = copy_context()
+
+        async def call(*key: Any) -> Any:
+            if answers.any and (found := await self._find(key, loop)) is not MISSING:
+                counts.journal_hits += 1
+                return Outcome(found, None, 0, 0.0) if told else found
+            if not lists:
+                set_key(key)
+            result = await fn(*key)
+            if not told:
+                given.append(result)
+            elif result.error is None:
+                given.append(result.value)
+            else:
+                return result
+            keys.append(key)
+            if len(keys) >= together:
+                log()
+            elif len(keys) == 1:
+                loop.call_soon(log, context=context)
+            if writer.is_slow:
+                await self._wait()
+            return result
+
+        return call
+
+    async def _find(self, key: tuple[Any, ...], loop: asyncio.AbstractEventLoop) -> Any:
+        answers = self._answers
+        try:
+            digest = self._digest_of(key)
+            if not answers.may_have(digest):
+                return MISSING
+            if answers.folder.is_local:
+                return answers.get(digest)
+            return await loop.run_in_executor(None, answers.get, digest)
+        except Exception as raised:  # unknown whether there is an answer
+            raise StageError(f"the journal cannot be asked for the answer: {raised}") from raised
+
+    async def _wait(self) -> None:
+        """Wait for the file system, or raise what the journal failed with."""
+        try:
+            while self._writer.behind:  # noqa: ASYNC110 - the writer knows no loop
+                await asyncio.sleep(WAIT_SECONDS)
+        except Exception as raised:
+            raise StageError(f"the journal cannot keep an answer: {raised}") from raised
+
+    def _log(self) -> None:
+        """Log the answers since the last time; what that raises is raised by ``_wait``."""
+        if not self._keys:
+            return
+        keys, given = self._keys.copy(), self._given.copy()
+        self._keys.clear()
+        self._given.clear()
+        self._writer.put(self._digest_of, keys, given)
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.blake2b(ascii(parts).encode(), digest_size=16).hexdigest()

@@ -1,0 +1,28 @@
+"""How a journal stores answers: a type of Arrow for the column of a segment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["AnswerForm"]
+
+
+class AnswerForm(Protocol):
+    """Turns answers into a column of a segment, and a value of that column into an answer."""
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type of the column. Another type is another place in the journal."""
+
+    @property
+    def text(self) -> str:
+        """A text for the form: answers of another text are not found."""
+
+    def array(self, answers: list[Any]) -> pa.Array:
+        """Return the column of ``answers``. An exception: one of them cannot be stored."""
+
+    def value(self, scalar: pa.Scalar) -> Any:
+        """Return the answer that became ``scalar``."""
