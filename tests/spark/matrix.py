@@ -54,6 +54,7 @@ FOR_DEVELOPERS: Final = ("bench", "docs", "test")
 
 SUITE: Final = ("tests/spark",)
 USES_OF_LIBRARIES: Final = (
+    "tests/calls",
     "tests/core/test_record_ring.py",
     "tests/streams/test_numeric.py",
     "tests/interop",
