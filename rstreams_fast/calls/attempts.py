@@ -51,9 +51,9 @@ class _Budget:
         self._tokens = RESERVE
         self._lock = threading.Lock()
 
-    def earn(self) -> None:
+    def earn(self, calls: int) -> None:
         with self._lock:
-            self._tokens = min(self._tokens + self._share, MOST_TOKENS)
+            self._tokens = min(self._tokens + calls * self._share, MOST_TOKENS)
 
     def spend(self) -> bool:
         with self._lock:
@@ -76,10 +76,10 @@ class Attempts:
         if retry is not None and retry.budget is not None:
             self.budget = _budgets.setdefault(retry.id, _Budget(retry.budget))
 
-    def begin(self) -> None:
-        """Count a new call (not a further attempt) for the budget."""
+    def begin(self, calls: int = 1) -> None:
+        """Count new calls (not further attempts) for the budget, or rows of an answered list."""
         if self.budget is not None:
-            self.budget.earn()
+            self.budget.earn(calls)
 
 
 class Tries:

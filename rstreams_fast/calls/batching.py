@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context, copy_context
@@ -14,7 +15,7 @@ from rstreams_fast.calls.attempts import Attempts, Tries
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.guarded import ROW
 from rstreams_fast.calls.outcome import Outcome
-from rstreams_fast.calls.retry import RetryAfter
+from rstreams_fast.calls.sizes import bytes_of
 from rstreams_fast.calls.words import CallSettings
 
 __all__ = ["BatchedCalls"]
@@ -25,7 +26,8 @@ class BatchedCalls:
 
     A call starts when its list is full, or when the first key has waited ``linger`` seconds. At
     most ``concurrency`` calls run; ``on_idle`` is called when none does. A row whose result is a
-    ``RetryAfter`` waits, and joins a later list. The loop's thread only.
+    ``RetryAfter``, or another exception that the policy retries, waits and joins a later list. The
+    loop's thread only.
     """
 
     def __init__(
@@ -48,9 +50,13 @@ class BatchedCalls:
         self._deadline = settings.policy.deadline
         self._told = settings.told
         self._cancelled = False
-        self._throttled: dict[asyncio.Future[Any], _Throttled] = {}
-        """Rows that the service told to wait, until each has its result."""
+        self._repeated: dict[asyncio.Future[Any], _Repeated] = {}
+        """Rows that are called again, until each has its result."""
         self._waiting: deque[tuple[asyncio.Future[Any], Any]] = deque()
+        self._most_bytes = settings.batch.bytes or math.inf
+        self._sizes: deque[int] | None = None if settings.batch.bytes is None else deque()
+        """The bytes of each key of ``_waiting``, if there is a bound on them."""
+        self._bytes = 0
         self._due = 0
         """How many rows of ``_waiting`` have waited for ``linger`` seconds."""
         self._timer: asyncio.TimerHandle | None = None
@@ -72,10 +78,26 @@ class BatchedCalls:
 
     def _line_up(self, future: asyncio.Future[Any], key: Any) -> None:
         self._waiting.append((future, key))
+        if self._sizes is not None:
+            self._sizes.append(size := bytes_of(key))
+            self._bytes += size
         if self._timer is None:
             self._timer = self._loop.call_later(self._linger, self._expire)
-        if len(self._waiting) >= self._size:
+        if len(self._waiting) >= self._size or self._bytes >= self._most_bytes:
             self._start()
+
+    def _next_rows(self) -> list[tuple[asyncio.Future[Any], Any]]:
+        """Take the rows of the next list out of those that wait."""
+        count, left = min(self._size, len(self._waiting)), self._most_bytes
+        if self._sizes is None:
+            return [self._waiting.popleft() for _ in range(count)]
+        rows: list[tuple[asyncio.Future[Any], Any]] = []
+        while len(rows) < count and (not rows or self._sizes[0] <= left):
+            size = self._sizes.popleft()
+            self._bytes -= size
+            left -= size
+            rows.append(self._waiting.popleft())
+        return rows
 
     @property
     def running(self) -> int:
@@ -86,7 +108,7 @@ class BatchedCalls:
         """Start no more calls, and cancel the running ones."""
         self._cancelled = True
         self._waiting.clear()
-        self._due = 0
+        self._due = self._bytes = 0
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
@@ -99,12 +121,11 @@ class BatchedCalls:
 
     def _start(self) -> None:
         while self.calls < self._concurrency and (
-            self._due > 0 or len(self._waiting) >= self._size
+            self._due > 0 or len(self._waiting) >= self._size or self._bytes >= self._most_bytes
         ):
-            count = min(self._size, len(self._waiting))
-            rows = [self._waiting.popleft() for _ in range(count)]
-            self._due -= count
-            if self._throttled:  # rows may have passed their deadline
+            rows = self._next_rows()
+            self._due -= len(rows)
+            if self._repeated:  # rows may have passed their deadline
                 rows = [row for row in rows if not row[0].done()]
                 if not rows:
                     continue
@@ -143,32 +164,34 @@ class BatchedCalls:
                 raise
             return
         whole = isinstance(called, Outcome) and called.error is not None
+        if not whole and self._attempts.budget is not None:
+            self._attempts.begin(sum(row[0] not in self._repeated for row in rows))
         for (future, key), result in zip(rows, results, strict=True):
             if future.done():
                 continue
             asks = result.error if isinstance(result, Outcome) else result
             if (
-                isinstance(asks, RetryAfter)
+                isinstance(asks, Exception)
                 and not whole
                 and self._waits(future, key, result, asks, begun)
             ):
                 continue
-            if self._throttled:
+            if self._repeated:
                 result = self._with_waits(future, result)
             if isinstance(result, BaseException):
                 future.set_exception(result)
             else:
                 future.set_result(result)
 
-    # -- rows that have to wait --------------------------------------------------------------------
+    # -- rows that are called again ----------------------------------------------------------------
 
     def _waits(
-        self, future: asyncio.Future[Any], key: Any, result: Any, error: RetryAfter, begun: float
+        self, future: asyncio.Future[Any], key: Any, result: Any, error: Exception, begun: float
     ) -> bool:
         """Schedule another call for the row; ``False`` if it may not wait any more."""
-        row = self._throttled.get(future)
+        row = self._repeated.get(future)
         if row is None:
-            row = self._throttled[future] = _Throttled(Tries(self._attempts), begun)
+            row = self._repeated[future] = _Repeated(Tries(self._attempts), begun)
             future.add_done_callback(self._forget)
             if self._deadline is not None:
                 left = begun + self._deadline - monotonic()
@@ -186,13 +209,13 @@ class BatchedCalls:
 
     def _with_waits(self, future: asyncio.Future[Any], result: Any) -> Any:
         """Return the result of a row, with all of its attempts counted."""
-        row = self._throttled.get(future)
+        row = self._repeated.get(future)
         if row is None:
             return result
         if isinstance(result, Outcome):
             made, seconds = row.attempts + result.attempts, monotonic() - row.begun
             return result._replace(attempts=made, seconds=seconds)
-        if isinstance(result, RetryAfter) and (wrapper := row.tries.wrapper_of(result)) is not None:
+        if isinstance(result, Exception) and (wrapper := row.tries.wrapper_of(result)) is not None:
             wrapper.__cause__ = result
             return wrapper
         return result
@@ -200,7 +223,7 @@ class BatchedCalls:
     def _out_of_time(self, future: asyncio.Future[Any]) -> None:
         if self._cancelled or future.done():
             return
-        row = self._throttled[future]
+        row = self._repeated[future]
         self._counters.count_timeout()
         late = TimeoutError(f"no answer within {self._deadline} s{ROW}")
         if self._told:
@@ -209,13 +232,13 @@ class BatchedCalls:
             future.set_exception(late)
 
     def _forget(self, future: asyncio.Future[Any]) -> None:
-        row = self._throttled.pop(future, None)
+        row = self._repeated.pop(future, None)
         if row is not None and row.deadline is not None:
             row.deadline.cancel()
 
 
-class _Throttled:
-    """The state of a row that the service told to wait."""
+class _Repeated:
+    """The state of a row that is called again."""
 
     __slots__ = ("attempts", "begun", "deadline", "tries")
 

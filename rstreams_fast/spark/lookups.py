@@ -98,9 +98,10 @@ def lookup(
             can do without).
         batch: ``fn`` is called with a list of up to so many keys (tuples, if there are several key
             columns), and returns a list of as many results, in which an exception is the failure of
-            its row. The policy then holds for the calls of lists, but its cache and its journal,
-            ``dedupe`` and ``on_failure`` are about rows. A ``Batching`` says how long a key waits
-            for others, too. Default: one key a call.
+            its row: the row joins a later list, if ``retry`` has it called again. Otherwise the
+            policy holds for the calls of lists, but its cache and its journal, ``dedupe`` and
+            ``on_failure`` are about rows. A ``Batching`` bounds the bytes of a call, and says how
+            long a key waits for others. Default: one key a call.
         dedupe: Whether equal keys in flight share one call, and its failure. Two NaN are equal; the
             two times that a clock shows twice when it is put back are not.
         serialize_by: The name of a parameter of ``fn``: for the rows of a partition with the same

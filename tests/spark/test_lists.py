@@ -116,6 +116,43 @@ def test_a_list_that_is_not_full_goes_when_it_has_lingered() -> None:
     assert service.calls == [[1, 2, 3], [4]]
 
 
+@pytest.mark.parametrize("budget", [None, 0.1, 0.0])
+def test_a_row_that_failed_is_called_again_without_its_list(budget: float | None) -> None:
+    """A list that is answered earns for each of its rows: a tenth of 1000 may be called again."""
+    sent: list[list[int]] = []
+
+    async def fetch(keys: list[int]) -> list[Any]:
+        sent.append(keys)
+        before = sum(map(len, sent))
+        return [OSError("down") if k % 20 == 7 and before <= 1000 else 2 * k for k in keys]
+
+    retry = rs.Retry(1, backoff=0.001, jitter=0, budget=budget)
+    words: Any = {"batch": rs.Batching(100, linger=0.05), "retry": retry, "on_failure": "column"}
+    found = outputs(made(rs.lookup, fetch, pa.int64(), **words), batches(range(1000)))[-1]
+    failed = [k for k, one in enumerate(found.to_pylist()) if one["error"] is not None]
+    assert len(failed) == (40 if budget == 0 else 0)  # ten are free
+    again = [k for keys in sent for k in keys][1000:]
+    assert sorted(again + failed) == list(range(7, 1000, 20))
+    assert found[8]["attempts"].as_py() == 1
+    assert found[7]["attempts"].as_py() == 2
+
+
+def test_a_list_has_no_more_bytes_than_allowed_and_a_larger_key_goes_alone() -> None:
+    sent: list[list[str]] = []
+
+    async def fetch(keys: list[str]) -> list[int]:
+        sent.append(keys)
+        return list(map(len, keys))
+
+    keys = ["x" * (900 if k % 50 else 5000) for k in range(300)]
+    batch = rs.Batching(100, bytes=4000, linger=0.001)
+    stage = rs.lookup(fetch, pa.int64(), batch=batch, concurrency=2)
+    assert stages.values(stage, keys, kind=pa.string()) == list(map(len, keys))
+    assert max(sum(map(len, some)) for some in sent if len(some) > 1) <= 4000
+    assert len(sent) < 100
+    assert "of up to 100 keys and 4000 bytes each" in stage.describe()
+
+
 @pytest.mark.parametrize(
     ("result", "error", "message"),
     [
