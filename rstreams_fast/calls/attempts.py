@@ -66,13 +66,14 @@ class _Budget:
 class Attempts:
     """The retry rules and the budget for the calls of a stage. Thread-safe."""
 
-    def __init__(self, retry: Retry | None, label: str, counts: CallCounts | None) -> None:
+    def __init__(self, retry: Retry | None, label: str, counts: CallCounts) -> None:
         """``label`` names the function in a warning; ``counts`` count the further attempts."""
         self.retry = retry
         self.label = label
         self.counts = counts
         self.patience = PATIENCE_SECONDS if retry is None else retry.patience
-        self.budget = None
+        self.budget: _Budget | None = None
+        """It earns with each new call, not with further attempts."""
         if retry is not None and retry.budget is not None:
             self.budget = _budgets.setdefault(retry.id, _Budget(retry.budget))
 
@@ -106,8 +107,9 @@ class Tries:
         pause = self._obey(error) if isinstance(error, RetryAfter) else self._back_off(error)
         if pause is not None:
             self.made += 1
-            if (counts := self._attempts.counts) is not None:
-                counts.count_again(error)
+            self._attempts.counts.count_again(error)
+        elif isinstance(error, CircuitOpenError):
+            self._attempts.counts.refused += 1
         return pause
 
     def wrapper_of(self, error: Exception) -> BaseException | None:

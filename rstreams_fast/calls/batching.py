@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any
 
 from rstreams_fast.calls.attempts import Attempts, Tries
-from rstreams_fast.calls.counts import CallCounts
+from rstreams_fast.calls.counts import CallCounts, Waits
 from rstreams_fast.calls.guarded import ROW
 from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.sizes import bytes_of
@@ -200,10 +200,13 @@ class BatchedCalls:
         if pause is None:
             return False
         row.attempts += result.attempts if isinstance(result, Outcome) else 1
-        self._loop.call_later(pause, self._line_up_again, future, key)
+        waits = self._counters.service_waits
+        waits.__enter__()
+        self._loop.call_later(pause, self._line_up_again, future, key, waits)
         return True
 
-    def _line_up_again(self, future: asyncio.Future[Any], key: Any) -> None:
+    def _line_up_again(self, future: asyncio.Future[Any], key: Any, waits: Waits) -> None:
+        waits.__exit__()
         if not (self._cancelled or future.done()):
             self._line_up(future, key)
 

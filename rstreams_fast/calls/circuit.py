@@ -88,6 +88,8 @@ class CircuitState:
         self._open_until: float | None = None
         self._probes_until: float | None = None
         """While a call probes: the time from which another call may probe."""
+        self._opened_at: float | None = None
+        self._open_seconds = 0.0
         self._era = 0
         """Counts the changes of state: results of calls from an earlier era are ignored."""
 
@@ -128,6 +130,7 @@ class CircuitState:
                 if failed:
                     self._open()
                 elif error is None or isinstance(error, Exception):
+                    self._open_seconds, self._opened_at = self.open_seconds(), None
                     self._open_until = None
                     self._era += 1
                 return
@@ -153,7 +156,14 @@ class CircuitState:
 
         return call
 
+    def open_seconds(self) -> float:
+        """Return for how many seconds the circuit has been open in all; half open counts, too."""
+        opened_at = self._opened_at
+        return self._open_seconds + (0.0 if opened_at is None else self._clock() - opened_at)
+
     def _open(self) -> None:
+        if self._opened_at is None:
+            self._opened_at = self._clock()
         self._open_until = self._clock() + self._circuit.reset
         self._era += 1
         self._ended.clear()

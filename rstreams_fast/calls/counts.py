@@ -1,13 +1,78 @@
-"""What is counted of calls."""
+"""What is counted of calls, and how long they take and wait."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
+from math import floor, log2
+from time import monotonic
+from typing import Any, ClassVar, Final
 
+from rstreams_fast.calls.circuit import CircuitState
 from rstreams_fast.calls.retry import RetryAfter
+from rstreams_fast.core import CallWindow
 
-__all__ = ["CallCounts"]
+__all__ = ["CallCounts", "Waits", "WindowTimes", "added"]
+
+TIMED_FIRST: Final = 1000
+"""So many attempts are all timed; later on one of ``TIMED_OF`` is, and stands for the others."""
+
+TIMED_OF: Final = 64
+
+PER_OCTAVE: Final = 8
+"""Buckets between a number of seconds and its double: each is 9 % wide."""
+
+LEAST_SECONDS: Final = 1e-7
+
+ALL_OF_FIRST: Final = 100
+"""If so many calls fail before one succeeds, all with the same exception, a warning says so."""
+
+_warned: Final[set[str]] = set()
+
+
+class Waits:
+    """The seconds that calls wait for one thing, all calls together. Each is used by one thread.
+
+    Calls that wait now are included.
+    """
+
+    __slots__ = ("_state", "given_up")
+
+    def __init__(self) -> None:
+        self._state = 0, 0.0  # how many wait now, and a sum: replaced together, for other threads
+        self.given_up = 0
+        """How many calls stopped waiting with an exception."""
+
+    def __enter__(self) -> None:
+        inside, total = self._state
+        self._state = inside + 1, total - monotonic()
+
+    def __exit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
+        inside, total = self._state
+        self._state = inside - 1, total + monotonic()
+        self.given_up += kind is not None
+
+    @property
+    def seconds(self) -> float:
+        """The sum until now."""
+        inside, total = self._state
+        return max(0.0, total + inside * monotonic())
+
+    @property
+    def not_over(self) -> int:
+        """How many calls wait now, or have stopped waiting with an exception."""
+        return self._state[0] + self.given_up
+
+
+def added(tables: Iterable[Mapping[Any, int]]) -> dict[Any, int]:
+    """Return the sums of the values with the same key."""
+    total: dict[Any, int] = {}
+    for table in tables:
+        for key, count in table.items():
+            total[key] = total.get(key, 0) + count
+    return total
 
 
 @dataclass(eq=False)
@@ -16,26 +81,79 @@ class CallCounts:
 
     Attributes:
         stage: The name of the function.
-        calls: Calls of the function, each once, however many attempts it took.
+        calls: Calls of the function, each once, however many attempts it took. A call that a cache
+            or a journal answered is none of them.
+        attempts: How often the function was called: what the service saw.
         cache_hits: Calls that a ``Cache`` answered.
         journal_hits: Calls that a ``Journal`` answered.
-        retries: Further attempts of calls that had failed.
-        throttled: Attempts that raised ``RetryAfter``, and were made again.
-        timeouts: Attempts that took longer than their time-out.
+        retries: Further attempts of calls that had failed, as ``Retry`` says.
+        throttled: Attempts that raised ``RetryAfter``, and were made again when they had waited.
+        refused: Attempts that an open ``Circuit`` did not make.
+        timeouts: Attempts that took longer than ``timeout``, and calls that took longer than
+            ``deadline``.
+        failures: Calls that failed in the end.
+        failure_types: How many of ``failures`` there were of each type of exception.
+        latencies: How many attempts took how long: ``latency`` reads it. A key is a bucket of
+            seconds: bucket *n* ends at ``2 ** ((n + 1) / 8)`` seconds. After a thousand attempts
+            one of 64 is timed, and counts for all of them.
+        waited_limit: Seconds that attempts waited for a ``Limit``, all together.
+        waited_service: Seconds that calls waited because of ``RetryAfter``, all together.
+        waited_retry: Seconds that calls waited before a retry, all together.
+        circuit_open: Seconds in which the ``Circuit`` was open.
         concurrency: The bound on calls at once.
     """
 
     ambient: ClassVar[CallCounts | None] = None
-    """Where functions count that are called outside stages; default: nowhere."""
+    """Where functions count that are called in a UDF; default: nowhere."""
 
     stage: str = ""
     calls: int = 0
+    attempts: int = 0
     cache_hits: int = 0
     journal_hits: int = 0
     retries: int = 0
     throttled: int = 0
+    refused: int = 0
     timeouts: int = 0
+    failures: int = 0
+    failure_types: dict[str, int] = field(default_factory=dict)
+    latencies: dict[int, int] = field(default_factory=dict)
+    waited_limit: float = 0.0
+    waited_service: float = 0.0
+    waited_retry: float = 0.0
+    circuit_open: float = 0.0
     concurrency: int = 0
+
+    def __post_init__(self) -> None:
+        self.limit_waits = Waits()
+        self.service_waits = Waits()
+        self.retry_waits = Waits()
+        self.made_again = 0
+        """Further attempts of calls that a window makes without a policy around them."""
+        self.timed_at = 1
+        """The number of the next attempt that is timed."""
+        self._timed = 0
+        self._circuit: CircuitState | None = None
+        self._open_before = 0.0
+        self._any_success = False
+
+    def latency(self, share: float) -> float:
+        """Return the seconds within which a ``share`` of the attempts ended, within 5 %.
+
+        Args:
+            share: From 0 to 1: 0.5 for the median, 0.99 for what one in a hundred exceeds.
+
+        Returns:
+            The seconds; 0.0 if no attempt has ended.
+        """
+        left = share * sum(self.latencies.values())
+        for bucket in sorted(self.latencies):
+            left -= self.latencies[bucket]
+            if left <= 0:
+                return float(2 ** ((bucket + 0.5) / PER_OCTAVE))
+        return 0.0
+
+    # -- for what makes the calls ------------------------------------------------------------------
 
     def count_again(self, error: Exception) -> None:
         """Count an attempt that follows the failure ``error``."""
@@ -44,6 +162,112 @@ class CallCounts:
         else:
             self.retries += 1
 
+    def waits_after(self, error: Exception) -> Waits:
+        """Return the ``Waits`` that the wait after the failure ``error`` belongs to."""
+        return self.service_waits if isinstance(error, RetryAfter) else self.retry_waits
+
     def count_timeout(self) -> None:
         """Count an attempt that exceeded its time-out."""
         self.timeouts += 1
+
+    def count_success(self) -> None:
+        """Note that a call has succeeded."""
+        self._any_success = True
+
+    def count_failure(self, error: BaseException) -> None:
+        """Count a call that failed in the end; warn if all of the first hundred failed alike."""
+        kind = type(error).__qualname__
+        self.failures += 1
+        self.failure_types[kind] = self.failure_types.get(kind, 0) + 1
+        if self.failures == ALL_OF_FIRST and not self._any_success and len(self.failure_types) == 1:
+            self._warn(error)
+
+    def _warn(self, error: BaseException) -> None:
+        if self.stage in _warned:
+            return
+        _warned.add(self.stage)
+        logging.getLogger("rstreams_fast").warning(
+            "%s: the first %d calls have all failed with %s, as the last one of them: %s",
+            self.stage,
+            ALL_OF_FIRST,
+            type(error).__qualname__,
+            error,
+        )
+
+    def count_open(self, circuit: CircuitState | None) -> None:
+        """Count the time in which the ``circuit`` is open, from now on."""
+        if circuit is not None:
+            self._circuit, self._open_before = circuit, circuit.open_seconds()
+
+    def timed(self, awaitable: Awaitable[Any]) -> Awaitable[Any]:
+        """Return the ``awaitable`` of the latest of ``attempts``, timed.
+
+        For each attempt that reaches ``timed_at``.
+        """
+        stands_for, self._timed = self.attempts - self._timed, self.attempts
+        self.timed_at = self.attempts + (1 if self.attempts < TIMED_FIRST else TIMED_OF)
+        return self.timing(awaitable, stands_for)
+
+    def timing(self, awaitable: Awaitable[Any], stands_for: int) -> Awaitable[Any]:
+        """Return ``awaitable``, timed as so many attempts."""
+        if not hasattr(type(awaitable), "__await__"):
+            return awaitable  # the caller says what is wrong with it
+        return self._timing(awaitable, stands_for)
+
+    async def _timing(self, awaitable: Awaitable[Any], stands_for: int) -> Any:
+        begun = monotonic()
+        try:
+            return await awaitable
+        finally:
+            self.took(monotonic() - begun, stands_for)
+
+    def took(self, seconds: float, attempts: int = 1) -> None:
+        """Count attempts that took so many ``seconds``."""
+        bucket = floor(PER_OCTAVE * log2(max(seconds, LEAST_SECONDS)))
+        self.latencies[bucket] = self.latencies.get(bucket, 0) + attempts
+
+    def attempted(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        """Return ``fn``, whose calls count as attempts and are timed."""
+
+        def call(*args: Any) -> Awaitable[Any]:
+            self.attempts += 1
+            if self.attempts < self.timed_at:
+                return fn(*args)
+            return self.timed(fn(*args))
+
+        return call
+
+    def update_waits(self) -> None:
+        """Set the seconds that calls have waited until now."""
+        self.waited_limit = self.limit_waits.seconds
+        self.waited_service = self.service_waits.seconds
+        self.waited_retry = self.retry_waits.seconds
+        if self._circuit is not None:
+            self.circuit_open = self._circuit.open_seconds() - self._open_before
+
+
+class WindowTimes:
+    """Times some of the calls that a window makes of ``fn``, which costs the others nothing.
+
+    The window gets another function for one call. The loop's thread only.
+    """
+
+    def __init__(self, window: CallWindow, fn: Callable[..., Awaitable[Any]], counts: CallCounts):
+        self._window = window
+        self._timed = 0
+
+        @wraps(fn)
+        def timed(*args: Any) -> Awaitable[Any]:
+            started = window.started
+            if started >= TIMED_FIRST:
+                window.call_with(fn)
+            stands_for, self._timed = started - self._timed, started
+            return counts.timing(fn(*args), stands_for)
+
+        self._fn = timed
+        window.call_with(timed)
+
+    def time_next(self) -> None:
+        """Time the next call, if there have been some since the last one that was timed."""
+        if self._window.started >= max(TIMED_FIRST, self._timed + TIMED_OF):
+            self._window.call_with(self._fn)

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from rstreams_fast.calls.batching import BatchedCalls
 from rstreams_fast.calls.cache import CachedResults
-from rstreams_fast.calls.counts import CallCounts
+from rstreams_fast.calls.counts import CallCounts, WindowTimes
 from rstreams_fast.calls.guarded import called_with, counted, guarded, holding, patient, recovery_of
 from rstreams_fast.calls.limits.blocking import BlockingGate
 from rstreams_fast.calls.limits.permits import PermitGate
@@ -117,6 +117,8 @@ class CallEngine:
         self._lists: BatchedCalls | None = None
         limit = settings.policy.limit
         gate = self._gate = None if limit is None else PermitGate(limit, loop)
+        if gate is not None:
+            gate.waits = counts.limit_waits
         made: Call = settings.fn
         if threads is not None:
             made = self._threads = ThreadedCalls(made, settings.concurrency, loop, threads)
@@ -126,6 +128,7 @@ class CallEngine:
             settings.is_guarded or settings.makes_fewer_calls
         )
         recovers = admitted and around.wrap is None  # else the window may not have the items
+        self._counts_attempts = recovers
         if admitted and not recovers:
             made = patient(made, settings, counts, gate)
         in_lists = self._in_lists if settings.makes_fewer_calls else None
@@ -155,8 +158,11 @@ class CallEngine:
             recover=recover,
             **words,
         )
+        self._times: WindowTimes | None = None
         if gate is not None and admitted:
             gate.admit(self.window, call)
+        elif recovers:
+            self._times = WindowTimes(self.window, call, counts)
 
     def _in_lists(self, call: Call) -> Call:
         call = counted(call, self._counts)
@@ -190,6 +196,16 @@ class CallEngine:
     def max_running(self) -> int:
         """The most calls that ran at once."""
         return (self._lists or self.window).max_running
+
+    def count(self) -> None:
+        """Count the calls that the window has started until now; to be called often."""
+        counts, started = self._counts, self.window.started
+        if not self._settings.makes_fewer_calls:
+            counts.calls = started
+        if self._counts_attempts:  # but for calls that wait for the limit
+            counts.attempts = started + counts.made_again - counts.limit_waits.not_over
+        if self._times is not None:
+            self._times.time_next()
 
     def failed(self, error: BaseException) -> None:
         """Take note of the failure of a call: it may hold back the calls of the whole limit."""

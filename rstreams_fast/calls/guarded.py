@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rstreams_fast.calls.adaptive import AdaptiveGate
 from rstreams_fast.calls.attempts import Attempts, Tries, throttled_in
-from rstreams_fast.calls.circuit import circuit_of
+from rstreams_fast.calls.circuit import CircuitState, circuit_of
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.deadlines import Deadlines
 from rstreams_fast.calls.errors import StageError
@@ -52,10 +52,14 @@ def recovery_of(
     """Return the window's ``recover`` for plain calls: it repeats a call after ``RetryAfter``."""
     attempts = Attempts(settings.policy.retry, settings.label, counts)
 
+    def again(*args: Any) -> Awaitable[Any]:
+        counts.made_again += 1
+        return fn(*args)
+
     def recover(item: Any, error: Exception) -> Coroutine[Any, Any, Any] | None:
         if not isinstance(error, RetryAfter):
             return None
-        return _made_again(fn, item if spread else (item,), error, attempts, gate)
+        return _made_again(again, item if spread else (item,), error, attempts, gate)
 
     return recover
 
@@ -68,6 +72,7 @@ def patient(
 ) -> Callable[..., Awaitable[Any]]:
     """Return ``fn`` that is called again after ``RetryAfter``; ``gate`` admits its calls."""
     attempts = Attempts(settings.policy.retry, settings.label, counts)
+    fn = counts.attempted(fn)
 
     async def call(*args: Any) -> Any:
         try:
@@ -94,7 +99,10 @@ async def _made_again(
             if (wrapper := tries.wrapper_of(error)) is not None:
                 raise wrapper from error
             raise error
-        await (asyncio.sleep(pause) if gate is None else gate.hold_and_wait(error.seconds, pause))
+        with attempts.counts.service_waits:
+            await (
+                asyncio.sleep(pause) if gate is None else gate.hold_and_wait(error.seconds, pause)
+            )
         try:
             return await fn(*args)
         except RetryAfter as raised:
@@ -117,22 +125,22 @@ def guarded(
     sleep = _block if loop is None else asyncio.sleep
     if gate is None and loop is not None and not settings.is_guarded:
         return patient(fn, settings, counts)
-    deadlines = None
-    if loop is not None and settings.policy.timeout is not None:
-        deadlines = Deadlines(loop, settings.policy.timeout, counts)
-    told = settings.told
+    auto = None
+    if loop is not None and settings.auto:
+        auto = AdaptiveGate(settings.concurrency, loop, counts, settings.batch is not None)
+    told, deadlines = settings.told, _deadlines(loop, settings.policy.timeout, counts)
     circuit = None if settings.policy.circuit is None else circuit_of(settings.policy.circuit)
-    most, lists = settings.concurrency, settings.batch is not None
-    auto = AdaptiveGate(most, loop, counts, lists) if loop is not None and settings.auto else None
+    counts.count_open(circuit)
     attempts = Attempts(settings.policy.retry, settings.label, counts)
-    for around in (auto, circuit):
-        if around is not None:
-            fn, deadlines = around.around(fn if deadlines is None else deadlines.around(fn)), None
+    budget, counts_here = attempts.budget, circuit is None
+    if auto is not None or circuit is not None:
+        fn, deadlines = _judged(fn, deadlines, counts, auto, circuit), None
 
     async def call(*args: Any, progress: _Progress | None = None) -> Any:
         tries: Tries | None = None
         begin = monotonic() if told else 0.0
-        attempts.begin()
+        if budget is not None:
+            budget.earn()
         while True:
             permit: Any = None
             if auto is not None:
@@ -143,14 +151,18 @@ def guarded(
                         circuit.check()  # an open circuit fails now, without waiting for a permit
                     permit = gate.take() or await gate.acquire()
                 awaitable = fn(*args)
+                if counts_here:
+                    made = counts.attempts = counts.attempts + 1
+                    if made >= counts.timed_at:
+                        awaitable = counts.timed(awaitable)
                 result = await (awaitable if deadlines is None else deadlines.wait(awaitable))
                 if told:
                     made = 1 if tries is None else tries.made
                     result = Outcome(result, None, made, monotonic() - begin)
                 return result  # noqa: TRY300
             except Exception as error:
-                if gate is not None and isinstance(error, RetryAfter):
-                    gate.hold(error.seconds)
+                _hold(gate, error)
+                waits = counts.waits_after(error)
                 tries = tries or Tries(attempts)
                 pause = tries.pause_after(error)
                 if pause is None:
@@ -164,17 +176,47 @@ def guarded(
                     gate.release(permit)
                 if auto is not None:
                     auto.leave()
-            await sleep(pause)
+            with waits:
+                await sleep(pause)
             if progress is not None:
                 progress.attempt = tries.made
 
-    if loop is None or settings.policy.deadline is None:
-        return call
-    return _in_time(call, Deadlines(loop, settings.policy.deadline, counts, ROW), told)
+    rows = _deadlines(loop, settings.policy.deadline, counts, ROW)
+    return call if rows is None else _in_time(call, rows, told)
+
+
+def _deadlines(
+    loop: asyncio.AbstractEventLoop | None, seconds: float | None, counts: CallCounts, of: str = ""
+) -> Deadlines | None:
+    return None if loop is None or seconds is None else Deadlines(loop, seconds, counts, of)
 
 
 async def _block(seconds: float) -> None:
     time.sleep(seconds)  # noqa: ASYNC251 - on a thread without a loop
+
+
+def _hold(gate: PermitGate | BlockingGate | None, error: Exception) -> None:
+    """Hold the limit back if the ``error`` asks for it."""
+    if gate is not None and isinstance(error, RetryAfter):
+        gate.hold(error.seconds)
+
+
+def _judged(
+    fn: Callable[..., Awaitable[Any]],
+    deadlines: Deadlines | None,
+    counts: CallCounts,
+    auto: AdaptiveGate | None,
+    circuit: CircuitState | None,
+) -> Callable[..., Awaitable[Any]]:
+    """Return ``fn``, whose attempts have time-outs, and tell ``auto`` and ``circuit`` of them."""
+    if circuit is not None:  # which refuses attempts: only the others count
+        fn = counts.attempted(fn)
+    if deadlines is not None:
+        fn = deadlines.around(fn)
+    for around in (auto, circuit):
+        if around is not None:
+            fn = around.around(fn)
+    return fn
 
 
 def holding(fn: Callable[..., Awaitable[Any]], gate: PermitGate) -> Callable[..., Awaitable[Any]]:

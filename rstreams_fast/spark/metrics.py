@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, Self
 
-from rstreams_fast.calls.counts import CallCounts
+from rstreams_fast.calls.counts import CallCounts, added
 from rstreams_fast.calls.journal.uris import SCHEME
 
 __all__ = ["ENDED_SUFFIX", "FILE_SUFFIX", "HOST", "Metrics", "StageMetrics", "process_of"]
@@ -59,12 +59,14 @@ class StageMetrics(CallCounts):
         rows_out: Rows of output that left.
         batches_in: Batches of input that were read.
         batches_out: Batches of output that left.
-        calls: Calls of the function that were made, each once however many attempts it took; with
-            ``batch`` calls of lists. A row that a ``cache`` or a ``journal`` answered makes no
-            call.
+        calls: Calls of the function, each once however many attempts it took; with ``batch`` calls
+            of lists. A row that a ``cache`` or a ``journal`` answered makes no call.
+        attempts: How often the function was called, further attempts included: what the service
+            saw.
         shared: Rows that shared a call in flight of an equal key (``dedupe``).
-        repeated_calls: Of a sum: calls that the service saw besides, made by attempts which do not
-            count: killed ones, failed ones, the slower of two copies.
+        repeated_attempts: Of a sum: calls of the function besides, by Spark's attempts of tasks
+            that do not count: killed ones, failed ones, the slower of two copies. The service saw
+            them, too.
         running: Calls that run now.
         max_running: The most calls that ran at once.
         pending: Rows in the window now: called, and not handed on.
@@ -75,8 +77,19 @@ class StageMetrics(CallCounts):
         nulls: Rows whose call gave ``None``.
         retries: Further attempts of calls that had failed, as ``Retry`` says.
         throttled: Attempts that raised ``RetryAfter``, and were made again when they had waited.
-        timeouts: Attempts that took longer than ``timeout``.
-        failures: Calls whose failure ``on_failure`` turned into null, or into no rows.
+        refused: Attempts that an open ``Circuit`` did not make.
+        timeouts: Attempts that took longer than ``timeout``, and calls that took longer than
+            ``deadline``.
+        failures: Calls that failed in the end: what ``on_failure`` is about.
+        failure_types: How many of the ``failures`` there were of each type of exception.
+        latencies: How many attempts took how long: ``latency`` reads it. A key is the number of a
+            bucket; bucket *n* ends at ``2 ** ((n + 1) / 8)`` seconds. After a thousand attempts
+            some are timed, and each counts for those before it.
+        waited_limit: Seconds that calls waited for a ``Limit``; of all calls together, and so may
+            be more than ``seconds``. The next two, too.
+        waited_service: Seconds that calls waited because of ``RetryAfter``.
+        waited_retry: Seconds that calls waited before a retry.
+        circuit_open: Seconds in which the ``Circuit`` was open.
         buffered_rows: Rows of input held now.
         max_buffered_rows: The most rows of input held at once.
         buffered_bytes: Bytes of input held now.
@@ -115,14 +128,13 @@ class StageMetrics(CallCounts):
     batches_in: int = 0
     batches_out: int = 0
     shared: int = 0
-    repeated_calls: int = 0
+    repeated_attempts: int = 0
     running: int = 0
     max_running: int = 0
     pending: int = 0
     max_pending: int = 0
     skipped: int = 0
     nulls: int = 0
-    failures: int = 0
     buffered_rows: int = 0
     max_buffered_rows: int = 0
     buffered_bytes: int = 0
@@ -154,7 +166,7 @@ _IDENTITY: Final = frozenset(
         "process",
         "state",
         "partitions",
-        "repeated_calls",
+        "repeated_attempts",
         "started",
         "updated",
     ]
@@ -215,7 +227,7 @@ class Metrics:
         """Sum up one attempt of every partition: the attempt that is done, else the latest.
 
         The sum covers the ``partitions`` that have begun so far, of every action: a second action
-        on the same frame adds its own. Calls of the other attempts are its ``repeated_calls``.
+        on the same frame adds its own. Calls of the other attempts are its ``repeated_attempts``.
         ``state`` is ``failed`` if one of them failed, else ``running`` if one runs, else ``lost``
         or ``stopped`` if one was, else ``done``; ``unknown`` if there are none. With another value
         than ``done`` the sum is a partial one; with ``done`` it lacks the partitions that have not
@@ -298,16 +310,27 @@ def _read(file: Path) -> Iterator[StageMetrics]:
         with contextlib.suppress(json.JSONDecodeError):  # cut: the disk was full
             content = json.loads(line)
             if isinstance(content, dict):
-                yield StageMetrics(**dict(filter(_is_known, content.items())))
+                yield StageMetrics(**_known(content))
 
 
-def _is_known(field: tuple[str, Any]) -> bool:
-    """Whether it is a field of this version: another one may have others, of other types."""
-    kind = _KINDS.get(field[0])
-    return kind is not None and isinstance(field[1], int | float if kind is float else kind)
+def _known(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of this version: another one may have others, of other types."""
+    found: dict[str, Any] = {}
+    for name, value in content.items():
+        kind = _KINDS.get(name)
+        if kind is not None and isinstance(value, (int, float) if kind is float else kind):
+            found[name] = value
+    if (buckets := found.pop("latencies", None)) is not None:  # JSON's keys are texts
+        with contextlib.suppress(ValueError):
+            found["latencies"] = {int(bucket): count for bucket, count in buckets.items()}
+    return found
 
 
-_KINDS: Final = {f.name: type(f.default) for f in fields(StageMetrics)}
+_TABLES: Final = frozenset({"failure_types", "latencies"})
+
+_KINDS: Final = {
+    f.name: dict if f.name in _TABLES else type(f.default) for f in fields(StageMetrics)
+}
 
 
 def process_of(pid: int) -> str:
@@ -359,9 +382,9 @@ def _sum(found: list[StageMetrics]) -> StageMetrics:
     if not parts:
         return total
     for name in (f.name for f in fields(StageMetrics) if f.name not in _IDENTITY):
-        together = max if name in _PER_PARTITION else sum
+        together = max if name in _PER_PARTITION else added if name in _TABLES else sum
         setattr(total, name, together(getattr(part, name) for part in parts))
-    total.repeated_calls = sum(metrics.calls for metrics in found) - total.calls
+    total.repeated_attempts = sum(metrics.attempts for metrics in found) - total.attempts
     states = {part.state for part in parts}
     total.state = next(s for s in ("failed", "running", "lost", "stopped", "done") if s in states)
     total.started = min(part.started for part in parts)

@@ -185,7 +185,7 @@ def test_a_run_whose_worker_was_killed_is_lost_and_its_calls_are_repeated_ones(
             child.wait(DEADLINE)
             assert metrics.totals().state == "lost"
     total = metrics.totals()
-    assert (total.state, total.calls, total.repeated_calls) == ("done", 101, 100)
+    assert (total.state, total.calls, total.repeated_attempts) == ("done", 101, 100)
     assert [run.state for run in metrics.read()] == ["lost", "done"]
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final, Protocol
 
+from rstreams_fast.calls.counts import Waits
 from rstreams_fast.calls.limits.host_locks import WATCH_SECONDS, locks_of
 from rstreams_fast.calls.limits.job_permits import JobPermits, LimitLost
 from rstreams_fast.calls.limits.leases import Pace
@@ -86,6 +87,8 @@ class PermitGate:
         else:
             self._source = _HostPermits(self, limit, loop)
         self._held_until = 0.0
+        self.waits = Waits()
+        """The time that calls wait for a permit."""
 
     def admit(self, window: CallWindow, fn: Callable[..., Awaitable[Any]]) -> None:
         """Let calls of ``fn``, which ``window`` makes, pass, without a coroutine around each.
@@ -156,7 +159,8 @@ class PermitGate:
         self._at_rest = False
         self._ask_if_needed()
         try:
-            permit = await future
+            with self.waits:
+                permit = await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._passing -= 1

@@ -14,16 +14,40 @@ __all__ = ["bounds_table", "human_bytes", "print_table", "print_tables", "work_t
 
 _KIB: Final = 1024
 
+MOST_TYPES: Final = 3
+"""The types of exceptions that the table shows."""
+
+SHARES: Final = (0.5, 0.95, 0.99)
+"""Which latencies the table shows."""
+
+
+def _failures(stage: StageMetrics) -> str:
+    kinds = sorted(stage.failure_types.items(), key=lambda kind: -kind[1])
+    types = ", ".join(f"{kind} {count:,}" for kind, count in kinds[:MOST_TYPES])
+    return f"{stage.failures:,}" + (f" ({types})" if types else "")
+
+
+def _latencies(stage: StageMetrics) -> str:
+    return ", ".join(f"{stage.latency(share):.3g}" for share in SHARES)
+
 
 _WORK: Final[dict[str, Callable[[StageMetrics], str]]] = {
     "rows": lambda s: f"{s.rows_out:,}",
-    "calls made": lambda s: f"{s.calls:,}",
-    "answered by cache, journal": lambda s: f"{s.cache_hits:,}, {s.journal_hits:,}",
-    "shared one in flight": lambda s: f"{s.shared:,}",
-    "no key, no call": lambda s: f"{s.skipped:,}",
-    "nulls (rows)": lambda s: f"{s.nulls:,}",
-    "told to wait (RetryAfter)": lambda s: f"{s.throttled:,}",
-    "retries, time-outs, failures": lambda s: f"{s.retries:,}, {s.timeouts:,}, {s.failures:,}",
+    "  answered by cache, journal": lambda s: f"{s.cache_hits:,}, {s.journal_hits:,}",
+    "  shared one in flight": lambda s: f"{s.shared:,}",
+    "  no key, no call": lambda s: f"{s.skipped:,}",
+    "  nulls": lambda s: f"{s.nulls:,}",
+    "calls": lambda s: f"{s.calls:,}",
+    "  failed": _failures,
+    "attempts (the service saw them)": lambda s: f"{s.attempts:,}",
+    "  of tasks that do not count": lambda s: f"{s.repeated_attempts:,}",
+    "  retries, told to wait": lambda s: f"{s.retries:,}, {s.throttled:,}",
+    "  time-outs, refused by circuit": lambda s: f"{s.timeouts:,}, {s.refused:,}",
+    "  seconds: p50, p95, p99": _latencies,
+    "call seconds waiting for limit": lambda s: f"{s.waited_limit:.1f}",
+    "  for service (RetryAfter)": lambda s: f"{s.waited_service:.1f}",
+    "  for retry": lambda s: f"{s.waited_retry:.1f}",
+    "seconds with an open circuit": lambda s: f"{s.circuit_open:.1f}",
     "task seconds": lambda s: f"{s.seconds:.1f}",
     "  waiting on upstream": lambda s: f"{s.waiting_upstream:.1f}",
     "  waiting on calls": lambda s: f"{s.waiting_function:.1f}",

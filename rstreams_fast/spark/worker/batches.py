@@ -156,7 +156,7 @@ class _BatchesOnThreads:
         self._on_close = threading.Event()
         self._failure: BaseException | None = None
         self._client = PlainClient(options.using)
-        self._attempts = Attempts(None, options.label, None)
+        self._attempts = Attempts(None, options.label, partition.counters)
 
     def outputs(self, first: list[Any]) -> Iterator[Any]:
         """Run the stage; ``first`` holds the first batch. For the main thread."""
@@ -284,25 +284,35 @@ class _BatchesOnThreads:
 
     def _make(self, job: _Job) -> None:
         """Make the call; repeat it after ``RetryAfter`` if none of its rows has left."""
-        options, tries = self._options, Tries(self._attempts)
+        options, tries, counters = self._options, Tries(self._attempts), self._counters
         batch, job.batch = job.batch, None
         while True:
+            with self._lock:  # all threads write these counters
+                counters.attempts += 1
+            begun = time.monotonic()
             try:
                 result = options.fn(*self._client.opened, batch)
                 for piece in _pieces(result, self._schema, options.label):
                     job.out.put(piece)
                     batch = None
             except RetryAfter as error:
-                pause = None if batch is None else tries.pause_after(error)
+                with self._lock:
+                    pause = None if batch is None else tries.pause_after(error)
                 if pause is None:
                     if (wrapper := tries.wrapper_of(error)) is not None:
                         raise wrapper from error
                     raise
-                with self._lock:  # all threads write this counter
-                    self._counters.count_again(error)
             else:
                 return
-            if self._on_close.wait(pause):
+            finally:
+                with self._lock:
+                    counters.took(time.monotonic() - begun)
+            with self._lock:
+                counters.service_waits.__enter__()
+            closed = self._on_close.wait(pause)
+            with self._lock:
+                counters.service_waits.__exit__()
+            if closed:
                 raise RingClosed
 
 

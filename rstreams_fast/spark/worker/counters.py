@@ -71,7 +71,10 @@ class Counters(StageMetrics):
         """Return a copy of the counts, with the time."""
         self.updated = time.time()
         self.seconds = time.monotonic() - self._begin
-        return StageMetrics(**{f.name: getattr(self, f.name) for f in fields(StageMetrics)})
+        self.update_waits()
+        copy = StageMetrics(**{f.name: getattr(self, f.name) for f in fields(StageMetrics)})
+        copy.failure_types, copy.latencies = dict(self.failure_types), dict(self.latencies)
+        return copy
 
 
 class MetricsWriter:

@@ -74,8 +74,9 @@ class RowFailures:
     def _count(self, error: BaseException | None) -> None:
         self._ended += 1
         if error is None:
+            self._counters.count_success()
             return
-        self._counters.failures += 1
+        self._counters.count_failure(error)
         failures, most = self._counters.failures, self._most
         if isinstance(most, float):
             allowed = most * max(self._ended, SHARE_OF_AT_LEAST)

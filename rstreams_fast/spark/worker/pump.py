@@ -444,6 +444,7 @@ class CallPump:
 
     def _call_failed(self, item: Any, error: BaseException) -> BaseException:
         label = self._counters.stage
+        self._counters.count_failure(error)
         if self._engine is not None:
             self._engine.failed(error)
         if isinstance(error, asyncio.CancelledError):  # raised, it would look like ours
@@ -498,8 +499,7 @@ class CallPump:
 
     def _account(self, engine: CallEngine, window: CallWindow) -> None:
         counters = self._counters
-        if not self._options.makes_fewer_calls:
-            counters.calls = window.started
+        engine.count()
         if self._options.dedupe:
             counters.shared = self._submitted - window.started
         counters.running = engine.running
