@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import wraps
 from math import floor, log2
 from time import monotonic
@@ -14,7 +15,7 @@ from rstreams_fast.calls.circuit import CircuitState
 from rstreams_fast.calls.retry import RetryAfter
 from rstreams_fast.core import CallWindow
 
-__all__ = ["CallCounts", "Waits", "WindowTimes", "added"]
+__all__ = ["CallCounts", "FunctionCounts", "Waits", "WindowTimes", "added", "summed"]
 
 TIMED_FIRST: Final = 1000
 """So many attempts are all timed; later on one of ``TIMED_OF`` is, and stands for the others."""
@@ -103,8 +104,8 @@ class CallCounts:
         concurrency: The bound on calls at once.
     """
 
-    ambient: ClassVar[CallCounts | None] = None
-    """Where functions count that are called in a UDF; default: nowhere."""
+    ambient: ClassVar[list[CallCounts] | None] = None
+    """Gets the counts of each function with a policy that begins to count, in a task of UDFs."""
 
     stage: str = ""
     calls: int = 0
@@ -271,3 +272,64 @@ class WindowTimes:
         """Time the next call, if there have been some since the last one that was timed."""
         if self._window.started >= max(TIMED_FIRST, self._timed + TIMED_OF):
             self._window.call_with(self._fn)
+
+
+_SUMMED: Final = [field.name for field in fields(CallCounts) if field.name != "stage"]
+
+
+def summed(parts: Iterable[CallCounts], stage: str = "") -> CallCounts:
+    """Return the sums of the counts, under the name ``stage``. Any thread may call it."""
+    parts = list(parts)
+    total = CallCounts(stage)
+    for part in parts:
+        part.update_waits()
+    for name in _SUMMED:
+        values = [getattr(part, name) for part in parts]
+        setattr(
+            total,
+            name,
+            added(map(dict, values)) if values and isinstance(values[0], dict) else sum(values),
+        )
+    return total
+
+
+class FunctionCounts:
+    """The counts of one function, which threads and loops call at once. Thread-safe.
+
+    Each of them has a ``CallCounts`` of its own, since nothing else counts exactly without a lock.
+    """
+
+    def __init__(self, stage: str) -> None:
+        self._stage = stage
+        self._lock = threading.Lock()
+        self._ended = CallCounts(stage)
+        self._counting: dict[CallCounts, threading.Thread] = {}
+
+    def begin(self) -> CallCounts:
+        """Return where the calling thread counts from now on."""
+        counts = CallCounts(self._stage)
+        if (ambient := CallCounts.ambient) is not None:
+            ambient.append(counts)
+        with self._lock:
+            self._fold()
+            self._counting[counts] = threading.current_thread()
+        return counts
+
+    def snapshot(self) -> CallCounts:
+        """Return the sums until now."""
+        with self._lock:
+            self._fold()
+            return summed([self._ended, *self._counting], self._stage)
+
+    def end(self, counts: CallCounts) -> None:
+        """Keep no more than the sum of ``counts``: nobody counts there any more."""
+        with self._lock:
+            if self._counting.pop(counts, None) is not None:
+                self._ended = summed([self._ended, counts], self._stage)
+
+    def _fold(self) -> None:
+        over = [counts for counts, thread in self._counting.items() if not thread.is_alive()]
+        if over:
+            for counts in over:
+                del self._counting[counts]
+            self._ended = summed([self._ended, *over], self._stage)

@@ -12,7 +12,7 @@ from rstreams_fast.calls.batching import BatchedCalls
 from rstreams_fast.calls.cache import CachedResults
 from rstreams_fast.calls.counts import CallCounts, WindowTimes
 from rstreams_fast.calls.guarded import called_with, counted, guarded, holding, patient, recovery_of
-from rstreams_fast.calls.limits.blocking import BlockingGate
+from rstreams_fast.calls.limits.blocking import TimedGate
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.retry import RetryAfter
 from rstreams_fast.calls.thread_group import ThreadGroup
@@ -63,7 +63,7 @@ def surrounded(
     *,
     loop: asyncio.AbstractEventLoop | None,
     counts: CallCounts,
-    gate: PermitGate | BlockingGate | None,
+    gate: PermitGate | TimedGate | None,
     admitted: bool = False,
     in_lists: Callable[[Call], Call] | None = None,
 ) -> Call:

@@ -14,7 +14,7 @@ from rstreams_fast.calls.circuit import CircuitState, circuit_of
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.deadlines import Deadlines
 from rstreams_fast.calls.errors import StageError
-from rstreams_fast.calls.limits.blocking import BlockingGate
+from rstreams_fast.calls.limits.blocking import TimedGate
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.retry import RetryAfter
@@ -114,7 +114,7 @@ def guarded(
     settings: CallSettings,
     loop: asyncio.AbstractEventLoop | None,
     counts: CallCounts,
-    gate: PermitGate | BlockingGate | None,
+    gate: PermitGate | TimedGate | None,
 ) -> Callable[..., Awaitable[Any]]:
     """Return ``fn`` with the time-outs, retries, circuit and limit that ``settings`` asks for.
 
@@ -195,7 +195,7 @@ async def _block(seconds: float) -> None:
     time.sleep(seconds)  # noqa: ASYNC251 - on a thread without a loop
 
 
-def _hold(gate: PermitGate | BlockingGate | None, error: Exception) -> None:
+def _hold(gate: PermitGate | TimedGate | None, error: Exception) -> None:
     """Hold the limit back if the ``error`` asks for it."""
     if gate is not None and isinstance(error, RetryAfter):
         gate.hold(error.seconds)

@@ -7,16 +7,18 @@ import functools
 import importlib
 import os
 import sys
+import threading
 import types
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from rstreams_fast._checks import refuse_coroutine
 from rstreams_fast.calls.cache import CachedResults
-from rstreams_fast.calls.counts import CallCounts
+from rstreams_fast.calls.counts import CallCounts, FunctionCounts
 from rstreams_fast.calls.engine import Surroundings, surrounded
 from rstreams_fast.calls.functions import is_found_by_name, unwrapped
-from rstreams_fast.calls.limits.blocking import BlockingGate
+from rstreams_fast.calls.limits.blocking import BlockingGate, TimedGate
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.words import CallSettings, PolicyWords
 
@@ -91,7 +93,17 @@ class PolicyFunction:
         self.__wrapped__ = settings.fn
         self.__qualname__: str = getattr(fn, "__qualname__", settings.label)
         self._settings: Final = settings
+        self._counts: Final = FunctionCounts(settings.label)
         _tell_of_stock_worker()
+
+    @property
+    def counts(self) -> CallCounts:
+        """What the calls of this object in this process have come to until now: a snapshot.
+
+        Stages of Spark make the calls themselves, and count them in their ``metrics``. Any thread
+        may read it.
+        """
+        return self._counts.snapshot()
 
     @property
     def fn(self) -> Callable[..., Any]:
@@ -118,7 +130,7 @@ class PolicyFunction:
         self,
         fn: _Call,
         loop: asyncio.AbstractEventLoop | None,
-        gate: PermitGate | BlockingGate | None,
+        gate: PermitGate | TimedGate | None,
         counts: CallCounts,
     ) -> _Call:
         """Return ``fn`` with the policy around it. Without a ``loop`` no call may suspend."""
@@ -127,7 +139,16 @@ class PolicyFunction:
             cached = CachedResults(cache, self._settings.called_id, (), counts)
         around = Surroundings(cache=cached, key_of=self._key_of)
         return cast(
-            _Call, surrounded(fn, self._settings, around, loop=loop, counts=counts, gate=gate)
+            _Call,
+            surrounded(
+                fn,
+                self._settings,
+                around,
+                loop=loop,
+                counts=counts,
+                gate=gate,
+                in_lists=partial(_counted, counts=counts),
+            ),
         )
 
     def _key_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -173,28 +194,46 @@ class _AsyncFunction(PolicyFunction):
         # A generator, since the loop closes those when it ends.
         fn, limit = self.fn, self.policy.limit
         gate = None if limit is None else PermitGate(limit, loop)
-        counts = CallCounts.ambient or CallCounts(self._settings.label)
+        counts = self._counts.begin()
+        if gate is not None:
+            gate.waits = counts.limit_waits
         try:
             yield self._calls(lambda args, kwargs: fn(*args, **kwargs), loop, gate, counts)
         finally:
             if gate is not None:
                 gate.close()
+            self._counts.end(counts)
+
+
+def _counted(fn: Callable[..., Awaitable[Any]], counts: CallCounts) -> _Call:
+    """Return ``fn`` whose calls and failures are counted."""
+
+    async def call(*args: Any) -> Any:
+        counts.calls += 1
+        try:
+            result = await fn(*args)
+        except Exception as error:
+            counts.count_failure(error)
+            raise
+        counts.count_success()
+        return result
+
+    return call
 
 
 class _PlainFunction(PolicyFunction):
-    _made: tuple[CallCounts | None, _Call] | None = None
-    """Where the latest call was counted, and what makes such calls."""
-
     def __init__(self, settings: CallSettings) -> None:
         super().__init__(settings)
         limit = settings.policy.limit
         self._gate = None if limit is None else BlockingGate(limit)
+        self._made = threading.local()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        counts, made = CallCounts.ambient, self._made
-        if made is None or made[0] is not counts:
-            counted = counts or CallCounts(self._settings.label)
-            made = self._made = (counts, self._calls(self._call, None, self._gate, counted))
+        ambient, made = CallCounts.ambient, getattr(self._made, "calls", None)
+        if made is None or made[0] is not ambient:  # another task has begun
+            counts = self._counts.begin()
+            gate = None if self._gate is None else TimedGate(self._gate, counts.limit_waits)
+            made = self._made.calls = (ambient, self._calls(self._call, None, gate, counts))
         try:
             made[1](args, kwargs).send(None)
         except StopIteration as stop:

@@ -177,7 +177,7 @@ def test_a_run_whose_worker_was_killed_is_lost_and_its_calls_are_repeated_ones(
     metrics = rs.Metrics(tmp_path)
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     for attempt, state, pid in ((0, "running", child.pid), (1, "done", os.getpid())):
-        words = {"attempt": attempt, "calls": 100 + attempt, "pid": pid}
+        words = {"attempt": attempt, "attempts": 100 + attempt, "pid": pid}
         write(metrics, 0, state, process=process_of(pid), **words)
         if state == "running":
             assert metrics.totals().state == "running"
@@ -185,7 +185,7 @@ def test_a_run_whose_worker_was_killed_is_lost_and_its_calls_are_repeated_ones(
             child.wait(DEADLINE)
             assert metrics.totals().state == "lost"
     total = metrics.totals()
-    assert (total.state, total.calls, total.repeated_attempts) == ("done", 101, 100)
+    assert (total.state, total.attempts, total.repeated_attempts) == ("done", 101, 100)
     assert [run.state for run in metrics.read()] == ["lost", "done"]
 
 

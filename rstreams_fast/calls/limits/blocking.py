@@ -12,6 +12,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final
 
+from rstreams_fast.calls.counts import Waits
 from rstreams_fast.calls.limits.limit import Limit
 from rstreams_fast.calls.limits.permits import PERMIT_IDLE_SECONDS, LimitLost, PermitGate
 from rstreams_fast.calls.retry import PATIENCE_SECONDS
@@ -19,7 +20,7 @@ from rstreams_fast.errors import WorkDroppedError
 from rstreams_fast.runtime.executors import process_id
 from rstreams_fast.runtime.loops import PrivateLoop
 
-__all__ = ["BlockingGate"]
+__all__ = ["BlockingGate", "TimedGate"]
 
 LINGER_SECONDS: Final = 0.2
 """How long the loop of a gate stays when no call uses it, and with it the use of the limit."""
@@ -59,10 +60,6 @@ class BlockingGate:
             loop.leave()
             raise
 
-    async def acquire(self) -> tuple[_PermitLoop, _Permit]:
-        """Do what ``take`` does."""
-        return self.take()
-
     def release(self, permit: tuple[_PermitLoop, _Permit]) -> None:
         """Return a permit."""
         loop, own = permit
@@ -74,6 +71,25 @@ class BlockingGate:
         loop = self._enter()
         loop.hold(seconds)
         loop.leave()
+
+
+class TimedGate:
+    """A ``BlockingGate`` for the calls of one thread, whose waits count in ``waits``."""
+
+    def __init__(self, gate: BlockingGate, waits: Waits) -> None:
+        self._take = gate.take
+        self._waits = waits
+        self.release = gate.release
+        self.hold = gate.hold
+
+    def take(self) -> tuple[_PermitLoop, _Permit]:
+        """Return a permit for ``release``; block until there is one."""
+        with self._waits:
+            return self._take()
+
+    async def acquire(self) -> tuple[_PermitLoop, _Permit]:
+        """Do what ``take`` does."""
+        return self.take()
 
 
 class _PermitLoop:

@@ -6,11 +6,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from rstreams_fast.calls.counts import CallCounts
+from rstreams_fast.calls.counts import CallCounts, summed
 from rstreams_fast.spark.daemon.steps import drive
-from rstreams_fast.spark.metrics import Metrics
+from rstreams_fast.spark.metrics import Metrics, StageMetrics
 from rstreams_fast.spark.worker.counters import Counters, MetricsWriter
 
 if TYPE_CHECKING:
@@ -19,29 +20,30 @@ if TYPE_CHECKING:
 __all__ = ["Figures"]
 
 
-class _Shared(Counters):
-    """Counters in which any thread may count the attempts of its call."""
+class _TaskCounters(Counters):
+    """The counters of a task. Functions with a policy count for themselves what the service saw."""
 
     def __init__(self) -> None:
         super().__init__("", "udf")
-        self.lock = threading.Lock()
+        self.policies: list[CallCounts] = []
 
-    def count_again(self, error: Exception) -> None:
-        with self.lock:
-            super().count_again(error)
-
-    def count_timeout(self) -> None:
-        with self.lock:
-            super().count_timeout()
+    def snapshot(self) -> StageMetrics:
+        metrics = super().snapshot()
+        seen = summed(self.policies)
+        if seen.calls or seen.cache_hits or seen.journal_hits:
+            for each in fields(CallCounts):
+                if each.name not in ("stage", "concurrency"):
+                    setattr(metrics, each.name, getattr(seen, each.name))
+        return metrics
 
 
 class Figures:
     """The metrics of one task, in ``directory``. Calls may be counted by any thread."""
 
     def __init__(self, directory: str) -> None:
-        self._counters = _Shared()
+        self._counters = _TaskCounters()
         self._writer = MetricsWriter(Metrics(directory), self._counters)
-        self._lock = self._counters.lock
+        self._lock = threading.Lock()
         self._taken: deque[int] = deque()
 
     def begin(self, functions: Iterable[str], concurrency: int, most: int) -> None:
@@ -49,25 +51,25 @@ class Figures:
         self._counters.stage = ", ".join(dict.fromkeys(functions))
         self._counters.concurrency = concurrency
         self._counters.max_pending_rows = most
-        CallCounts.ambient = self._counters
+        CallCounts.ambient = self._counters.policies
         self._writer.write()
 
     def run(self, call: UdfCall) -> None:
         """Make ``call`` on this thread."""
-        self._call_begins()
+        begun = self._call_begins()
         call.run()
-        self._call_ends()
+        self._call_ends(begun, call.failure)
 
     async def drive(self, call: UdfCall) -> None:
         """Make ``call`` on this loop."""
         if call.admission.attention and not await call.admission.may_start_on_loop(call):
             call.abandon()
             return
-        self._call_begins()
+        begun = self._call_begins()
         try:
             await drive(call)
         finally:
-            self._call_ends()
+            self._call_ends(begun, call.failure)
 
     def taking(self, items: Iterable[Any], rows_of: Callable[[Any], int]) -> Iterator[Any]:
         """Yield ``items``, the input rows or batches of the task, and count them."""
@@ -108,13 +110,19 @@ class Figures:
         self._counters.state = state
         self._writer.end()
 
-    def _call_begins(self) -> None:
+    def _call_begins(self) -> float:
         counters = self._counters
         with self._lock:
             counters.calls += 1
+            counters.attempts += 1
             counters.running += 1
             counters.max_running = max(counters.max_running, counters.running)
+        return time.monotonic()
 
-    def _call_ends(self) -> None:
+    def _call_ends(self, begun: float, failure: BaseException | None) -> None:
+        counters = self._counters
         with self._lock:
-            self._counters.running -= 1
+            counters.running -= 1
+            counters.took(time.monotonic() - begun)
+            if failure is not None:
+                counters.count_failure(failure)
