@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import pickle
 import sys
@@ -15,10 +16,11 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast._checks import is_coroutine_function
+from rstreams_fast.calls.cache import Cache
 from rstreams_fast.calls.functions import label_of
 from rstreams_fast.calls.policy import Policy
-from rstreams_fast.calls.retry import Retry
-from tests.helpers import Problem
+from rstreams_fast.calls.retry import Retry, RetryAfter
+from tests.helpers import DEADLINE, Problem, run_threads
 
 TWICE = Policy(retry=Retry(1, backoff=0))
 
@@ -199,3 +201,69 @@ def test_cloudpickle_takes_along_what_another_process_does_not_find(
     assert cloudpickle.loads(by_value).policy == arrived.policy
     with pytest.raises(ModuleNotFoundError):
         pickle.loads(by_name)
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_function_tells_what_its_calls_came_to(kind: str) -> None:
+    """Calls of several threads, each of which has its own loop if it needs one."""
+    seen = list[int]()
+    failing = {7: Problem, 8: ValueError, 9: ValueError}
+
+    def answer(k: int) -> int:
+        seen.append(k)
+        if k in failing:
+            raise failing[k]
+        if seen.count(k) == 1 and k % 2:
+            raise RetryAfter(0.001) if k % 4 == 1 else OSError
+        return k
+
+    async def look(k: int) -> int:
+        await asyncio.sleep(0)
+        return answer(k)
+
+    words: Any = {"retry": Retry(1, backoff=0.001, on=OSError), "cache": Cache()}
+    call = Policy(**words)(answer if kind == "plain" else look)
+
+    async def each(ks: range) -> list[Any]:
+        return await asyncio.gather(*map(call, ks), return_exceptions=True)
+
+    def work(ks: range) -> None:
+        for _ in range(2):
+            if kind == "async":
+                asyncio.run(each(ks))
+            for k in ks if kind == "plain" else ():
+                with contextlib.suppress(Problem, ValueError):
+                    call(k)
+
+    parts = [range(start, start + 10) for start in range(0, 100, 10)]
+    run_threads([partial(work, part) for part in parts])
+    counts = call.counts  # type: ignore[attr-defined]
+    assert (counts.stage, counts.attempts) == (label_of(call), len(seen))
+    assert (counts.calls, counts.cache_hits) == (103, 97)
+    assert (counts.retries, counts.throttled) == (24, 24)
+    assert counts.failure_types == {"Problem": 2, "ValueError": 4}
+    assert sum(counts.latencies.values()) == len(seen)
+    assert counts.latency(1.0) < DEADLINE
+    assert counts.waited_service >= 0.024
+    assert counts.waited_retry > 0
+    assert call.counts.calls == 103  # type: ignore[attr-defined]
+
+
+def test_a_hundred_calls_that_all_fail_alike_are_pointed_out_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fails_alike(k: int) -> int:
+        raise Problem(k)
+
+    def fails_at_times(k: int) -> int:
+        if k:
+            raise Problem(k)
+        return k
+
+    for fn in (fails_alike, fails_at_times):
+        call = Policy()(fn)
+        for k in range(300):
+            with contextlib.suppress(Problem):
+                call(k)
+    (record,) = caplog.records
+    assert "fails_alike: the first 100 calls have all failed with Problem" in record.getMessage()

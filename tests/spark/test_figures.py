@@ -8,7 +8,7 @@ import io
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from rich.console import Console
 import rstreams_fast.spark as rs
 from rstreams_fast.spark import report
 from tests.helpers import DEADLINE
-from tests.spark.stages import K, Service, made, values
+from tests.spark.service import ServiceProcess, asking
+from tests.spark.stages import K, Service, V, made, values
 
 
 @pytest.fixture
@@ -85,6 +86,70 @@ def test_the_table_tells_calls_and_hits_apart(metrics: rs.Metrics) -> None:
     assert ["calls", "100"] in rows
     assert ["answered by cache, journal", "1,900, 0"] in rows
     assert ["shared one in flight", "0"] in rows
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[ServiceProcess]:
+    service = ServiceProcess()
+    service.tell(seconds=0.0)
+    yield service
+    service.close()
+
+
+POLICIES: dict[str, Callable[[str], dict[str, Any]]] = {
+    "none": lambda _: {},
+    "retry": lambda _: {"retry": rs.Retry(3, backoff=0.001)},
+    "limit": lambda name: {"limit": rs.Limit(name, concurrency=4)},
+    "all": lambda name: {
+        "retry": rs.Retry(3, backoff=0.001),
+        "limit": rs.Limit(name, concurrency=4),
+        "circuit": rs.Circuit(1000),
+        "timeout": DEADLINE,
+        "cache": rs.Cache(),
+    },
+    "unordered": lambda _: {"ordered": False},
+    "lists": lambda _: {"batch": 5},
+}
+
+
+@pytest.mark.parametrize("kind", POLICIES)
+def test_attempts_are_what_the_service_has_counted(
+    kind: str, served: ServiceProcess, tmp_path: Path, name: str
+) -> None:
+    """In a fresh run, and in one that a journal resumes; a third of the calls is told to wait."""
+    ask, told = asking(served.port), set[int]()
+
+    async def look(k: int) -> int:
+        answer = await ask(k)
+        if k % 3 == 0 and k not in told:
+            told.add(k)
+            raise rs.RetryAfter(0.001)
+        return answer
+
+    async def look_for_all(ks: list[int]) -> list[int]:
+        await look(ks[0])
+        return [2 * k for k in ks]
+
+    make, where = (rs.lookup, {"returns": pa.int64()})
+    if kind == "unordered":
+        make, where = (rs.enrich, {"on": "k", "output": V})
+    words = {"journal": rs.Journal(str(tmp_path / "j"), version="1"), **POLICIES[kind](name)}
+    fn = look_for_all if kind == "lists" else look
+    for rows, known in ((150, 0), (400, 150)):
+        served.tell(reset=True)
+        with rs.Metrics() as metrics:
+            stage = made(make, fn, metrics=metrics, **where, **words)
+            assert sorted(values(stage, range(rows))) == [2 * k for k in range(rows)]
+            total = metrics.totals()
+        assert total.attempts == served.tell()["calls"] == total.calls + total.throttled
+        assert total.journal_hits + total.cache_hits == known
+        assert total.throttled == len(told) >= 10
+        assert kind == "lists" or total.calls == rows - known
+        assert sum(total.latencies.values()) == total.attempts
+        assert 0 < total.latency(0.5) <= total.latency(0.99) < DEADLINE
+        assert total.waited_service > 0.001
+        assert (total.waited_limit > 0) == ("limit" in words)
+        told.clear()
 
 
 TOLD = threading.Event()
