@@ -200,7 +200,7 @@ class BatchedCalls:
         if pause is None:
             return False
         row.attempts += result.attempts if isinstance(result, Outcome) else 1
-        waits = self._counters.service_waits
+        waits = self._counters.waits_after(error)
         waits.__enter__()
         self._loop.call_later(pause, self._line_up_again, future, key, waits)
         return True

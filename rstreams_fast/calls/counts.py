@@ -137,6 +137,7 @@ class CallCounts:
         self._circuit: CircuitState | None = None
         self._open_before = 0.0
         self._any_success = False
+        self._is_sum = False
 
     def latency(self, share: float) -> float:
         """Return the seconds within which a ``share`` of the attempts ended, within 5 %.
@@ -240,6 +241,8 @@ class CallCounts:
 
     def update_waits(self) -> None:
         """Set the seconds that calls have waited until now."""
+        if self._is_sum:
+            return
         self.waited_limit = self.limit_waits.seconds
         self.waited_service = self.service_waits.seconds
         self.waited_retry = self.retry_waits.seconds
@@ -281,6 +284,7 @@ def summed(parts: Iterable[CallCounts], stage: str = "") -> CallCounts:
     """Return the sums of the counts, under the name ``stage``. Any thread may call it."""
     parts = list(parts)
     total = CallCounts(stage)
+    total._is_sum = True
     for part in parts:
         part.update_waits()
     for name in _SUMMED:

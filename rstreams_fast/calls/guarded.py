@@ -140,7 +140,7 @@ def guarded(
         tries: Tries | None = None
         begin = monotonic() if told else 0.0
         if budget is not None:
-            budget.earn()
+            budget.earn(1)
         while True:
             permit: Any = None
             if auto is not None:
