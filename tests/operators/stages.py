@@ -374,12 +374,12 @@ class OnErrorContinue(_Fused):
 class Passing(_Fused):
     """What leaves all as it is, or is followed by what undoes it."""
 
-    methods = ("named", "log", "timestamp")
+    methods = ("name", "log", "timestamp")
     needs_order = False
-    operator: str = "named"
-    draws = {"operator": st.sampled_from(["named", "log", "timestamp"])}
+    operator: str = "name"
+    draws = {"operator": st.sampled_from(["name", "log", "timestamp"])}
     uses = {
-        "named": Use(lambda s: s.named("it")),
+        "name": Use(lambda s: s.name("it")),
         "log": Use(lambda s: s.log(QUIET.name)),
         "timestamp": Use(lambda s: s.timestamp(int), lambda s: s.map(operator.itemgetter(1))),
     }

@@ -288,7 +288,7 @@ def test_a_window_does_not_end_by_the_time_of_one_that_was_cancelled() -> None:
 
 def test_who_is_late_to_look_for_readers_does_not_count_the_time_of_others() -> None:
     above, timer = ManualPublisher(), HandTimer()
-    stream = rsf.from_publisher(above).group_by(lambda e: e, prefetch=1, unread=10, timer=timer)
+    stream = rsf.from_publisher(above).group_by(lambda e: e, prefetch=1, patience=10, timer=timer)
     below = subscribed(stream, UNBOUNDED)
     deadline = below.subscription.places._clock
     held = HeldUp(timer, "now", CLOCK)

@@ -269,7 +269,7 @@ def test_all_groups_share_the_places_and_give_them_back() -> None:
 
 def test_groups_that_nobody_reads_end_all_after_their_time() -> None:
     timer = HandTimer()
-    above, below = divided(lambda s: s.group_by(parity, prefetch=2, unread=5, timer=timer))
+    above, below = divided(lambda s: s.group_by(parity, prefetch=2, patience=5, timer=timer))
     send(above, 0)
     timer.advance(100)
     even = subscribed(below.elements[0], UNBOUNDED)
@@ -286,7 +286,7 @@ def test_groups_that_nobody_reads_end_all_after_their_time() -> None:
 
 def test_a_group_that_is_read_late_but_in_time_goes_on() -> None:
     timer = HandTimer()
-    above, below = divided(lambda s: s.group_by(parity, prefetch=2, unread=5, timer=timer))
+    above, below = divided(lambda s: s.group_by(parity, prefetch=2, patience=5, timer=timer))
     send(above, 1, 3)
     timer.advance(4.9)
     odd = subscribed(below.elements[0], UNBOUNDED)
@@ -299,7 +299,7 @@ def test_a_group_that_is_read_late_but_in_time_goes_on() -> None:
 
 def test_a_group_whose_subscriber_does_not_ask_ends_all_where_another_waits() -> None:
     timer = HandTimer()
-    above, below = divided(lambda s: s.group_by(parity, prefetch=2, unread=5, timer=timer))
+    above, below = divided(lambda s: s.group_by(parity, prefetch=2, patience=5, timer=timer))
     send(above, 0)
     even = subscribed(below.elements[0], 1)
     send(above, 1)
@@ -331,7 +331,7 @@ def fill(above: ManualPublisher, sent: int) -> None:
 def test_zipped_groups_with_skewed_keys_end_with_the_error() -> None:
     timer = HandTimer()
     above, below = divided(
-        lambda s: s.group_by(lambda n: n == 1, prefetch=4, unread=5, timer=timer)
+        lambda s: s.group_by(lambda n: n == 1, prefetch=4, patience=5, timer=timer)
     )
     send(above, 0, 1)
     zipped = subscribed(
@@ -348,7 +348,7 @@ def test_zipped_groups_with_skewed_keys_end_with_the_error() -> None:
 @pytest.mark.parametrize("slow", ["zip", "iterator", "alone"])
 def test_a_group_whose_subscriber_is_slow_is_waited_for(slow: str) -> None:
     timer = HandTimer()
-    above, below = divided(lambda s: s.group_by(parity, prefetch=2, unread=5, timer=timer))
+    above, below = divided(lambda s: s.group_by(parity, prefetch=2, patience=5, timer=timer))
     send(above, 0)
     stream = below.elements[0]
     if slow == "zip":  # with a clock, say, that is in no group
@@ -448,7 +448,7 @@ def test_a_window_ends_by_its_time_and_the_next_begins_with_an_element() -> None
 
 def test_windows_of_time_that_nobody_reads_end_all() -> None:
     timer = HandTimer()
-    above, below = divided(lambda s: s.window_time(10, prefetch=2, unread=5, timer=timer))
+    above, below = divided(lambda s: s.window_time(10, prefetch=2, patience=5, timer=timer))
     send(above, 0)
     timer.advance(10)
     send(above, 1)

@@ -223,7 +223,7 @@ def combinations(
     assert_type(numbers.flat_map(rsf.range_), rsf.Stream[int])
     assert_type(numbers.distinct(max_keys=9), rsf.Stream[int])
     assert_type(numbers.log("numbers"), rsf.Stream[int])
-    assert_type(numbers.named("numbers"), rsf.Stream[int])
+    assert_type(numbers.name("numbers"), rsf.Stream[int])
     assert_type(numbers.filter(bool).on_error_continue(print), rsf.Stream[int])
     assert_type(numbers.flat_map_sequential(rsf.range_), rsf.Stream[int])
     assert_type(numbers.flat_map(lambda n: words, concurrency=2), rsf.Stream[str])

@@ -20,7 +20,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class ObserverMethods(Generic[T_co]):
-    """The methods named ``do_...``, ``log``, ``named`` and ``on_discard``."""
+    """The methods named ``do_...``, ``log``, ``name`` and ``on_discard``."""
 
     __slots__ = ()
 
@@ -134,7 +134,7 @@ class ObserverMethods(Generic[T_co]):
             .do_on_cancel(say("cancel()"))
         )
 
-    def named(self, name: str, /) -> Self:
+    def name(self, name: str, /) -> Self:
         """Name the stream above: in errors, in ``describe()`` and in the metrics.
 
         ```text

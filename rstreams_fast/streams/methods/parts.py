@@ -115,7 +115,7 @@ class PartMethods(Generic[T_co]):
         /,
         *,
         prefetch: int = INNER_PREFETCH,
-        unread: float = 10.0,
+        patience: float = 10.0,
         timer: Timer | None = None,
     ) -> Stream[Stream[T_co]]:
         """Streams of elements: each lasts ``seconds`` from its first element on.
@@ -134,7 +134,7 @@ class PartMethods(Generic[T_co]):
         Args:
             seconds: How long a window lasts from its first element on.
             prefetch: Elements that are requested ahead, for all windows together (§1.1).
-            unread: Seconds after which windows without a subscriber end the stream with an error,
+            patience: Seconds after which windows without a subscriber end the stream with an error,
                 as in ``group_by``.
             timer: The clock. Default: the timer of this process.
 
@@ -143,7 +143,7 @@ class PartMethods(Generic[T_co]):
             ValueError: A bound is not positive.
         """
         stream = whole(self)
-        return stream.with_part(WindowTime(seconds, prefetch, unread, timer, stream._stream_of))
+        return stream.with_part(WindowTime(seconds, prefetch, patience, timer, stream._stream_of))
 
     def group_by(
         self,
@@ -152,7 +152,7 @@ class PartMethods(Generic[T_co]):
         *,
         max_groups: int = FLAT_MAP_CONCURRENCY,
         prefetch: int = INNER_PREFETCH,
-        unread: float = 10.0,
+        patience: float = 10.0,
         timer: Timer | None = None,
     ) -> Stream[Group[A, T_co]]:
         """A ``Group``, a stream that has a ``key``, for each value of ``key(element)``.
@@ -169,11 +169,11 @@ class PartMethods(Generic[T_co]):
         than ``max_groups`` if that is ``prefetch`` or more.
 
         **A group without a subscriber** holds its elements. When such groups hold all ``prefetch``
-        elements, the stream is stuck, and after ``unread`` seconds it ends with a
+        elements, the stream is stuck, and after ``patience`` seconds it ends with a
         ``BufferOverflowError``. It also ends so if groups hold all elements whose subscribers
         request none, while the subscriber of another group waits. Such a subscriber is of another
         library, or a ``zip_`` that waits for the other group. If it is only slow, give a greater
-        ``unread``. Other streams and iterators below may be slow: all groups then wait for them.
+        ``patience``. Other streams and iterators below may be slow: all groups then wait for them.
 
         After a cancel the open groups go on, as in ``window``. An exception of ``key`` ends the
         stream.
@@ -185,8 +185,8 @@ class PartMethods(Generic[T_co]):
             max_groups: The most open groups. An element for a further group ends the stream with a
                 ``BufferOverflowError``.
             prefetch: Elements that are requested ahead, for all groups together.
-            unread: Seconds for which groups without a subscriber may hold all elements.
-            timer: The clock of ``unread``. Default: the timer of this process.
+            patience: Seconds for which groups without a subscriber may hold all elements.
+            timer: The clock of ``patience``. Default: the timer of this process.
 
         Raises:
             TypeError: An argument has the wrong type.
@@ -194,5 +194,5 @@ class PartMethods(Generic[T_co]):
         """
         check_sync("group_by", "key", key)
         stream = whole(self)
-        options = GroupBy(key, max_groups, prefetch, unread, timer, stream._group_of)
+        options = GroupBy(key, max_groups, prefetch, patience, timer, stream._group_of)
         return stream.with_part(options)

@@ -26,14 +26,14 @@ class GroupBy(Boundary):
         key: Callable[[Any], Hashable],
         max_groups: int,
         prefetch: int,
-        unread: float,
+        patience: float,
         timer: Timer | None,
         to_group: ToStream,
     ) -> None:
         self.key = key
         self.max_groups = check_capacity("max_groups", max_groups)
         self.prefetch = check_capacity("prefetch", prefetch)
-        self.unread = check_seconds("group_by(unread): unread", unread, positive=True)
+        self.patience = check_seconds("group_by(patience): patience", patience, positive=True)
         check_timer(timer)
         self.timer = timer
         self.to_group = to_group
@@ -51,7 +51,7 @@ class GroupBy(Boundary):
 def _subscription(subscriber: Subscriber[Any], options: GroupBy) -> Divider:
     divider = Divider(subscriber, options.describe())
     divider.division = _ByKey(options)
-    divider.places = SharedPlaces(divider, options.prefetch, options.unread, options.timer)
+    divider.places = SharedPlaces(divider, options.prefetch, options.patience, options.timer)
     return divider
 
 

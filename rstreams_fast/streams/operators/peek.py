@@ -57,17 +57,17 @@ class Peek(Boundary):
 
 
 class Named(Peek):
-    """The boundary of ``named``: adds a note to an error, and an entry to the metrics."""
+    """The boundary of ``name``: adds a note to an error, and an entry to the metrics."""
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str) or not name:
-            raise TypeError(f"named(name): name must be a str that is not empty, got {name!r}")
+            raise TypeError(f"name(name): name must be a str that is not empty, got {name!r}")
         super().__init__("on_error", self._add_note)
         self.name = name
 
     def describe(self) -> str:
         """Say the name."""
-        return f"named({self.name!r}): holds no elements"
+        return f"name({self.name!r}): holds no elements"
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         """Return an entry with the name, and zeros."""

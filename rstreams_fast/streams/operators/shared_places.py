@@ -22,18 +22,20 @@ class SharedPlaces:
     """Asks ahead for ``prefetch`` elements, and then for as many as have left the substreams.
 
     When substreams without a reader hold all places, the stream is stuck until they get readers.
-    After ``unread`` seconds of that the stream ends with an error. It ends so, too, when the
+    After ``patience`` seconds of that the stream ends with an error. It ends so, too, when the
     readers that hold all places request no elements, while another reader waits.
     """
 
-    __slots__ = ("_checked", "_clock", "_replenish_at", "_stuck_since", "_unread", "most")
+    __slots__ = ("_checked", "_clock", "_patience", "_replenish_at", "_stuck_since", "most")
 
     shared = True
 
-    def __init__(self, divider: Divider, prefetch: int, unread: float, timer: Timer | None) -> None:
+    def __init__(
+        self, divider: Divider, prefetch: int, patience: float, timer: Timer | None
+    ) -> None:
         self.most = prefetch
         self._replenish_at = replenish_at(prefetch)
-        self._unread = unread
+        self._patience = patience
         # The time at which all places were taken, and how many elements had left by then. While the
         # stream is stuck, that number stays the same.
         self._stuck_since: tuple[float, int] | None = None
@@ -74,11 +76,11 @@ class SharedPlaces:
 
     def _due(self) -> float | None:
         since = self._stuck_since
-        return None if since is None or since is self._checked else since[0] + self._unread
+        return None if since is None or since is self._checked else since[0] + self._patience
 
     def _check(self, divider: Divider) -> None:
         since = self._stuck_since
-        if since is None or since[0] + self._unread > self._clock.now():
+        if since is None or since[0] + self._patience > self._clock.now():
             return
         self._checked = since
         holding = self._stuck(divider)
@@ -90,14 +92,14 @@ class SharedPlaces:
         asleep = [each for each in holding if each.reader is not None]
         if not asleep:
             return (
-                f"all held for streams that nobody has subscribed to for {self._unread:g} s; "
+                f"all held for streams that nobody has subscribed to for {self._patience:g} s; "
                 "subscribe to each, at once, if only to cancel it: below flat_map(concurrency=), "
                 "to as many at once as may be open"
             )
         keys = ", ".join(safe_repr(each.key) for each in asleep[:NAMED])
         more = "" if len(asleep) <= NAMED else f" and {len(asleep) - NAMED} more"
         return (
-            f"held for subscribers that have asked for nothing for {self._unread:g} s, while "
+            f"held for subscribers that have asked for nothing for {self._patience:g} s, while "
             f"others wait: those of the key {keys}{more}; ask for more, cancel, or give a greater "
-            "prefetch=, or a greater unread= if the subscribers are slow"
+            "prefetch=, or a greater patience= if the subscribers are slow"
         )

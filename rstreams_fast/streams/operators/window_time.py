@@ -25,13 +25,13 @@ class WindowTime(Boundary):
         self,
         seconds: float,
         prefetch: int,
-        unread: float,
+        patience: float,
         timer: Timer | None,
         to_stream: ToStream,
     ) -> None:
         self.seconds = check_seconds("window_time(seconds): seconds", seconds, positive=True)
         self.prefetch = check_capacity("prefetch", prefetch)
-        self.unread = check_seconds("window_time(unread): unread", unread, positive=True)
+        self.patience = check_seconds("window_time(patience): patience", patience, positive=True)
         check_timer(timer)
         self.timer = timer
         self.to_stream = to_stream
@@ -46,7 +46,7 @@ class WindowTime(Boundary):
 def _subscription(subscriber: Subscriber[Any], options: WindowTime) -> Divider:
     divider = Divider(subscriber, options.describe())
     divider.division = _ByTime(divider, options)
-    divider.places = SharedPlaces(divider, options.prefetch, options.unread, options.timer)
+    divider.places = SharedPlaces(divider, options.prefetch, options.patience, options.timer)
     return divider
 
 

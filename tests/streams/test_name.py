@@ -12,7 +12,7 @@ from tests.rules.probes import subscribed
 
 def test_an_error_says_which_names_it_passed_once() -> None:
     failure = LookupError("no")
-    stream = rsf.error(failure).named("orders").map(str).named("texts")
+    stream = rsf.error(failure).name("orders").map(str).name("texts")
     for _ in range(2):
         with pytest.raises(LookupError):
             stream.to_list()
@@ -28,17 +28,17 @@ def test_errors_from_below_and_errors_without_notes_pass_as_they_are() -> None:
         text: str
 
     with pytest.raises(FrozenError, match="no"):
-        rsf.error(FrozenError("no")).named("orders").to_list()
+        rsf.error(FrozenError("no")).name("orders").to_list()
     with pytest.raises(ZeroDivisionError) as raised:
-        rsf.range_(3).named("numbers").map(lambda n: 1 // n).to_list()
+        rsf.range_(3).name("numbers").map(lambda n: 1 // n).to_list()
     assert not hasattr(raised.value, "__notes__")
 
 
 def test_the_name_is_in_the_description_and_among_the_figures() -> None:
-    stream = rsf.range_(9).publish_on(prefetch=4).named("numbers").map(str)
-    assert "named('numbers')" in stream.describe()
+    stream = rsf.range_(9).publish_on(prefetch=4).name("numbers").map(str)
+    assert "name('numbers')" in stream.describe()
     subscription = subscribed(stream).subscription
     names = [metrics.name for metrics in rsf.metrics_of(subscription)]
-    assert names[0].startswith("named('numbers')")
+    assert names[0].startswith("name('numbers')")
     assert names[1].startswith("publish_on")
     subscription.cancel()
