@@ -70,8 +70,10 @@ if TYPE_CHECKING:
     from rstreams_fast.calls.errors import CircuitOpenError
     from rstreams_fast.calls.journal.journal import Journal
     from rstreams_fast.calls.limits.limit import Limit
+    from rstreams_fast.calls.limits.pace import per_minute, per_second
     from rstreams_fast.calls.policy import Policy
     from rstreams_fast.calls.retry import Retry, RetryAfter
+    from rstreams_fast.calls.usage import observed, spent
     from rstreams_fast.core import CallWindow
 
 __version__ = "0.1.0"
@@ -141,10 +143,14 @@ __all__ = [
     "merge_sorted",
     "metrics_of",
     "never",
+    "observed",
     "on_dropped_error",
+    "per_minute",
+    "per_second",
     "processor",
     "race",
     "range_",
+    "spent",
     "using",
     "zip_",
 ]
@@ -160,6 +166,10 @@ _LOADED_WHEN_NEEDED = {  # they bring asyncio
     "Policy": "calls.policy",
     "Retry": "calls.retry",
     "RetryAfter": "calls.retry",
+    "observed": "calls.usage",
+    "per_minute": "calls.limits.pace",
+    "per_second": "calls.limits.pace",
+    "spent": "calls.usage",
 }
 
 

@@ -124,6 +124,11 @@ def _limit(folder: Path) -> rs.Limit:
     return rs.Limit(f"policies {folder}", concurrency=AT_ONCE)
 
 
+def _units(folder: Path) -> rs.Limit:
+    quotas = {"tokens": rs.per_second(1e6), "bytes": rs.per_minute(1e9)}
+    return rs.Limit(f"units {folder}", units=quotas, weigh=lambda *_: {"tokens": 10, "bytes": 9})
+
+
 CASES: Final = [
     Case("nothing", "answers", lambda _: {}),
     Case("retry", "fails once", lambda _: {"retry": rs.Retry(2, backoff=0)}, attempts=_twice),
@@ -144,6 +149,7 @@ CASES: Final = [
         plain=False,
     ),
     Case("limit", "answers", lambda folder: {"limit": _limit(folder)}, at_once=AT_ONCE),
+    Case("units", "asks to wait", lambda folder: {"limit": _units(folder)}, attempts=_some_twice),
     Case(
         "circuit",
         "fails",

@@ -24,7 +24,7 @@ INTERNAL = {
     "FrameMap": {"output_of", "work"},
     "ForEach": {"drop_references", "finish", "is_called_by", "leave", "slot"},
     "FunctionSubscriber": {"slot"},
-    "Limit": {"served_at"},
+    "Limit": {"numbers", "served_at", "weights"},
     "ListSubscriber": {"on_burst", "prompt"},
     "MapBatches": {"output_of", "work"},
     "MulticastPublisher": {

@@ -67,9 +67,9 @@ class Waits:
         return self._state[0] + self.given_up
 
 
-def added(tables: Iterable[Mapping[Any, int]]) -> dict[Any, int]:
+def added(tables: Iterable[Mapping[Any, Any]]) -> dict[Any, Any]:
     """Return the sums of the values with the same key."""
-    total: dict[Any, int] = {}
+    total: dict[Any, Any] = {}
     for table in tables:
         for key, count in table.items():
             total[key] = total.get(key, 0) + count
@@ -102,6 +102,7 @@ class CallCounts:
         waited_retry: Seconds that calls waited before a retry, all together.
         circuit_open: Seconds in which the ``Circuit`` was open.
         concurrency: The bound on calls at once.
+        spent: What ``rs.spent`` said that the attempts have spent, by unit.
     """
 
     ambient: ClassVar[list[CallCounts] | None] = None
@@ -124,6 +125,7 @@ class CallCounts:
     waited_retry: float = 0.0
     circuit_open: float = 0.0
     concurrency: int = 0
+    spent: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.limit_waits = Waits()

@@ -17,6 +17,7 @@ from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.retry import RetryAfter
 from rstreams_fast.calls.thread_group import ThreadGroup
 from rstreams_fast.calls.threads import ThreadedCalls
+from rstreams_fast.calls.usage import Weigh
 from rstreams_fast.calls.words import CallSettings
 from rstreams_fast.core import CallWindow
 
@@ -44,6 +45,7 @@ class Surroundings:
         cache: The results of the policy's cache.
         key_of: Makes the key for the cache of the arguments. Default: they are the key.
         failures: Returns a function that turns the failures of the given one into results.
+        weigh: Estimates a call by its arguments. Default: they are the key, or a list of keys.
         wrap: Returns the function that the window calls, which may consume its item.
     """
 
@@ -53,6 +55,7 @@ class Surroundings:
     cache: CachedResults | None = None
     key_of: Callable[..., Any] | None = None
     failures: Callable[[Call], Call] | None = None
+    weigh: Weigh | None = None
     wrap: Callable[[Call], Call] | None = None
 
 
@@ -73,10 +76,10 @@ def surrounded(
     suspend. Calls that a window has ``admitted`` ask the limit no more. ``in_lists`` makes fewer
     calls of those that get there.
     """
-    if not admitted:
-        call = guarded(call, settings, loop, counts, gate)
     if around.client:
         call = partial(call, *around.client)
+    if not admitted:
+        call = guarded(call, settings, loop, counts, gate, weigh=around.weigh)
     if around.given is not None:
         call = called_with(around.given, call)
     if in_lists is not None:

@@ -18,6 +18,7 @@ from rstreams_fast.calls.limits.blocking import TimedGate
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.retry import RetryAfter
+from rstreams_fast.calls.usage import Meter, Weigh, meter_of
 from rstreams_fast.calls.words import CallSettings
 
 __all__ = ["called_with", "counted", "guarded", "holding", "patient", "recovery_of"]
@@ -115,11 +116,13 @@ def guarded(
     loop: asyncio.AbstractEventLoop | None,
     counts: CallCounts,
     gate: PermitGate | TimedGate | None,
+    *,
+    weigh: Weigh | None = None,
 ) -> Callable[..., Awaitable[Any]]:
     """Return ``fn`` with the time-outs, retries, circuit and limit that ``settings`` asks for.
 
     Without a ``loop`` its calls never suspend: they block their thread, and have no time-outs.
-
+    ``weigh`` estimates a call by its arguments; default: as a stage calls ``fn``, with keys.
     With ``on_failure="column"`` its result is an ``Outcome``, even if the call failed.
     """
     sleep = _block if loop is None else asyncio.sleep
@@ -132,9 +135,12 @@ def guarded(
     circuit = None if settings.policy.circuit is None else circuit_of(settings.policy.circuit)
     counts.count_open(circuit)
     attempts = Attempts(settings.policy.retry, settings.label, counts)
-    budget, counts_here = attempts.budget, circuit is None
-    if auto is not None or circuit is not None:
-        fn, deadlines = _judged(fn, deadlines, counts, auto, circuit), None
+    meter = meter_of(settings, counts, gate, weigh)
+    budget, counts_here = attempts.budget, circuit is None and meter is None
+    if judges := [each for each in (auto, circuit, meter) if each is not None]:
+        fn = fn if counts_here else counts.attempted(fn)
+        fn, deadlines = _judged(fn, deadlines, judges), None
+    gate = gate if meter is None else None  # else the meter has it
 
     async def call(*args: Any, progress: _Progress | None = None) -> Any:
         tries: Tries | None = None
@@ -204,18 +210,13 @@ def _hold(gate: PermitGate | TimedGate | None, error: Exception) -> None:
 def _judged(
     fn: Callable[..., Awaitable[Any]],
     deadlines: Deadlines | None,
-    counts: CallCounts,
-    auto: AdaptiveGate | None,
-    circuit: CircuitState | None,
+    judges: list[AdaptiveGate | CircuitState | Meter],
 ) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn``, whose attempts have time-outs, and tell ``auto`` and ``circuit`` of them."""
-    if circuit is not None:  # which refuses attempts: only the others count
-        fn = counts.attempted(fn)
+    """Return ``fn``, whose attempts have time-outs, and tell the ``judges`` of them."""
     if deadlines is not None:
         fn = deadlines.around(fn)
-    for around in (auto, circuit):
-        if around is not None:
-            fn = around.around(fn)
+    for judge in judges:
+        fn = judge.around(fn)
     return fn
 
 

@@ -137,7 +137,9 @@ class PolicyFunction:
         cache, cached = self.policy.cache, None
         if cache is not None:
             cached = CachedResults(cache, self._settings.called_id, (), counts)
-        around = Surroundings(cache=cached, key_of=self._key_of)
+        limit = self.policy.limit
+        weigh = None if limit is None else lambda args: limit.weights(*args)
+        around = Surroundings(cache=cached, key_of=self._key_of, weigh=weigh)
         return cast(
             _Call,
             surrounded(

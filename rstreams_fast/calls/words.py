@@ -59,6 +59,11 @@ class PolicyWords:
             raise TypeError(f"key must be callable, got {type(self.key).__name__}")
 
     @property
+    def is_metered(self) -> bool:
+        """Whether it counts what each attempt spends."""
+        return self.limit is not None and bool(self.limit.units)
+
+    @property
     def remembers(self) -> bool:
         """Whether a call may be answered without one, from a cache or a journal."""
         return self.cache is not None or self.journal is not None
@@ -105,7 +110,8 @@ class CallSettings:
         """Whether more than a limit stands around each attempt: time, retries, circuits."""
         policy = self.policy
         words = (policy.timeout, policy.retry, policy.circuit, policy.deadline)
-        return self.auto or self.told or any(word is not None for word in words)
+        told = self.auto or self.told or policy.is_metered
+        return told or any(word is not None for word in words)
 
     @property
     def makes_fewer_calls(self) -> bool:

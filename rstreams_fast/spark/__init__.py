@@ -24,8 +24,10 @@ from rstreams_fast.calls.errors import CircuitOpenError
 from rstreams_fast.calls.journal.journal import Journal, call_id
 from rstreams_fast.calls.limits.leases import serve_at
 from rstreams_fast.calls.limits.limit import Limit
+from rstreams_fast.calls.limits.pace import per_minute, per_second
 from rstreams_fast.calls.policy import Policy
 from rstreams_fast.calls.retry import Retry, RetryAfter
+from rstreams_fast.calls.usage import observed, spent
 from rstreams_fast.spark.addresses import own_addresses
 from rstreams_fast.spark.batches import MapBatches, map_batches
 from rstreams_fast.spark.failures import split_failures
@@ -58,6 +60,10 @@ __all__ = [
     "enrich",
     "lookup",
     "map_batches",
+    "observed",
+    "per_minute",
+    "per_second",
+    "spent",
     "split_failures",
     "stage",
 ]

@@ -90,6 +90,7 @@ class StageMetrics(CallCounts):
         waited_service: Seconds that calls waited because of ``RetryAfter``.
         waited_retry: Seconds that calls waited before a retry.
         circuit_open: Seconds in which the ``Circuit`` was open.
+        spent: What ``rs.spent`` said that the attempts have spent, by unit.
         buffered_rows: Rows of input held now.
         max_buffered_rows: The most rows of input held at once.
         buffered_bytes: Bytes of input held now.
@@ -326,7 +327,7 @@ def _known(content: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-_TABLES: Final = frozenset({"failure_types", "latencies"})
+_TABLES: Final = frozenset({"failure_types", "latencies", "spent"})
 
 _KINDS: Final = {
     f.name: dict if f.name in _TABLES else type(f.default) for f in fields(StageMetrics)

@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import rstreams_fast.spark as rs
-from rstreams_fast.calls.limits.limit import SCOPES
+from rstreams_fast.calls.limits.limit import SHARED
 from tests.helpers import run_threads, wait_until
 from tests.spark.cluster import MARK, python_workers
 from tests.spark.conftest import session, worker_environment
@@ -52,7 +52,7 @@ def main() -> int:
         "--in-use", type=float, default=28.0, help="calls, on average, but for the time after kills"
     )
     parser.add_argument("--limits", nargs="+", choices=LIMITS, default=list(LIMITS))
-    parser.add_argument("--scopes", nargs="+", choices=SCOPES, default=list(SCOPES))
+    parser.add_argument("--scopes", nargs="+", choices=SHARED, default=list(SHARED))
     options = parser.parse_args()
     mark = os.environ[MARK] = uuid.uuid4().hex
     os.environ.update(worker_environment())

@@ -21,7 +21,7 @@ import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.calls.limits import leases
-from rstreams_fast.calls.limits.leases import CHALLENGE_BYTES
+from rstreams_fast.calls.limits.messages import CHALLENGE_BYTES
 from tests.helpers import DEADLINE, run_python, run_threads, wait_until
 from tests.spark import stages as stages_module
 from tests.spark.conftest import worker_environment

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -16,25 +16,24 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.calls.limits.leases import (
+from rstreams_fast.calls.limits.leases import DEATH_SECONDS, UNDER_WAY, serve
+from rstreams_fast.calls.limits.limit import SCOPES, SHARED
+from rstreams_fast.calls.limits.messages import (
     ASK,
     CHALLENGE_BYTES,
-    DEATH_SECONDS,
     GRANT,
     LEFT,
-    UNDER_WAY,
     Address,
-    Pace,
     answer_to,
-    serve,
 )
-from rstreams_fast.calls.limits.limit import SCOPES
+from rstreams_fast.calls.limits.pace import Numbers, Pace
 from tests.helpers import DEADLINE, run_python, run_threads, start_thread, wait_until
 from tests.spark.conftest import ROOT
 from tests.spark.permits import holder, is_not_granted, soon, stages
 from tests.spark.stages import K, Service, made, parts, values
 
 scopes = pytest.mark.parametrize("scope", SCOPES)
+between_processes = pytest.mark.parametrize("scope", SHARED)
 
 
 def looked_up(fn: Any, rows: int, **words: Any) -> list[int]:
@@ -411,7 +410,7 @@ def test_a_stage_with_less_permits_than_calls_waits_and_what_never_ends_keeps_no
     asyncio.run(main())
 
 
-@scopes
+@between_processes
 async def test_what_a_killed_worker_held_comes_back(scope: str, name: str) -> None:
     limit = rs.Limit(name, concurrency=3, scope=scope)
     with holder(limit) as process:
@@ -447,44 +446,52 @@ def test_a_driver_that_is_gone_or_another_one_fails_the_task(
     assert looked_up(Service(), 10, limit=limit) == list(range(10))
 
 
-OTHER_NUMBERS = {
-    "executor": "is in use on this host with other numbers: concurrency=3, rate=1e.06, burst=1",
-    "job": "is in use in this job with other numbers",
-}
-
-
 @scopes
-def test_a_limit_in_use_has_one_set_of_numbers(scope: str, name: str) -> None:
-    """By stages of another process, or of this one."""
-    other = rs.Limit(name, concurrency=4, scope=scope)
-    with holder(rs.Limit(name, concurrency=3, rate=1e6, scope=scope)) as process:
-        with pytest.raises((RuntimeError, ValueError), match=OTHER_NUMBERS[scope]):
-            looked_up(Service(), 10, limit=other)
-        waiting = start_thread(lambda: looked_up(Service(), 10, limit=other))
-        process.kill()
-        assert waiting.result() == list(range(10))
-
-    def wrong(**numbers: Any) -> None:
-        with pytest.raises((RuntimeError, ValueError), match=r"rate=None|other numbers"):
-            looked_up(Service(), 1, limit=rs.Limit(name, scope=scope, **numbers))
+def test_the_numbers_of_the_limit_made_last_hold_for_all_at_once(scope: str, name: str) -> None:
+    """Also for stages that are at work already, and for those of another process."""
+    old, new, paced, free = (
+        rs.Limit(name, scope=scope, **numbers)
+        for numbers in (
+            {"concurrency": 2},
+            {"concurrency": 3},
+            {"concurrency": 9, "rate": 20},
+            {"concurrency": 9},
+        )
+    )
 
     async def main() -> None:
-        async with stages(other) as (stage,):
-            await soon(stage.begin())
-            await asyncio.to_thread(wrong, concurrency=5)
-            assert await asyncio.to_thread(looked_up, Service(), 1, limit=other) == [0]
+        async with stages(old, new, paced, free) as (first, second, third, fourth):
+            waiting = [first.waiting()]
+            assert scope == "process" or await is_not_granted(waiting[0])
+            waiting.append(second.waiting())
+            done, pending = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if scope != "process":  # of three permits the other process has two
+                assert await is_not_granted(*pending)
+                done.pop().result().end()
+            await soon(asyncio.gather(*waiting))
+            await soon(third.begin())
+            await asyncio.sleep(0.05)  # in which a stage that keeps permits learns of the rate
+            begin = time.monotonic()
+            for _ in range(5):
+                (await soon(first.begin())).end()
+            assert time.monotonic() - begin >= 4 / 20 - 0.001
+            await soon(fourth.begin())
+            for _ in range(100):
+                (await soon(first.begin())).end()
+            assert time.monotonic() - begin < 4
 
-    asyncio.run(main())
+    with holder(old, 2) if scope != "process" else nullcontext():
+        asyncio.run(main())
 
 
 def test_a_pace_is_even_after_its_burst() -> None:
-    pace, state, starts = Pace(10, 3), (0.0, 0.0), list[float]()
+    pace, starts = Pace(Numbers(0.0, None, 10, 3)), list[float]()
+    clocks = pace.new
     for _ in range(6):
-        start, reserved = pace.reserve(100.0, state)
-        state = (reserved, 0.0)
+        start, clocks = pace.reserve(100.0, clocks, 0.0)
         starts.append(round(start - 100, 3))
     assert starts == [0, 0, 0, 0.1, 0.2, 0.3]
-    assert pace.reserve(200.0, (reserved, 205.0))[0] == 205
+    assert pace.reserve(200.0, clocks, 205.0)[0] == 205
 
 
 @contextmanager
@@ -505,7 +512,7 @@ def received(connection: socket.socket, size: int, timeout: float = DEADLINE) ->
 
 def test_a_worker_that_is_late_is_granted_no_more_of_a_rate(name: str) -> None:
     """Else the calls of those that come late start beside the calls of those that come in time."""
-    address = serve(name, None, 1000.0, 1)
+    address = serve(name, Numbers(0.0, None, 1000.0, 1))
     with lease(address) as other:
         with lease(address) as late:
             late.sendall(ASK * 50)
@@ -536,7 +543,7 @@ def test_a_call_is_on_its_way_until_it_has_left(name: str) -> None:
         assert stall.wait(DEADLINE)
         return k
 
-    with lease(serve(name, None, 1000.0, 1)) as other:
+    with lease(serve(name, Numbers(0.0, None, 1000.0, 1))) as other:
         worker = start_thread(lambda: looked_up(fn, 1, limit=limit))
         assert begun.wait(DEADLINE)
         other.sendall(ASK * 50)
@@ -558,7 +565,7 @@ def test_limits_hold_over_executors_whose_workers_are_killed() -> None:
     told = run_python("-m", "tests.spark.limit_kills", *words, cwd=ROOT, timeout=280).stdout
     found = [json.loads(line) for line in told.splitlines()]
     assert [(row["limit"], row["scope"]) for row in found] == [
-        (limit, scope) for limit in ("concurrency", "rate") for scope in SCOPES
+        (limit, scope) for limit in ("concurrency", "rate") for scope in SHARED
     ]
     assert [row["most"] for row in found[:2]] == [32, 32]
     assert all(100 < row["most in a second"] <= 505 for row in found[2:])

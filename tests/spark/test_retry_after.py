@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.calls.limits.limit import SCOPES
+from rstreams_fast.calls.limits.limit import SCOPES, SHARED
 from tests.helpers import DEADLINE, run_python, run_threads, wait_until
 from tests.spark import stages
 from tests.spark.conftest import worker_environment
@@ -401,7 +401,7 @@ for limit in pickle.loads(bytes.fromhex(sys.argv[1])):
 
 def test_a_moment_that_is_taken_for_a_delay_does_not_stop_later_jobs(name: str) -> None:
     """The next call of another process may be made within minutes, and no earlier."""
-    limits = [rs.Limit(name, concurrency=2, scope=scope) for scope in SCOPES]
+    limits = [rs.Limit(name, concurrency=2, scope=scope) for scope in SHARED]
     told = run_python("-c", ASKS_FOR_YEARS, pickle.dumps(limits).hex(), env=worker_environment())
     assert told.stdout == "refused\n" * 2
     for limit in limits:
@@ -418,7 +418,7 @@ def seconds_held(limit: rs.Limit) -> float:
 
     server = leases._server
     assert server is not None
-    permits = server.limits[limit.served_at.number]
+    permits, _ = server.limits[limit.served_at.number]
     return permits._not_before - time.monotonic()
 
 

@@ -375,7 +375,12 @@ def metrics(subscription: rsf.Subscription) -> None:
     timeout=2.0,
     deadline=10,
     retry=rsf.Retry(3),
-    limit=rsf.Limit("models", concurrency=32),
+    limit=rsf.Limit(
+        "models",
+        rate=rsf.per_second(9),
+        units={"tokens": rsf.per_minute(9)},
+        weigh=lambda session, n: n,
+    ),
     circuit=rsf.Circuit(failures=10),
     cache=rsf.Cache(entries=10),
     journal=rsf.Journal("/answers", version="1"),
@@ -384,7 +389,9 @@ def metrics(subscription: rsf.Subscription) -> None:
 async def priced(session: object, n: int) -> str:
     if n < 0:
         raise rsf.RetryAfter(0.1)
+    rsf.observed(tokens_left=9, reset=0.1)
     try:
+        rsf.spent(tokens=n)
         return str(n)
     except rsf.CircuitOpenError:
         return ""

@@ -51,11 +51,11 @@ class BlockingGate:
                 return loop
             self._loop = None
 
-    def take(self) -> tuple[_PermitLoop, _Permit]:
-        """Return a permit for ``release``; block until there is one."""
+    def take(self, weights: tuple[float, ...] = ()) -> tuple[_PermitLoop, _Permit]:
+        """Return a permit for ``release``, for a call of ``weights``; block until there is one."""
         loop = self._enter()
         try:
-            return loop, loop.permit()
+            return loop, loop.weighed_permit(weights) if weights else loop.permit()
         except BaseException:
             loop.leave()
             raise
@@ -72,6 +72,19 @@ class BlockingGate:
         loop.hold(seconds)
         loop.leave()
 
+    def spend(self, change: tuple[float, ...]) -> None:
+        """Take so many units besides those of the permits, or give them back."""
+        if any(change):
+            loop = self._enter()
+            loop.tell(lambda gate: gate.spend(change))
+            loop.leave()
+
+    def see(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
+        """Follow what the service says is left of each unit, after a call of ``weights``."""
+        loop = self._enter()
+        loop.tell(lambda gate: gate.see(left, weights))
+        loop.leave()
+
 
 class TimedGate:
     """A ``BlockingGate`` for the calls of one thread, whose waits count in ``waits``."""
@@ -81,15 +94,17 @@ class TimedGate:
         self._waits = waits
         self.release = gate.release
         self.hold = gate.hold
+        self.spend = gate.spend
+        self.see = gate.see
 
-    def take(self) -> tuple[_PermitLoop, _Permit]:
-        """Return a permit for ``release``; block until there is one."""
+    def take(self, weights: tuple[float, ...] = ()) -> tuple[_PermitLoop, _Permit]:
+        """Return a permit for ``release``, for a call of ``weights``; block until there is one."""
         with self._waits:
-            return self._take()
+            return self._take(weights)
 
-    async def acquire(self) -> tuple[_PermitLoop, _Permit]:
+    async def acquire(self, weights: tuple[float, ...] = ()) -> tuple[_PermitLoop, _Permit]:
         """Do what ``take`` does."""
-        return self.take()
+        return self.take(weights)
 
 
 class _PermitLoop:
@@ -169,6 +184,21 @@ class _PermitLoop:
             self._held_until = max(self._held_until, until)
         self._run(partial(self._hold, seconds))
 
+    def weighed_permit(self, weights: tuple[float, ...]) -> _Permit:
+        """Block until there is a permit for a call of ``weights``: no other thread may have it."""
+        ticket: _Ticket = Future()
+        self._private.execute(partial(self._weigh, ticket, weights), ticket.set_exception)
+        try:
+            return ticket.result()
+        except BaseException:
+            if not ticket.cancel() and ticket.exception() is None:  # interrupted, but granted
+                self.release(ticket.result())
+            raise
+
+    def tell(self, what: Callable[[PermitGate], object]) -> None:
+        """Have the loop do something with the gate."""
+        self._run(lambda: what(self._opened()))
+
     def _stays(self, permit: _Permit) -> bool:
         """Whether a permit may serve the next call, before other stages are asked."""
         gate = self._gate
@@ -205,6 +235,28 @@ class _PermitLoop:
         else:
             asyncio.get_running_loop().create_task(self._wait(gate))
 
+    def _weigh(self, ticket: _Ticket, weights: tuple[float, ...]) -> None:
+        try:
+            gate = self._opened()
+        except Exception as raised:
+            ticket.set_exception(_lost(raised))
+        else:
+            asyncio.get_running_loop().create_task(self._wait_weighed(gate, ticket, weights))
+
+    async def _wait_weighed(
+        self, gate: PermitGate, ticket: _Ticket, weights: tuple[float, ...]
+    ) -> None:
+        try:
+            permit = await gate.acquire(weights)
+        except BaseException as raised:  # LimitLost; or the interpreter exits
+            ticket.set_exception(_lost(raised))
+            return
+        if ticket.set_running_or_notify_cancel():
+            ticket.set_result(permit)
+        else:
+            gate.spend(tuple(-weight for weight in weights))
+            gate.release(permit)
+
     async def _wait(self, gate: PermitGate) -> None:
         try:
             permit = await gate.acquire()
@@ -223,15 +275,11 @@ class _PermitLoop:
             ticket.set_result(permit)
 
     def _refuse(self, raised: BaseException) -> None:
-        lost = raised
-        if not isinstance(raised, LimitLost):
-            lost = LimitLost(f"no permit: {str(raised) or type(raised).__name__}")
-            lost.__cause__ = raised
         with self._lock:
             self._asked -= 1
             ticket = self._next_ticket()
         if ticket is not None:
-            ticket.set_exception(lost)
+            ticket.set_exception(_lost(raised))
 
     def _hold(self, seconds: float) -> None:
         self._opened().hold(seconds)
@@ -257,3 +305,11 @@ class _PermitLoop:
         if self._gate is not None:
             self._gate.close()
         self._private.close()
+
+
+def _lost(raised: BaseException) -> LimitLost:
+    if isinstance(raised, LimitLost):
+        return raised
+    lost = LimitLost(f"no permit: {str(raised) or type(raised).__name__}")
+    lost.__cause__ = raised
+    return lost

@@ -20,15 +20,15 @@ if sys.platform != "win32":
     import fcntl
 
 from rstreams_fast.calls.limits.host_folder import naming, private_folder
-from rstreams_fast.calls.limits.leases import DEATH_SECONDS, Pace
-from rstreams_fast.calls.limits.limit import Limit
+from rstreams_fast.calls.limits.leases import DEATH_SECONDS
+from rstreams_fast.calls.limits.pace import MOST_UNITS, Numbers, Pace, Quota
 
 __all__ = ["WATCH_SECONDS", "HostLocks", "locks_of"]
 
 FOLDER: Final = "limits"
 
-JOIN_SECONDS: Final = 2.0
-"""How long to wait for stages with other numbers, which may be ending, before that is an error."""
+LAYOUT: Final = 2
+"""Versions that lay a file out in other ways use other files."""
 
 WANTED_SECONDS: Final = 0.05
 """How long it counts that a stage of the host looked for a permit, and there was none."""
@@ -53,19 +53,20 @@ class HostLocks:
     removed, or replaced, is left for the one at its path: permits are taken along, and those that
     somebody else has there already are not granted again.
 
-    Two numbers in the file are the clock of the rate, one says when a permit was last missed, one
-    from when on there are any. A byte for each permit says that it is in use: where it is unlocked
-    all the same, its user was killed. The limit's own numbers are in it, too: its users share a
-    lock on them, and a user that finds nobody there writes them anew.
+    The file begins with the time before which no call may start, and the clocks of the rate and of
+    the units. One number says when a permit was last missed, one from when on there are any. A byte
+    for each permit says that it is in use: where it is unlocked all the same, its user was killed.
+    The limit's numbers are in it, too: its users share a lock on them. A user that finds nobody
+    there writes its own, and so does one whose limit was made later; the others follow.
     """
 
-    STATE: Final = struct.Struct("=dd")
+    STATE: Final = struct.Struct(f"={2 + MOST_UNITS}d")
     STATE_LOCK: Final = 1 << 40
     USED: Final = 1 << 12
     WANTED: Final = 64
     WANTED_AT: Final = struct.Struct("=d")
     NUMBERS: Final = 128
-    NUMBERS_OF: Final = struct.Struct("=ddd")
+    NUMBERS_OF: Final = struct.Struct(f"={4 + 2 * MOST_UNITS}d")
     NUMBERS_LOCK: Final = STATE_LOCK + 1
     FRESH: Final = 96
     FRESH_UNTIL: Final = struct.Struct("=d")
@@ -75,8 +76,10 @@ class HostLocks:
         self.path = private_folder(FOLDER) / name
         self.pid = os.getpid()
         self._users = 0
-        self._own: tuple[float, ...] = ()
-        """The numbers of the limit, while it has users."""
+        self.numbers = Numbers(0.0, None, None, 1)
+        """The numbers that hold, while the limit has users."""
+        self._written_numbers = b""
+        self.pace = Pace(self.numbers)
         self._lock = threading.Lock()
         self._held: set[int] = set()
         self._stray: set[int] = set()
@@ -103,7 +106,7 @@ class HostLocks:
                 if not found.st_size:  # each opener passes here before it is used
                     fresh_until = time.monotonic() + FRESH_SECONDS
                     os.pwrite(file, self.FRESH_UNTIL.pack(fresh_until), self.FRESH)
-                    os.pwrite(file, self.STATE.pack(0.0, fresh_until), 0)
+                    self._write(fresh_until, (0.0,) * (1 + MOST_UNITS), file)
                 content = os.pread(file, self.FRESH_UNTIL.size, self.FRESH)
         except BaseException:
             os.close(file)
@@ -112,9 +115,9 @@ class HostLocks:
         return file, self.FRESH_UNTIL.unpack(content)[0] if content else 0.0
 
     def follow(self) -> None:
-        """Move to the file at the path, if that is not the one in use.
+        """Move to the file at the path, if that is not the one in use; follow its numbers.
 
-        ``OSError``: it cannot be used, or others use it with other numbers.
+        ``OSError``: it cannot be used.
         """
         with self._lock:
             self._follow()
@@ -130,6 +133,8 @@ class HostLocks:
         with contextlib.suppress(FileNotFoundError):
             found = os.lstat(self.path)
             if (found.st_dev, found.st_ino) == self._id:
+                if self._users:
+                    self._adopt(os.pread(self._file, self.NUMBERS_OF.size, self.NUMBERS))
                 return
         before = self._read()
         new, self._fresh_until = self._open()
@@ -143,11 +148,12 @@ class HostLocks:
             self._stray = {byte for byte in self._held if not _lock(self._file, byte)}
             for byte in self._held - self._stray:
                 os.pwrite(self._file, b"u", self.USED + byte)
-            if self._users and self._share(self._own) != self._own:
-                raise OSError(f"{self.path} is a new file, in use with other numbers")
+            if self._users:
+                self._share(self.numbers)
             with _locked(self._file, self.STATE_LOCK):
-                state = map(max, zip(before, self._read(), strict=True))
-                os.pwrite(self._file, self.STATE.pack(*state), 0)
+                not_before, clocks = self._read()
+                clocks = tuple(map(max, before[1], clocks))
+                self._write(max(before[0], not_before), clocks)
 
     def reopen(self) -> None:
         """Use an open file of its own, in a child after a fork: locks go with the open file."""
@@ -162,49 +168,47 @@ class HostLocks:
         os.dup2(own, self._file, inheritable=False)
         os.close(own)
 
-    def join(self, limit: Limit) -> None:
-        """Use it, until ``leave``; ``ValueError`` if others do so with other numbers."""
-        own = (limit.concurrency or 0, limit.rate or 0, limit.burst)
-        until = time.monotonic() + JOIN_SECONDS
-        while (numbers := self._join(own)) != own:
-            if time.monotonic() > until:
-                concurrency, rate, burst = (f"{number:g}" if number else None for number in numbers)
-                raise ValueError(
-                    f"the limit {limit.name!r} is in use on this host with other numbers: "
-                    f"concurrency={concurrency}, rate={rate}, burst={burst}"
-                )
-            time.sleep(JOIN_SECONDS / 100)
-
-    def _join(self, own: tuple[float, ...]) -> tuple[float, ...]:
-        """Use it if its numbers are ``own``; return those that it has."""
+    def join(self, numbers: Numbers) -> None:
+        """Use it, until ``leave``; the numbers hold if no others that were made later do."""
         with self._lock, naming(self.path):
             self._next_look = 0.0
             self._follow()
-            numbers = self._own if self._users else self._share(own)
-            if numbers == own:
-                self._users += 1
-                self._own = own
-            elif not self._users:
-                _unlock(self._file, self.NUMBERS_LOCK)
-            return numbers
+            if not self._users or numbers.made > self.numbers.made:
+                self._share(numbers)
+            self._users += 1
 
-    def _share(self, own: tuple[float, ...]) -> tuple[float, ...]:
-        """Share the lock on the numbers, which are ``own`` if nobody else does; return them."""
-        if _lock(self._file, self.NUMBERS_LOCK):
-            self._renumber(own)
+    def _share(self, own: Numbers) -> None:
+        """Share the lock on the numbers, and write ``own`` if no newer ones are in use."""
+        alone = not self._users and _lock(self._file, self.NUMBERS_LOCK)
         _lock(self._file, self.NUMBERS_LOCK, shared=True, wait=True)
-        found = os.pread(self._file, self.NUMBERS_OF.size, self.NUMBERS)
-        return self.NUMBERS_OF.unpack(found)
+        with _locked(self._file, self.STATE_LOCK):
+            written = os.pread(self._file, self.NUMBERS_OF.size, self.NUMBERS)
+            found = self._unpacked(written) if written else None
+            if found is None or alone or own.made > found.made:
+                if found is None or found[1:] != own[1:]:
+                    not_before, clocks = self._read()
+                    self._write(not_before, Pace(own).restart(time.monotonic(), clocks))
+                written = self._packed(own)
+                os.pwrite(self._file, written, self.NUMBERS)
+        self._adopt(written)
 
-    def _renumber(self, own: tuple[float, ...]) -> None:
-        """Write new numbers. What was reserved at another rate holds back one call at most."""
-        numbers = self.NUMBERS_OF.pack(*own)
-        _, rate, _ = own
-        if os.pread(self._file, len(numbers), self.NUMBERS) != numbers:
-            reserved, not_before = self._read()
-            soon = time.monotonic() + (1 / rate if rate else 0.0)
-            os.pwrite(self._file, self.STATE.pack(min(reserved, soon), not_before), 0)
-            os.pwrite(self._file, numbers, self.NUMBERS)
+    def _packed(self, numbers: Numbers) -> bytes:
+        made, concurrency, rate, burst, quotas = numbers
+        units = [part for of in quotas for part in (of.amount, of.seconds)]
+        rest = [0.0] * (2 * (MOST_UNITS - len(quotas)))
+        return self.NUMBERS_OF.pack(made, concurrency or 0, rate or 0, burst, *units, *rest)
+
+    def _unpacked(self, written: bytes) -> Numbers:
+        made, concurrency, rate, burst, *units = self.NUMBERS_OF.unpack(written)
+        quotas = tuple(map(Quota, filter(None, units[::2]), units[1::2]))
+        return Numbers(made, int(concurrency) or None, rate or None, int(burst), quotas)
+
+    def _adopt(self, written: bytes) -> None:
+        """Follow the numbers that are written, unless they are in use here."""
+        if written and written != self._written_numbers:
+            self._written_numbers = written
+            self.numbers = self._unpacked(written)
+            self.pace = Pace(self.numbers)
 
     def leave(self) -> None:
         """Use it no more."""
@@ -213,13 +217,16 @@ class HostLocks:
             if not self._users:
                 _unlock(self._file, self.NUMBERS_LOCK)
 
-    def take_one(self, of: int) -> tuple[int, float] | None:
+    def take_one(self) -> tuple[int | None, float] | None:
         """Return a permit and the seconds until it is free, or ``None``: there is none now."""
-        first = random.randrange(of)  # noqa: S311 - spreads the stages over the bytes
         with self._lock:
             self._follow()
             if time.monotonic() < self._fresh_until:
                 return None
+            of = self.numbers.concurrency
+            if of is None:
+                return None, 0.0
+            first = random.randrange(of)  # noqa: S311 - spreads the stages over the bytes
             for number in range(first, first + of):
                 byte = number % of
                 if byte in self._held:
@@ -239,11 +246,15 @@ class HostLocks:
 
     def wanted(self) -> bool:
         """Whether a stage of the host has found no permit a moment ago, or too many are granted."""
-        if self._stray:
+        if self._stray or self._has_too_many():
             return True
         found = os.pread(self._file, self.WANTED_AT.size, self.WANTED)
         missed_at: float = self.WANTED_AT.unpack(found)[0] if found else 0.0
         return time.monotonic() < missed_at + WANTED_SECONDS
+
+    def _has_too_many(self) -> bool:
+        of = self.numbers.concurrency
+        return of is not None and len(self._held) > of
 
     def give_back(self, byte: int) -> None:
         """Free a permit."""
@@ -258,27 +269,38 @@ class HostLocks:
                 _unlock(self._file, byte)
                 self._held.discard(byte)
 
-    def reserve(self, pace: Pace) -> float:
-        """Return when a call may start, which it does then."""
-        if not pace.bounds:
+    def reserve(self, weights: tuple[float, ...], latest: float) -> float:
+        """Return when a call of ``weights`` may start; up to ``latest`` it has that time, too."""
+        if not (weights or self.numbers.are_paced):
             return self.held_until()
-        with self._state() as (reserved, not_before):
-            start, reserved = pace.reserve(time.monotonic(), (reserved, not_before))
-            os.pwrite(self._file, self.STATE.pack(reserved, not_before), 0)
+        with self._state() as (not_before, clocks):
+            start, clocks = self.pace.reserve(time.monotonic(), clocks, not_before, weights)
+            if start <= latest:
+                self._write(not_before, clocks)
         return start
 
     def held_until(self) -> float:
         """Return the time before which no call may start."""
-        return self._read()[1]
+        return self._read()[0]
 
     def hold(self, seconds: float) -> None:
         """Have no call start for so long."""
-        with self._state() as (reserved, not_before):
-            not_before = max(not_before, time.monotonic() + seconds)
-            os.pwrite(self._file, self.STATE.pack(reserved, not_before), 0)
+        with self._state() as (not_before, clocks):
+            self._write(max(not_before, time.monotonic() + seconds), clocks)
+
+    def spend(self, change: tuple[float, ...]) -> None:
+        """Take so many more units than were reserved, or give them back."""
+        with self._state() as (not_before, clocks):
+            self._write(not_before, self.pace.spend(time.monotonic(), clocks, change))
+
+    def see(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
+        """Follow what the service says is left of each unit, after a call of ``weights``."""
+        with self._state() as (not_before, clocks):
+            now = time.monotonic()
+            self._write(not_before, self.pace.follow(now, clocks, left, weights))
 
     @contextlib.contextmanager
-    def _state(self) -> Iterator[tuple[float, float]]:
+    def _state(self) -> Iterator[tuple[float, tuple[float, ...]]]:
         with self._lock:
             self._follow()
             if self._lock_state is None:
@@ -292,10 +314,16 @@ class HostLocks:
             finally:
                 fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, self._unlock_state)
 
-    def _read(self) -> tuple[float, float]:
+    def _read(self) -> tuple[float, tuple[float, ...]]:
+        """Return the time before which no call may start, and the clocks."""
         found = os.pread(self._file, self.STATE.size, 0)
-        reserved, not_before = self.STATE.unpack(found) if found else (0.0, 0.0)
-        return reserved, not_before
+        if not found:
+            return 0.0, (0.0,) * (1 + MOST_UNITS)
+        not_before, *clocks = self.STATE.unpack(found)
+        return not_before, tuple(clocks)
+
+    def _write(self, not_before: float, clocks: tuple[float, ...], file: int | None = None) -> None:
+        os.pwrite(self._file if file is None else file, self.STATE.pack(not_before, *clocks), 0)
 
 
 # -- locks of an open file -------------------------------------------------------------------------
@@ -364,7 +392,7 @@ def locks_of(name: str) -> HostLocks:
         raise RuntimeError("Limit(scope='executor') needs locks of files as POSIX has them")
     boot = Path("/proc/sys/kernel/random/boot_id")  # the clock begins anew with it
     since = boot.read_text(encoding="ascii") if boot.exists() else ""
-    file = hashlib.sha256(f"{since}{name}".encode()).hexdigest()[:32]
+    file = hashlib.sha256(f"{since}{LAYOUT}{name}".encode()).hexdigest()[:32]
     key = f"{private_folder(FOLDER)}/{file}"
     with _locks_lock:
         found = _locks.get(key)

@@ -9,12 +9,14 @@ import os
 import random
 import secrets
 import socket
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from rstreams_fast.calls.errors import StageError
-from rstreams_fast.calls.limits.leases import (
+from rstreams_fast.calls.limits.limit import Limit
+from rstreams_fast.calls.limits.messages import (
     ASK,
     CHALLENGE_BYTES,
     COUNT,
@@ -25,19 +27,22 @@ from rstreams_fast.calls.limits.leases import (
     HOLD,
     KEEP,
     LEFT,
-    OTHERS,
+    PACED,
     PROBE,
     REFUSED,
     SECONDS,
+    SEE,
     SIGN,
+    SPEND,
+    UNPACED,
     Address,
     answer_to,
     keep_alive,
+    pack_units,
 )
-from rstreams_fast.calls.limits.limit import Limit
 
 if TYPE_CHECKING:
-    from rstreams_fast.calls.limits.permits import PermitGate
+    from rstreams_fast.calls.limits.permits import PermitGate, Weights
 
 __all__ = ["JobPermits", "LimitLost"]
 
@@ -74,12 +79,14 @@ class JobPermits:
         self._gate = gate
         self._name = limit.name
         self._loop = loop
-        self._paced = limit.rate is not None
+        self._are_paced = limit.numbers.are_paced
+        self._units = len(limit.numbers.quotas)
+        self._unsaid = [0.0] * self._units  # units spent while there was no connection
         self._address: Address = limit.served_at
         self._identity = secrets.token_bytes(16)
         self._connection: _Connection | None = None  # set while messages can be sent
         self._has = 0
-        self._asked = 0
+        self._asks: deque[Weights] = deque()  # the calls that wait for a grant
         self._held_until = 0.0
         self._closed = False
         self._was_welcome = False
@@ -130,27 +137,33 @@ class JobPermits:
             connection.abort()
             return
         message = answer_to(challenge, self._address)
-        message += DECLARE + DECLARED.pack(self._identity, self._has)
+        message += DECLARE + DECLARED.pack(self._identity, self._has, self._units)
         if (rest := self._held_until - self._loop.time()) > 0:
             message += HOLD + SECONDS.pack(rest)
+        if any(self._unsaid):
+            message += SPEND + pack_units(tuple(self._unsaid))
+            self._unsaid = [0.0] * self._units
         self._connection = connection
-        connection.send(message + ASK * self._asked)
+        connection.send(message + b"".join(ASK + pack_units(weights) for weights in self._asks))
         self._gate.suspend(False)
 
-    def refused(self, message: bytes) -> LimitLost:
+    def refused(self) -> LimitLost:
         """Return the error for a refusal by the driver, or by another process at its address."""
-        if message == OTHERS:
-            return LimitLost(f"the limit {self._name!r} is in use in this job with other numbers")
         return LimitLost(f"the driver no longer serves the limit {self._name!r}")
 
     def granted(self, count: int) -> None:
         """Pass ``count`` permits from the driver to the gate."""
         self._has += count
-        self._asked -= count
-        if self._paced:
+        if self._are_paced:
             self._loop.call_soon(self._say_that_they_left, self._connection, count, 0)
         for _ in range(count):
-            self._gate.grant(None)
+            self._gate.grant(None, self._asks.popleft())
+
+    def paced(self, are_paced: bool) -> None:
+        """Obey other numbers of the limit, which the driver has."""
+        if are_paced != self._are_paced:
+            self._are_paced = are_paced
+            self._gate.follow_numbers(are_paced)
 
     def _say_that_they_left(self, connection: _Connection | None, count: int, turns: int) -> None:
         """Tell the driver that ``count`` calls were sent; until then it counts them as waiting."""
@@ -174,10 +187,21 @@ class JobPermits:
         if self._connection is not None:
             self._connection.send(message)
 
-    def ask(self) -> None:
-        """Ask the driver for a permit."""
-        self._asked += 1
-        self._send(ASK)
+    def ask(self, weights: Weights) -> None:
+        """Ask the driver for a permit for a call of ``weights``."""
+        self._asks.append(weights)
+        self._send(ASK + pack_units(weights))
+
+    def spend(self, change: Weights) -> None:
+        """Take so many more units than were asked for, or give them back."""
+        if self._connection is None:
+            self._unsaid = [sum(both) for both in zip(self._unsaid, change, strict=True)]
+        else:
+            self._send(SPEND + pack_units(change))
+
+    def see(self, left: Weights, weights: Weights) -> None:
+        """Make the driver follow what the service says is left of each unit."""
+        self._send(SEE + pack_units(left + weights))
 
     def give_back(self, permit: None) -> None:  # noqa: ARG002
         """Return a permit to the driver."""
@@ -238,12 +262,14 @@ class _Connection(asyncio.Protocol):
             data = data[missing:]
             self._permits.opened(self, self._challenge)
         if data and not self.welcome:
-            if data.startswith((REFUSED, OTHERS)):
-                self._fail(self._permits.refused(data[:1]))
+            if data.startswith(REFUSED):
+                self._fail(self._permits.refused())
                 return
             self.welcome = True
             if not self.welcomed.done():
                 self.welcomed.set_result(None)
+        if (paced := data.rfind(PACED)) != (unpaced := data.rfind(UNPACED)):
+            self._permits.paced(paced > unpaced)
         if PROBE in data:
             self.send(SIGN)
         if granted := data.count(GRANT):

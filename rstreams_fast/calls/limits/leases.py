@@ -1,27 +1,7 @@
 """Permits of a whole job: a small server in the process of the driver, or of the client of Spark
 Connect, and its clock for the rate.
 
-A worker has a connection for each stage at work. It proves that it knows the token and names the
-limit. It declares (``d``) an identity and how many permits its calls have, which is answered by
-``w``; another connection of that identity is over then. The worker asks for permits (``a``), gives
-them back (``r``) or holds all of them back (``h`` and the seconds). A stage that ends before its
-threads keeps what those need (``k`` and how many). The server grants a permit by ``g``.
-
-**Rate.** The worker says when a call has left (``l``): only so many grants may be under way, or
-late calls would start beside those that are in time. A worker that has not said so for
-``SILENT_SECONDS`` holds nobody up, and is granted nothing until it has.
-
-**Concurrency.** A worker is granted a share of the limit (``UNHEARD``), and more only when it has
-sent anything since. The server asks a worker that waits for permits, or keeps others waiting, for a
-sign (``p``), which the worker gives (``s``). One that gives none for ``LOST_SECONDS`` is
-disconnected.
-
-**Numbers.** A limit has one set of numbers at a time. A worker with others waits while that set is
-in use, and is refused (``o``) after ``OTHERS_SECONDS``.
-
-**Ends.** What a connection has comes back when it ends. The kernel ends it when a process is
-killed; ``TCP_USER_TIMEOUT`` ends it when the other host is silent. A worker that lives connects
-again and declares what its calls have.
+``messages`` has what the worker and the server say.
 """
 
 from __future__ import annotations
@@ -37,56 +17,39 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
-__all__ = [
-    "ASK",
-    "CHALLENGE_BYTES",
-    "COUNT",
-    "DEATH_SECONDS",
-    "DECLARE",
-    "DECLARED",
-    "GIVE_BACK",
-    "GRANT",
-    "HOLD",
-    "KEEP",
-    "LATE_SECONDS",
-    "LEFT",
-    "OTHERS",
-    "PROBE",
-    "REFUSED",
-    "SECONDS",
-    "SIGN",
-    "UNDER_WAY",
-    "WELCOME",
-    "Address",
-    "Pace",
-    "answer_to",
-    "keep_alive",
-    "serve",
-    "serve_at",
-]
+from rstreams_fast.calls.limits.messages import (
+    ANSWER,
+    ASK,
+    CHALLENGE_BYTES,
+    COUNT,
+    DECLARE,
+    DECLARED,
+    GIVE_BACK,
+    GRANT,
+    HOLD,
+    KEEP,
+    LEFT,
+    NUMBERS,
+    PACED,
+    PROBE,
+    REFUSED,
+    SECONDS,
+    SEE,
+    SIZES,
+    SPEND,
+    UNPACED,
+    WELCOME,
+    Address,
+    keep_alive,
+)
+from rstreams_fast.calls.limits.pace import LATE_SECONDS, Numbers, Pace
 
-ASK: Final = b"a"
-GIVE_BACK: Final = b"r"
-HOLD: Final = b"h"
-KEEP: Final = b"k"
-GRANT: Final = b"g"
-LEFT: Final = b"l"
-DECLARE: Final = b"d"
-WELCOME: Final = b"w"
-REFUSED: Final = b"n"
-OTHERS: Final = b"o"
-PROBE: Final = b"p"
-SIGN: Final = b"s"
-SECONDS: Final = struct.Struct("!d")
-COUNT: Final = struct.Struct("!I")
-DECLARED: Final = struct.Struct("!16sI")  # the identity, and the permits that its calls have
-CHALLENGE_BYTES: Final = 32
+__all__ = ["DEATH_SECONDS", "UNDER_WAY", "serve", "serve_at"]
+
 DEATH_SECONDS: Final = 0.05
 """How long the permits of a worker that was killed wait for the kernel to end its calls, too."""
-OTHERS_SECONDS: Final = 2.0
-"""How long a worker waits for others with other numbers of the limit, which may be ending."""
 BREAK_SECONDS: Final = 1.0
 """How long the permits of a connection that broke wait for its worker to connect again."""
 LOST_SECONDS: Final = 10.0
@@ -97,8 +60,6 @@ UNHEARD: Final = 1 / 8
 """The share of a limit's permits that a worker may be granted without a sign of it."""
 SIGN_SECONDS: Final = 0.005
 """How long the others wait for the sign of a worker whose turn it is."""
-SILENT_HOST_SECONDS: Final = 5.0
-"""How long the other host may be silent."""
 PROOF_SECONDS: Final = 5.0
 """How long a connection may take to prove that it knows the token."""
 MOST_STRANGERS: Final = 1024
@@ -108,16 +69,11 @@ BACKLOG: Final = 1 << 15
 """Connections that may wait to be accepted; the kernel has a bound of its own."""
 ACCEPTED_AT_ONCE: Final = 16
 """Connections that are accepted before the server looks at those that it has."""
-LATE_SECONDS: Final = 0.002
-"""How much later than its time a call may start and not change the times of those behind it."""
 UNDER_WAY: Final = 0.01
 """The share of a second's permits by which more calls may start, as bursts or as grants that come
 late."""
 SILENT_SECONDS: Final = 1.0
 """How long the grants under way to one worker may hold up the others."""
-_SIZES: Final = {HOLD: SECONDS.size, KEEP: COUNT.size, DECLARE: DECLARED.size}
-"""How long what follows a message is."""
-_ANSWER: Final = struct.Struct("!32sI")  # the digest, and which limit
 
 
 def listening_at(host: str, backlog: int) -> socket.socket:
@@ -151,57 +107,6 @@ def serve_at(addresses: Callable[[], tuple[str, str]]) -> None:
     _own_addresses = addresses
 
 
-class Address(NamedTuple):
-    """Where the permits of a limit are served, and what one must know to be given any."""
-
-    host: str
-    port: int
-    token: bytes
-    number: int
-
-
-class Pace:
-    """So many a second, evenly spaced, of which ``burst`` may come at once after a pause."""
-
-    def __init__(self, rate: float | None, burst: int) -> None:
-        self._interval = 0.0 if rate is None else 1 / rate
-        self._ahead = (burst - 1) * self._interval
-        self.late = max(LATE_SECONDS, self._interval / 10)
-        """How much later than its time a call may start and need no other."""
-        self.bounds = rate is not None
-
-    def reserve(self, now: float, state: tuple[float, float]) -> tuple[float, float]:
-        """Return when the next one may start, and the new time up to which all is reserved.
-
-        ``state``: that time, and the one before which nothing may start. Times are seconds.
-        """
-        reserved, not_before = state
-        start = max(now, reserved - self._ahead, not_before)
-        return start, max(reserved, start) + self._interval
-
-
-def answer_to(challenge: bytes, address: Address) -> bytes:
-    """Return what a client answers."""
-    return _ANSWER.pack(hmac.digest(address.token, challenge, "sha256"), address.number)
-
-
-def keep_alive(transport: asyncio.BaseTransport) -> None:
-    """Let the connection end within seconds where the other host is gone."""
-    found: socket.socket = transport.get_extra_info("socket")
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # Keep-alive alone does not end a connection on which something was sent and not confirmed.
-    milliseconds = int(SILENT_HOST_SECONDS * 1000)
-    for option, value in (
-        ("TCP_KEEPIDLE", 1),
-        ("TCP_KEEPINTVL", 1),
-        ("TCP_KEEPCNT", int(SILENT_HOST_SECONDS) - 1),
-        ("TCP_USER_TIMEOUT", milliseconds),
-    ):
-        if hasattr(socket, option):
-            found.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-
-
 class _Asks:
     """Permits that a worker has asked for, with no other worker between."""
 
@@ -213,58 +118,74 @@ class _Asks:
 
 
 class _Permits:
-    """Those of one limit with one set of numbers. The server's loop alone uses it.
+    """Those of one limit. The server's loop alone uses it."""
 
-    ``sets`` are all sets of numbers that the limit has had. One is in use at a time, and the one
-    that was in use last is the last of them.
-    """
-
-    def __init__(
-        self, concurrency: int | None, rate: float | None, burst: int, sets: list[_Permits]
-    ) -> None:
-        self.numbers = (concurrency, rate, burst)
-        self._sets = sets
-        self._whole = self._free = sys.maxsize if concurrency is None else concurrency
-        self._most_unheard = max(1, int(self._free * UNHEARD))
-        self._pace = Pace(rate, burst)
-        # Those that come late start beside the rate's and the burst's.
-        late = sys.maxsize if rate is None else max(burst, int(rate * UNDER_WAY) - burst)
-        self._most_under_way = late
+    def __init__(self) -> None:
+        self.numbers = Numbers(0.0, None, None, 1)
+        self._pace = Pace(self.numbers)
+        self._clocks = self._pace.new
+        self._whole = self._free = self._most_unheard = self._most_under_way = sys.maxsize
         self._under_way = 0  # to those that are not silent
         self._told = set[_Lease]()  # and have not said that all calls have left
         self._look: asyncio.TimerHandle | None = None
-        self._reserved = self._not_before = 0.0
+        self._not_before = 0.0
         self._leases = set[_Lease]()
         self._line: deque[_Asks] = deque()
         self._waiting_for_sign: asyncio.TimerHandle | None = None
         self._watching: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def join(self, lease: _Lease) -> bool:
-        """Let the lease ask for permits; ``False``: other numbers of the limit are in use."""
-        if any(other._is_in_use() for other in self._sets if other is not self):
-            return False
-        if not self._leases:
-            self._take_over()
+    def join(self, lease: _Lease, numbers: Numbers) -> None:
+        """Let the lease ask for permits. The numbers hold if no others that were made later do."""
+        is_in_use = self._leases or self._free < self._whole
+        if not is_in_use or numbers.made > self.numbers.made:
+            self._renumber(numbers)
         self._leases.add(lease)
-        return True
 
-    def _is_in_use(self) -> bool:
-        return bool(self._leases) or self._free < self._whole
+    def _renumber(self, numbers: Numbers) -> None:
+        before, self.numbers = self.numbers, numbers
+        if before[1:] == numbers[1:]:
+            return
+        now = asyncio.get_running_loop().time()
+        whole = sys.maxsize if numbers.concurrency is None else numbers.concurrency
+        self._free += whole - self._whole
+        self._whole = whole
+        self._most_unheard = max(1, int(whole * UNHEARD))
+        self._pace = Pace(numbers)
+        clocks = self._clocks + self._pace.new[len(self._clocks) :]
+        self._clocks = self._pace.restart(now, clocks)
+        # Those that come late start beside the rate's and the burst's.
+        rate, burst = numbers.rate, numbers.burst
+        late = sys.maxsize if rate is None else max(burst, int(rate * UNDER_WAY) - burst)
+        self._most_under_way = late
+        for lease in self._leases:
+            lease.tell_pace(numbers)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._grant()
 
-    def _take_over(self) -> None:
-        """Follow the set that was in use. What it has reserved holds back one call at most."""
-        last = self._sets[-1]
-        if last is not self:
-            self._sets.remove(self)
-            self._sets.append(self)
-            now = asyncio.get_running_loop().time()
-            _, soon = self._pace.reserve(now, (now, now))
-            self._reserved = min(last._reserved, soon)
-            self._not_before = max(self._not_before, last._not_before)
-
-    def ask(self, lease: _Lease) -> None:
+    def ask(self, lease: _Lease, weights: tuple[float, ...]) -> None:
+        lease.asks.append(weights)
         self._line_up(lease, 1)
+        self._grant()
+
+    def spend(self, change: tuple[float, ...]) -> None:
+        """Take so many more units than were reserved, or give them back."""
+        now = asyncio.get_running_loop().time()
+        self._clocks = self._pace.spend(now, self._clocks, change)
+        self._look_again()
+
+    def see(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
+        """Follow what the service says is left of each unit, after a call of ``weights``."""
+        now = asyncio.get_running_loop().time()
+        self._clocks = self._pace.follow(now, self._clocks, left, weights)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        if self._timer is not None:  # it is set for a time by the clocks before
+            self._timer.cancel()
+            self._timer = None
         self._grant()
 
     def _line_up(self, lease: _Lease, count: int) -> None:
@@ -321,6 +242,7 @@ class _Permits:
 
     def forget(self, lease: _Lease) -> None:
         """Grant the lease nothing more; count none of its calls as under way."""
+        lease.asks.clear()
         lease.passed_over = 0
         self._line = deque(asks for asks in self._line if asks.lease is not lease)
         self.have_left(lease, lease.under_way)
@@ -345,16 +267,18 @@ class _Permits:
             if self._under_way >= self._most_under_way:
                 self._look = self._look or loop.call_later(SILENT_SECONDS, self._look_for_silent)
                 return
-            start, reserved = self._pace.reserve(time, (self._reserved, self._not_before))
+            weights = lease.asks[0]
+            start, clocks = self._pace.reserve(time, self._clocks, self._not_before, weights)
             if start > now:
                 self._timer = loop.call_at(start, self._due, start)
                 return
-            self._reserved = reserved
+            self._clocks = clocks
             self._free -= 1
+            lease.asks.popleft()
             asks.count -= 1
             if not asks.count:
                 self._line.popleft()
-            if self._pace.bounds:
+            if self.numbers.are_paced:
                 self._note(lease, now)
             lease.grant()
         if self._free <= 0 and self._line and self._watching is None:
@@ -405,11 +329,13 @@ class _Lease(asyncio.Protocol):
         self._challenge = secrets.token_bytes(CHALLENGE_BYTES)
         self._received = b""
         self._permits: _Permits | None = None
-        self._joins = False  # it has proved that it knows the token
         self._identity = b""
         self._kept = False  # by threads of a stage that is over: nobody reads there
         self._coming_back: asyncio.TimerHandle | None = None
+        self._units = 0  # of a call
         self.has = 0
+        self.asks: deque[tuple[float, ...]] = deque()
+        """The units of the calls that wait for a grant."""
         self.passed_over = 0  # asks that wait until the server hears of the worker
         self.unheard = 0  # grants since the worker has last sent anything
         self.heard_at = 0.0
@@ -437,9 +363,11 @@ class _Lease(asyncio.Protocol):
         at, received = 0, self._received
         while at < len(received):
             message = received[at : at + 1]
-            size = _SIZES.get(message, 0)
+            numbers = NUMBERS.get(message, 0) * self._units
+            size = SIZES.get(message, 8 * numbers)
             if len(received) < at + 1 + size:
                 break
+            units = struct.unpack_from(f"!{numbers}d", received, at + 1) if numbers else ()
             if message == HOLD:
                 permits.hold(*SECONDS.unpack_from(received, at + 1))
             elif message == KEEP:
@@ -447,7 +375,11 @@ class _Lease(asyncio.Protocol):
             elif message == DECLARE:
                 self._declare(permits, *DECLARED.unpack_from(received, at + 1))
             elif message == ASK:
-                permits.ask(self)
+                permits.ask(self, units)
+            elif message == SPEND:
+                permits.spend(units)
+            elif message == SEE:
+                permits.see(units[: self._units], units[self._units :])
             elif message == LEFT and self.under_way:
                 permits.have_left(self, 1)
             elif message == GIVE_BACK and self.has:
@@ -458,46 +390,28 @@ class _Lease(asyncio.Protocol):
 
     def _prove(self) -> bool:
         """Look whether the connection has proved that it knows the token; end one that does not."""
-        if self._joins or len(self._received) < _ANSWER.size:
+        if len(self._received) < ANSWER.size:
             return False
         self._stranger_no_more()
-        digest, number = _ANSWER.unpack_from(self._received)
+        digest, number = ANSWER.unpack_from(self._received)
         right = hmac.digest(self._server.token, self._challenge, "sha256")
         if not hmac.compare_digest(digest, right) or number >= len(self._server.limits):
             self._transport.write(REFUSED)
             self._transport.close()
             return False
-        permits = self._server.limits[number]
-        return self._join(permits, asyncio.get_running_loop().time() + OTHERS_SECONDS)
-
-    def _join(self, permits: _Permits, until: float) -> bool:
-        """Belong to the limit; look again while others use it with other numbers."""
-        loop = asyncio.get_running_loop()
-        self._joins = False
-        if permits.join(self):
-            self._permits = permits
-            self._received = self._received[_ANSWER.size :]
-            return True
-        if loop.time() >= until:
-            self._transport.write(OTHERS)
-            self._transport.close()
-        elif not self._transport.is_closing():
-            self._joins = True
-            loop.call_later(OTHERS_SECONDS / 100, self._join_again, permits, until)
-        return False
-
-    def _join_again(self, permits: _Permits, until: float) -> None:
-        if self._join(permits, until):
-            self.data_received(b"")
+        self._permits, numbers = self._server.limits[number]
+        self._permits.join(self, numbers)
+        self._received = self._received[ANSWER.size :]
+        return True
 
     def _stranger_no_more(self) -> None:
         self._unproved.cancel()
         self._server.strangers.pop(self, None)
 
-    def _declare(self, permits: _Permits, identity: bytes, has: int) -> None:
+    def _declare(self, permits: _Permits, identity: bytes, has: int, units: int) -> None:
         """Be the connection of a worker whose calls have so many permits already."""
         before = self._server.declared.get(identity)
-        self._identity = identity
+        self._identity, self._units = identity, units
         self._server.declared[identity] = self
         self.has += has
         permits.take(has)
@@ -505,6 +419,12 @@ class _Lease(asyncio.Protocol):
             before.lose()
             before.end()
         self._transport.write(WELCOME)
+        self.tell_pace(permits.numbers)
+
+    def tell_pace(self, numbers: Numbers) -> None:
+        """Say whether each call needs a permit of its own."""
+        if self._identity and not self._transport.is_closing():
+            self._transport.write(PACED if numbers.are_paced else UNPACED)
 
     def _keep(self, permits: _Permits, count: int) -> None:
         """Have that many permits at most, and ask for none: the one that asked is gone."""
@@ -566,8 +486,9 @@ class _Server:
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.token = secrets.token_bytes(32)
-        self.limits: list[_Permits] = []
-        self.names: dict[str, list[_Permits]] = {}
+        self.limits: list[tuple[_Permits, Numbers]] = []
+        self.numbers: dict[tuple[str, Numbers], int] = {}
+        self.names: dict[str, _Permits] = {}
         self.declared: dict[bytes, _Lease] = {}
         self.strangers: dict[_Lease, None] = {}  # the oldest first
         here, self.host = _own_addresses()
@@ -600,20 +521,17 @@ _lock = threading.Lock()
 _server: _Server | None = None
 
 
-def serve(name: str, concurrency: int | None, rate: float | None, burst: int) -> Address:
+def serve(name: str, numbers: Numbers) -> Address:
     """Return where the permits of the limit are served: here, from now on. Any thread may call."""
     global _server  # noqa: PLW0603
     with _lock:
         if _server is None or _server.pid != os.getpid():
             _server = _Server()
         server = _server
-        sets = server.names.setdefault(name, [])
-        permits = next((one for one in sets if one.numbers == (concurrency, rate, burst)), None)
-        if permits is None:
-            permits = _Permits(concurrency, rate, burst, sets)
-            sets.insert(0, permits)
-            server.limits.append(permits)
-        number = server.limits.index(permits)
+        number = server.numbers.get((name, numbers))
+        if number is None:
+            number = server.numbers[name, numbers] = len(server.limits)
+            server.limits.append((server.names.setdefault(name, _Permits()), numbers))
         return Address(server.host, server.port, server.token, number)
 
 

@@ -2,40 +2,81 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rstreams_fast._checks import check_choice
-from rstreams_fast.calls.limits.leases import Address, serve
+from rstreams_fast.calls.limits.leases import serve
+from rstreams_fast.calls.limits.messages import Address
+from rstreams_fast.calls.limits.pace import MOST_UNITS, Numbers, Quota
 
 __all__ = ["Limit"]
 
-SCOPES: Final = ("executor", "job")
+SHARED: Final = ("executor", "job")
+"""The scopes that several processes share."""
+
+SCOPES: Final = ("process", *SHARED)
+
+NO_KEYWORDS: Final[Mapping[str, Any]] = {}
+
+WHERE: Final = {
+    "process": "each process",
+    "executor": "each executor's host",
+    "job": "the whole job",
+}
 
 
 @dataclass(frozen=True)
 class Limit:
-    """The most calls at once, and the most calls a second, of all stages with this ``name``.
+    """What a service is given by all functions and stages whose limit has this ``name``.
 
-    A call waits for its permit before its ``timeout`` begins, and holds none while it waits for its
-    next attempt. Immutable; it may be given to any number of stages.
+    A limit bounds calls at once, calls a second, and units that the service counts, such as tokens
+    or bytes. A call waits for its permit before its ``timeout`` begins, and holds none while it
+    waits for its next attempt. Immutable; it may be given to any number of stages.
+
+    ```python
+    import rstreams_fast.spark as rs
+
+    models = rs.Limit(
+        "models", units={"tokens": rs.per_minute(200_000)}, weigh=lambda text: len(text) / 4
+    )
+
+
+    @rs.Policy(limit=models)
+    async def summary_of(text):
+        answer = {"text": text[:40], "tokens": 12}  # what a service says
+        rs.spent(tokens=answer["tokens"])
+        return answer["text"]
+    ```
+
+    **Units.** ``weigh`` estimates a call before each attempt. A call starts when the calls before
+    it are paid for; calls behind it wait until the quota has paid for it. So a call that is heavier
+    than the whole quota passes alone, and delays the others. ``spent`` says what the call has cost:
+    the difference to the estimate is given back or taken. Without it the estimate stands; an
+    attempt that raised ``RetryAfter`` has cost nothing. ``observed`` follows the service's count.
 
     Args:
-        name: Stages with the same name share the limit. Its numbers must be the same for all stages
-            at work: a stage with other numbers fails after 2 seconds. When those stages have ended,
-            it obeys its own numbers at once.
+        name: Functions and stages with the same name share the limit. Its numbers are those of the
+            limit of this name that was made last: all who use the limit obey them at once.
         concurrency: Calls at once. Default: no bound but those of the stages.
-        rate: Calls a second, evenly spaced. Default: no bound.
+        rate: Calls a second, or ``per_minute(n)``, evenly spaced. Default: no bound.
         burst: Calls that may follow each other at once after a pause.
         scope: ``"executor"``: all Python workers on a host that have the same temporary directory
-            and user share it, of all jobs; the permits are locks of a file. ``"job"``: all workers
-            of the job share it; the driver's process serves the permits, with Spark Connect that of
-            the client, at an address that the executors must reach; the task fails where they
-            cannot. The permits of a worker that is killed come back after 50 ms, when the kernel
-            has ended its calls, too; after 1 s if the network ended its connection. A worker whose
-            connection breaks connects again, for three minutes.
+            and user share it, of all jobs; the permits are locks of a file. ``"process"``: each
+            process has its own; needs no file. ``"job"``: all workers of the job share it; the
+            driver's process serves the permits, with Spark Connect that of the client, at an
+            address that the executors must reach; the task fails where they cannot. The permits of
+            a worker that is killed come back after 50 ms, when the kernel has ended its calls, too;
+            after 1 s if the network ended its connection. A worker whose connection breaks connects
+            again, for three minutes.
+        units: The quota of each unit, such as ``{"tokens": per_minute(200_000)}``: at most six. A
+            sixtieth of a quota may be spent at once after a pause.
+        weigh: A function of a call's arguments, without the client of ``using``, that estimates its
+            units: a number if there is one unit, else a dict. A call with a list of keys has the
+            sum of its keys. It is needed with ``units``.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -44,9 +85,12 @@ class Limit:
 
     name: str
     concurrency: int | None = None
-    rate: float | None = None
+    rate: float | Quota | None = None
     burst: int = 1
     scope: str = "executor"
+    units: Mapping[str, Quota] | None = field(default=None, hash=False)
+    weigh: Callable[..., Any] | None = None
+    made: float = field(default_factory=time.time, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -61,30 +105,91 @@ class Limit:
                 raise TypeError(f"Limit({word}) must be an int, got {type(value).__name__}")
             if not 1 <= value <= 1 << 20:
                 raise ValueError(f"Limit({word}) must be from 1 to {1 << 20}, got {value}")
-        if self.rate is not None:
+        if isinstance(self.rate, Quota):
+            object.__setattr__(self, "rate", self.rate.amount / self.rate.seconds)
+        elif self.rate is not None:
             if isinstance(self.rate, bool) or not isinstance(self.rate, int | float):
                 raise TypeError(f"Limit(rate) must be a number, got {type(self.rate).__name__}")
             if not (self.rate > 0 and math.isfinite(self.rate)):
                 raise ValueError(f"Limit(rate) must be finite and > 0, got {self.rate}")
-        elif self.concurrency is None:
-            raise ValueError(f"Limit({self.name!r}) bounds nothing: give concurrency or rate")
+        self._check_units()
+        if self.concurrency is None and self.rate is None and not self.units:
+            raise ValueError(
+                f"Limit({self.name!r}) bounds nothing: give concurrency, rate or units"
+            )
         check_choice("Limit(scope)", self.scope, SCOPES)
 
+    def _check_units(self) -> None:
+        units: Any = {} if self.units is None else self.units
+        if not isinstance(units, Mapping):
+            raise TypeError(f"Limit(units) must be a dict, got {type(units).__name__}")
+        for unit, quota in units.items():
+            if not isinstance(unit, str) or not isinstance(quota, Quota):
+                raise TypeError(
+                    "Limit(units) must be names with per_second(...) or per_minute(...), "
+                    f"got {unit!r}: {quota!r}"
+                )
+        if len(units) > MOST_UNITS:
+            raise ValueError(f"Limit(units) must be at most {MOST_UNITS}, got {len(units)}")
+        object.__setattr__(self, "units", {unit: units[unit] for unit in sorted(units)})
+        if self.weigh is not None and not callable(self.weigh):
+            raise TypeError(f"Limit(weigh) must be callable, got {type(self.weigh).__name__}")
+        if bool(units) != (self.weigh is not None):
+            raise ValueError("Limit(units) and Limit(weigh) need each other")
+
+    @property
+    def numbers(self) -> Numbers:
+        """What bounds the calls."""
+        rate: Any = self.rate
+        quotas = tuple((self.units or {}).values())
+        return Numbers(self.made, self.concurrency, rate, self.burst, quotas)
+
+    def weights(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any] = NO_KEYWORDS
+    ) -> dict[str, float]:
+        """Return the estimate of each unit of a call.
+
+        Raises:
+            TypeError: ``weigh`` returned no number, or no dict of numbers.
+            ValueError: ``weigh`` returned a number < 0, or names that are no units.
+        """
+        if self.weigh is None or not self.units:
+            return {}
+        found = self.weigh(*args, **kwargs)
+        if not isinstance(found, Mapping):
+            if len(self.units) > 1:
+                raise TypeError(
+                    f"Limit(weigh) must return a dict of {', '.join(self.units)}, "
+                    f"got {type(found).__name__}"
+                )
+            found = {next(iter(self.units)): found}
+        weights = dict.fromkeys(self.units, 0.0)
+        for unit, weight in found.items():
+            if unit not in weights:
+                raise ValueError(
+                    f"Limit(weigh) returned {unit!r}, which is none of {', '.join(weights)}"
+                )
+            weights[unit] = check_amount(f"Limit(weigh), {unit}", weight)
+        return weights
+
     def describe(self) -> str:
-        """Return a text for people: how many calls the service sees at most."""
+        """Return a text for people: how much the service sees at most."""
         parts = []
         if self.concurrency is not None:
             parts.append(f"at most {self.concurrency} calls at once")
         if self.rate is not None:
             parts.append(f"{self.rate:g} a second, {self.burst} of them at once")
-        where = "the whole job" if self.scope == "job" else "each executor's host"
-        return f"limit {self.name!r}: {', '.join(parts)}, by {where}"
+        parts += [f"{quota.amount:.12g} {unit}{_per(quota)}" for unit, quota in self._quotas]
+        return f"limit {self.name!r}: {', '.join(parts)}, by {WHERE[self.scope]}"
+
+    @property
+    def _quotas(self) -> list[tuple[str, Quota]]:
+        return list((self.units or {}).items())
 
     def __getstate__(self) -> dict[str, Any]:
         """Take the driver's address along: this is how it gets to a worker."""
         if self.scope == "job" and "address" not in self.__dict__:
-            address = serve(self.name, self.concurrency, self.rate, self.burst)
-            return {**self.__dict__, "address": address}
+            return {**self.__dict__, "address": serve(self.name, self.numbers)}
         return dict(self.__dict__)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -93,7 +198,22 @@ class Limit:
     @property
     def served_at(self) -> Address:
         """Where the driver serves the permits of a job's limit."""
-        with contextlib.suppress(KeyError):
-            address: Address = self.__dict__["address"]
-            return address
-        return serve(self.name, self.concurrency, self.rate, self.burst)
+        address: Address | None = self.__dict__.get("address")
+        return serve(self.name, self.numbers) if address is None else address
+
+
+def _per(quota: Quota) -> str:
+    return str(quota).removeprefix(f"{quota.amount:.12g}")
+
+
+def check_amount(name: str, value: Any) -> float:
+    """Return ``value``, a finite number >= 0; ``name`` names it in the message."""
+    try:
+        amount = float(value)
+    except (TypeError, ValueError, OverflowError):
+        amount = math.nan
+    if isinstance(value, bool | str) or math.isnan(amount):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
+    if not 0 <= amount < math.inf:
+        raise ValueError(f"{name} must be finite and >= 0, got {value!r}")
+    return amount

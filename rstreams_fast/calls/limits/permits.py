@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import itertools
-import random
-import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import zip_longest
 from time import monotonic
 from typing import Any, Final, Protocol
 
 from rstreams_fast.calls.counts import Waits
-from rstreams_fast.calls.limits.host_locks import WATCH_SECONDS, locks_of
 from rstreams_fast.calls.limits.job_permits import JobPermits, LimitLost
-from rstreams_fast.calls.limits.leases import Pace
 from rstreams_fast.calls.limits.limit import Limit
+from rstreams_fast.calls.limits.local_permits import LocalPermits
 from rstreams_fast.calls.retry import PATIENCE_SECONDS
 from rstreams_fast.core import CallWindow
-from rstreams_fast.runtime.finalizers import call_from_finalizer
 
 __all__ = ["PERMIT_IDLE_SECONDS", "LimitLost", "PermitGate"]
 
@@ -33,18 +28,15 @@ OFFER_SECONDS: Final = 0.01
 PERMIT_IDLE_SECONDS: Final = 0.002
 """How long a permit may be idle in its stage if other stages want one."""
 
-POLL_SECONDS: Final = 0.002
-"""How often a waiting stage tries to lock a permit of the host: a free lock notifies no process."""
-
-RESERVE_SECONDS: Final = 0.1
-"""How far ahead a stage reserves start times for calls after its next one."""
+Weights = tuple[float, ...]
+"""The units of a call, in the order of their names."""
 
 
 class _PermitSource(Protocol):
     """Where a gate gets its permits. Used on the loop's thread only."""
 
-    def ask(self) -> None:
-        """Request a permit: ``PermitGate.grant`` will be called."""
+    def ask(self, weights: Weights) -> None:
+        """Request a permit for a call of ``weights``: ``PermitGate.grant`` will be called."""
 
     def give_back(self, permit: Any) -> None:
         """Take a permit back."""
@@ -58,6 +50,12 @@ class _PermitSource(Protocol):
     def hold(self, seconds: float) -> None:
         """Grant no permits to any stage for ``seconds``."""
 
+    def spend(self, change: Weights) -> None:
+        """Take so many more units than were asked for, or give them back."""
+
+    def see(self, left: Weights, weights: Weights) -> None:
+        """Follow what the service says is left of each unit, after a call of ``weights``."""
+
     def end(self, inside: int) -> Callable[[], object]:
         """End; return all but ``inside`` permits. A thread calls the result to return one."""
 
@@ -67,7 +65,7 @@ class PermitGate:
 
     def __init__(self, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: deque[asyncio.Future[tuple[Any, float]]] = deque()
+        self._waiting: deque[tuple[asyncio.Future[tuple[Any, float]], Weights]] = deque()
         self._idle: list[tuple[Any, float]] = []
         self._used: list[tuple[Any, float] | None] = []  # of a window's calls; None: a failed call
         self._passing = 0  # permits on their way to waiting calls
@@ -78,14 +76,14 @@ class PermitGate:
         self._asked = 0
         self._failure: Exception | None = None
         self._closed = False
-        self._may_keep = limit.rate is None  # with a rate, each call needs a new permit
+        self._may_keep = not limit.numbers.are_paced  # else each call needs a new permit
         self._keeps = self._may_keep
         self._at_rest = False  # no call waits, and a timer will look at idle permits
         self._source: _PermitSource
         if limit.scope == "job":
             self._source = JobPermits(self, limit, loop)
         else:
-            self._source = _HostPermits(self, limit, loop)
+            self._source = LocalPermits(self, limit, loop)
         self._held_until = 0.0
         self.waits = Waits()
         """The time that calls wait for a permit."""
@@ -150,12 +148,12 @@ class PermitGate:
         """Return an idle permit, for ``release``; ``None``: use ``acquire``."""
         return self._idle.pop() if self._idle else None
 
-    async def acquire(self) -> tuple[Any, float]:
-        """Wait for a permit; ``release`` takes it back."""
+    async def acquire(self, weights: Weights = ()) -> tuple[Any, float]:
+        """Wait for a permit for a call of ``weights``; ``release`` takes it back."""
         if self._failure is not None:
             raise self._failure
         future: asyncio.Future[tuple[Any, float]] = self._loop.create_future()
-        self._waiting.append(future)
+        self._waiting.append((future, weights))
         self._at_rest = False
         self._ask_if_needed()
         try:
@@ -164,6 +162,7 @@ class PermitGate:
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._passing -= 1
+                self.spend(weights, -1)
                 self.release(future.result())
             raise
         self._passing -= 1
@@ -193,11 +192,28 @@ class PermitGate:
                 self._returning = self._loop.call_later(PERMIT_IDLE_SECONDS, self._look_at_idle)
             self._rest()
 
-    def grant(self, permit: Any) -> None:
-        """Receive a permit from the source."""
+    def grant(self, permit: Any, weights: Weights = ()) -> None:
+        """Receive a permit from the source, which was asked for with ``weights``."""
         self._asked -= 1
-        if not self._pass((permit, monotonic() + PERMIT_TURN_SECONDS)):
+        if not self._pass((permit, monotonic() + PERMIT_TURN_SECONDS), weights):
             self._source.give_back(permit)
+
+    def spend(self, weights: Weights, times: int = 1) -> None:
+        """Take so many units besides those of the permits; with -1 give them back."""
+        if any(weights) and not self._closed:
+            self._source.spend(tuple(times * weight for weight in weights))
+
+    def see(self, left: Weights, weights: Weights) -> None:
+        """Follow what the service says is left of each unit, after a call of ``weights``."""
+        if not self._closed:
+            self._source.see(left, weights)
+
+    def follow_numbers(self, are_paced: bool) -> None:
+        """Obey other numbers of the limit from now on."""
+        self._may_keep = not are_paced
+        self.suspend(False)
+        if are_paced:
+            self._return_idle()
 
     def suspend(self, suspended: bool) -> None:
         """Keep no permits and reuse none, while the source does not count them."""
@@ -248,7 +264,7 @@ class PermitGate:
         self._failure = self._failure or failure
         self._return_idle()
         while self._waiting:
-            if not (future := self._waiting.popleft()).done():
+            if not (future := self._waiting.popleft()[0]).done():
                 future.set_exception(failure)
 
     def close(self) -> None:
@@ -280,177 +296,21 @@ class PermitGate:
         while self._idle:
             self._source.give_back(self._idle.pop()[0])
 
-    def _pass(self, permit: tuple[Any, float]) -> bool:
+    def _pass(self, permit: tuple[Any, float], weights: Weights = ()) -> bool:
         while self._waiting:
-            if not (future := self._waiting.popleft()).done():  # done: the call was cancelled
+            future, wanted = self._waiting.popleft()
+            if not future.done():  # done: the call was cancelled
+                if wanted != weights:  # the call that had asked was cancelled, or was overtaken
+                    both = zip_longest(wanted, weights, fillvalue=0.0)
+                    self.spend(tuple(own - asked for own, asked in both))
                 future.set_result(permit)
                 self._passing += 1
                 return True
+        self.spend(weights, -1)
         return False
 
     def _ask_if_needed(self) -> None:
         if self._asked < len(self._waiting):
             self._asked += 1
-            self._source.ask()
-
-
-# -- a host: locks of a file -----------------------------------------------------------------------
-
-
-class _HostPermits:
-    """Takes permits by locking bytes of the host's file; polls while no byte is free."""
-
-    def __init__(self, gate: PermitGate, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
-        self._gate = gate
-        self._name = limit.name
-        self._loop = loop
-        self._locks = locks_of(limit.name)
-        self._locks.join(limit)
-        self._leave = weakref.finalize(self, call_from_finalizer, self._locks.leave)
-        self._leave.atexit = False
-        self._ended = False
-        self._concurrency = limit.concurrency
-        self._pace = Pace(limit.rate, limit.burst)
-        self._asked = 0
-        self._next_look: asyncio.TimerHandle | None = None
-        self._offered_until = 0.0
-        self._due: dict[int, tuple[asyncio.TimerHandle, int | None]] = {}
-        self._last_due = 0.0
-        self._numbers = itertools.count()
-        self._taken: set[int] = set()
-        self._watch: asyncio.TimerHandle | None = None
-
-    def ask(self) -> None:
-        self._asked += 1
-        if self._watch is None:
-            self._watch_later()
-        if self._next_look is None:
-            if (rest := self._offered_until - monotonic()) > 0:
-                self._next_look = self._loop.call_later(rest, self._look)
-            else:
-                self._look()
-
-    def _watch_later(self) -> None:
-        self._watch = self._loop.call_later(WATCH_SECONDS, _follow_file, weakref.ref(self))
-
-    def follow_file(self) -> None:
-        """Move to the file that other processes find now, if ours was removed."""
-        self._watch = None
-        if self._taken or self._due or self._asked:
-            try:
-                self._locks.follow()
-            except OSError as raised:
-                self._fail(raised)
-            else:
-                self._watch_later()
-
-    def _look(self) -> None:
-        try:
-            self._take_permits()
-        except OSError as raised:
-            self._fail(raised)
-
-    def _fail(self, raised: OSError) -> None:
-        # An error of the file, such as a full disk, is the stage's, not the waiting row's.
-        path = self._locks.path
-        failure = LimitLost(
-            f"the file of the limit {self._name!r} cannot be used: {path}: {raised}"
-        )
-        failure.__cause__ = raised
-        self._gate.fail(failure)
-
-    def _take_permits(self) -> None:
-        self._next_look = None
-        while self._asked and not self._has_enough_due():
-            byte, dying = None, 0.0
-            if self._concurrency is not None:
-                if (taken := self._locks.take_one(self._concurrency)) is not None:
-                    byte, dying = taken
-                    self._taken.add(byte)
-                else:
-                    wait = POLL_SECONDS * (0.5 + random.random())  # noqa: S311 - not all at once
-                    self._next_look = self._loop.call_later(wait, self._look)
-                    return
-            self._asked -= 1
-            self._grant(byte, dying)
-
-    def _grant(self, byte: int | None, dying: float = 0.0) -> None:
-        start = monotonic() + dying if dying else self._locks.reserve(self._pace)
-        if (wait := start - monotonic()) > 0:
-            number = next(self._numbers)
-            timer = self._loop.call_later(wait, self._check, number, 0.0 if dying else start)
-            self._due[number] = timer, byte
-            self._last_due = start
-        else:
-            self._gate.grant(byte)
-
-    def _has_enough_due(self) -> bool:
-        """Whether to reserve no more start times: they are wasted if the stage fails."""
-        return bool(self._due) and self._last_due > monotonic() + RESERVE_SECONDS
-
-    def _check(self, number: int, due: float) -> None:
-        """Grant a permit at its start time; if the time was missed or is held, reserve another."""
-        _, byte = self._due.pop(number)
-        try:
-            # A timer may fire a millisecond early: that alone does not waste the start time.
-            if monotonic() > due + self._pace.late or self._locks.held_until() > due:
-                self._grant(byte)
-            else:
-                self._gate.grant(byte)
-        except OSError as raised:
-            self._fail(raised)
-        if self._asked and self._next_look is None:
-            self._look()
-
-    def give_back(self, permit: int | None) -> None:
-        if permit is not None:
-            self._taken.discard(permit)
-            try:
-                self._locks.give_back(permit)
-            except OSError as raised:
-                self._fail(raised)
-
-    def wanted(self) -> bool:
-        try:
-            return self._locks.wanted()
-        except OSError as raised:
-            self._fail(raised)
-            return True
-
-    def offer(self, permit: int | None) -> None:
-        self.give_back(permit)
-        self._offered_until = monotonic() + 1.5 * POLL_SECONDS  # other stages poll before then
-
-    def hold(self, seconds: float) -> None:
-        try:
-            self._locks.hold(seconds)
-        except OSError as raised:
-            self._fail(raised)
-
-    def end(self, inside: int) -> Callable[[], object]:
-        self._asked = 0
-        if self._next_look is not None:
-            self._next_look.cancel()
-        for timer, _ in self._due.values():
-            timer.cancel()
-        self._due.clear()
-        if self._watch is not None:
-            self._watch.cancel()
-        while len(self._taken) > inside:
-            self._give_one_back()
-        self._ended = True
-        if not self._taken:
-            self._leave()
-        return self._give_one_back
-
-    def _give_one_back(self) -> None:
-        with contextlib.suppress(KeyError, OSError):
-            self._locks.give_back(self._taken.pop())
-        if self._ended and not self._taken:
-            self._leave()
-
-
-def _follow_file(of: weakref.ref[_HostPermits]) -> None:
-    # A timer with a strong reference would keep an unused source, and its file, alive.
-    if (permits := of()) is not None:
-        permits.follow_file()
+            # One more call waits than was asked for: the last one, if none was cancelled.
+            self._source.ask(self._waiting[-1][1])

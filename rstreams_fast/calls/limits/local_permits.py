@@ -1,0 +1,241 @@
+"""The permits that a stage shares with others of its process or its host."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import math
+import random
+import weakref
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from rstreams_fast.calls.limits.host_locks import WATCH_SECONDS, HostLocks, locks_of
+from rstreams_fast.calls.limits.job_permits import LimitLost
+from rstreams_fast.calls.limits.limit import Limit
+from rstreams_fast.calls.limits.process_permits import ProcessPermits, permits_of
+from rstreams_fast.runtime.finalizers import call_from_finalizer
+
+if TYPE_CHECKING:
+    from rstreams_fast.calls.limits.permits import PermitGate, Weights
+
+__all__ = ["LocalPermits"]
+
+POLL_SECONDS: Final = 0.002
+"""How often a waiting stage looks for a permit: a free one notifies nobody."""
+
+LOOK_SECONDS: Final = 0.05
+"""How long a stage waits at most to look again whether a call with units may start: other stages
+give units back without notice."""
+
+RESERVE_SECONDS: Final = 0.1
+"""How far ahead a stage reserves start times for calls after its next one."""
+
+
+class LocalPermits:
+    """Takes permits from the process or the host's file; polls while there is none."""
+
+    def __init__(self, gate: PermitGate, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
+        self._gate = gate
+        self._name = limit.name
+        self._loop = loop
+        self._shared: HostLocks | ProcessPermits
+        self._shared = (permits_of if limit.scope == "process" else locks_of)(limit.name)
+        self._shared.join(limit.numbers)
+        self._are_paced = limit.numbers.are_paced
+        self._leave = weakref.finalize(self, call_from_finalizer, self._shared.leave)
+        self._leave.atexit = False
+        self._ended = False
+        self._asks: deque[Weights] = deque()
+        self._next_look: asyncio.TimerHandle | None = None
+        self._offered_until = 0.0
+        self._due: dict[int, tuple[asyncio.TimerHandle, int | None, Weights]] = {}
+        self._last_due = 0.0
+        self._numbers = itertools.count()
+        self._taken: set[int] = set()
+        self._watch: asyncio.TimerHandle | None = None
+
+    def ask(self, weights: Weights) -> None:
+        self._asks.append(weights)
+        if self._watch is None:
+            self._watch_later()
+        if self._next_look is None:
+            if (rest := self._offered_until - monotonic()) > 0:
+                self._next_look = self._loop.call_later(rest, self._look)
+            else:
+                self._look()
+
+    def _watch_later(self) -> None:
+        self._watch = self._loop.call_later(WATCH_SECONDS, _follow, weakref.ref(self))
+
+    def follow(self) -> None:
+        """Move to the file that other processes find now, if ours was removed; obey its numbers."""
+        self._watch = None
+        if self._taken or self._due or self._asks:
+            try:
+                self._shared.follow()
+            except OSError as raised:
+                self._fail(raised)
+            else:
+                if self._are_paced != self._shared.numbers.are_paced:
+                    self._are_paced = not self._are_paced
+                    self._gate.follow_numbers(self._are_paced)
+                self._watch_later()
+
+    def _look(self) -> None:
+        try:
+            self._take_permits()
+        except OSError as raised:
+            self._fail(raised)
+
+    def _fail(self, raised: OSError) -> None:
+        # An error of the file, such as a full disk, is the stage's, not the waiting row's.
+        path = self._shared.path
+        failure = LimitLost(
+            f"the file of the limit {self._name!r} cannot be used: {path}: {raised}"
+        )
+        failure.__cause__ = raised
+        self._gate.fail(failure)
+
+    def _take_permits(self) -> None:
+        self._next_look = None
+        while self._asks and not self._has_enough_due():
+            found = self._shared.take_one()
+            if found is None:
+                self._look_later(POLL_SECONDS)
+                return
+            permit, dying = found
+            if permit is not None:
+                self._taken.add(permit)
+            weights = self._asks[0]
+            if dying:
+                self._asks.popleft()
+                self._grant_later(permit, weights, monotonic() + dying, 0.0)
+            elif (wait := self._reserve(permit, weights)) > 0:
+                self._look_later(wait)
+                return
+
+    def _look_later(self, seconds: float) -> None:
+        wait = seconds * (0.5 + random.random())  # noqa: S311 - not all at once
+        self._next_look = self._loop.call_later(wait, self._look)
+
+    def _reserve(self, permit: int | None, weights: Weights) -> float:
+        """Reserve a start time for the first ask; return the seconds until another attempt.
+
+        A call with units reserves no time that is far ahead: if its worker is killed, nobody gives
+        the units back.
+        """
+        latest = monotonic() + RESERVE_SECONDS if weights else math.inf
+        start = self._shared.reserve(weights, latest)
+        if start > latest:
+            self.give_back(permit)
+            return min(start - latest, LOOK_SECONDS)
+        self._asks.popleft()
+        if start > monotonic():
+            self._grant_later(permit, weights, start, start)
+        else:
+            self._gate.grant(permit, weights)
+        return 0.0
+
+    def _grant_later(self, permit: int | None, weights: Weights, at: float, due: float) -> None:
+        number = next(self._numbers)
+        timer = self._loop.call_later(at - monotonic(), self._check, number, due)
+        self._due[number] = timer, permit, weights
+        self._last_due = at
+
+    def _has_enough_due(self) -> bool:
+        """Whether to reserve no more start times: they are wasted if the stage fails."""
+        return bool(self._due) and self._last_due > monotonic() + RESERVE_SECONDS
+
+    def _check(self, number: int, due: float) -> None:
+        """Grant a permit at its start time; if the time was missed or is held, reserve another."""
+        _, permit, weights = self._due.pop(number)
+        try:
+            # A timer may fire a millisecond early: that alone does not waste the start time.
+            late = not due or monotonic() > due + self._shared.pace.late
+            late = late or self._shared.held_until() > due
+            if late and due and any(weights):
+                self._shared.spend(tuple(-weight for weight in weights))
+            if not late:
+                self._gate.grant(permit, weights)
+            else:
+                self._asks.appendleft(weights)
+                if (wait := self._reserve(permit, weights)) > 0 and self._next_look is None:
+                    self._look_later(wait)
+        except OSError as raised:
+            self._fail(raised)
+        if self._asks and self._next_look is None:
+            self._look()
+
+    def give_back(self, permit: int | None) -> None:
+        if permit is not None:
+            self._taken.discard(permit)
+            try:
+                self._shared.give_back(permit)
+            except OSError as raised:
+                self._fail(raised)
+
+    def wanted(self) -> bool:
+        try:
+            return self._shared.wanted()
+        except OSError as raised:
+            self._fail(raised)
+            return True
+
+    def offer(self, permit: int | None) -> None:
+        self.give_back(permit)
+        self._offered_until = monotonic() + 1.5 * POLL_SECONDS  # other stages poll before then
+
+    def hold(self, seconds: float) -> None:
+        try:
+            self._shared.hold(seconds)
+        except OSError as raised:
+            self._fail(raised)
+
+    def spend(self, change: Weights) -> None:
+        try:
+            self._shared.spend(change)
+            if self._next_look is not None and min(change) < 0:
+                self._next_look.cancel()  # it is set for a time by the clocks before
+                self._look()
+        except OSError as raised:
+            self._fail(raised)
+
+    def see(self, left: Weights, weights: Weights) -> None:
+        try:
+            self._shared.see(left, weights)
+        except OSError as raised:
+            self._fail(raised)
+
+    def end(self, inside: int) -> Callable[[], object]:
+        self._asks.clear()
+        if self._next_look is not None:
+            self._next_look.cancel()
+        for timer, _, weights in self._due.values():
+            timer.cancel()
+            if any(weights):
+                self.spend(tuple(-weight for weight in weights))
+        self._due.clear()
+        if self._watch is not None:
+            self._watch.cancel()
+        while len(self._taken) > inside:
+            self._give_one_back()
+        self._ended = True
+        if not self._taken:
+            self._leave()
+        return self._give_one_back
+
+    def _give_one_back(self) -> None:
+        with contextlib.suppress(KeyError, OSError):
+            self._shared.give_back(self._taken.pop())
+        if self._ended and not self._taken:
+            self._leave()
+
+
+def _follow(of: weakref.ref[LocalPermits]) -> None:
+    # A timer with a strong reference would keep an unused source, and its file, alive.
+    if (permits := of()) is not None:
+        permits.follow()

@@ -1,0 +1,184 @@
+"""Limits in a service's own units: estimates, what was spent, and what the service says is left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import rstreams_fast.spark as rs
+from rstreams_fast.calls.limits.limit import SCOPES
+from rstreams_fast.calls.limits.pace import AT_ONCE, Numbers, Pace, Quota
+from tests.helpers import DEADLINE
+from tests.spark.stages import values
+
+scopes = pytest.mark.parametrize("scope", SCOPES)
+A_SECOND = rs.per_second(1000)
+A_DAY = Quota(1000, 86_400)
+
+
+def limit(scope: str = "process", quota: Quota = A_SECOND, **words: Any) -> rs.Limit:
+    words = {"weigh": lambda *args: args[-1], **words}
+    return rs.Limit(uuid.uuid4().hex, scope=scope, units={"tokens": quota}, **words)
+
+
+async def called(fn: Any, *weights: float, seconds: float = DEADLINE) -> None:
+    await asyncio.wait_for(asyncio.gather(*map(fn, weights)), seconds)
+
+
+@scopes
+@pytest.mark.parametrize("plain", [False, True])
+def test_calls_wait_until_those_before_them_are_paid_for(scope: str, plain: bool) -> None:
+    """A call heavier than what may be spent at once passes, and delays the others."""
+    begun, one_at_a_time = list[tuple[float, int]](), threading.Lock()
+
+    def call(tokens: int) -> None:
+        with one_at_a_time:
+            begun.append((time.monotonic(), tokens))
+
+    async def acall(tokens: int) -> None:
+        call(tokens)
+
+    weights, start = [30, 300, 1, 2, 40] * 2, time.monotonic()
+    fn = rs.Policy(limit=limit(scope))(call if plain else acall)
+    if plain:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(fn, weights))
+    else:
+        asyncio.run(called(fn, *weights))
+    paid = -300 if plain else 0  # a thread may be overtaken when it has its permit
+    for at, tokens in begun:
+        assert at - start >= paid / 1000 - AT_ONCE - 0.002
+        paid += tokens
+    assert sorted(tokens for _, tokens in begun) == sorted(weights)
+
+
+@scopes
+async def test_what_a_call_has_spent_replaces_its_estimate(scope: str) -> None:
+    """What is given back may be spent at once, and what is taken delays others."""
+
+    @rs.Policy(limit=limit(scope, A_DAY))
+    async def modest(tokens: int) -> None:
+        await asyncio.to_thread(rs.spent, tokens=0)
+
+    for _ in range(20):
+        await called(modest, 500)
+
+    @rs.Policy(limit=limit(scope, A_DAY, weigh=lambda _: 0))
+    async def greedy(tokens: int) -> None:
+        rs.spent(tokens=tokens / 2)
+        rs.spent(tokens=tokens / 2)
+
+    await called(greedy, 500)
+    with pytest.raises(TimeoutError):
+        await called(greedy, 1, seconds=0.2)
+
+
+@scopes
+async def test_calls_that_were_not_made_have_spent_nothing(scope: str) -> None:
+    """Refused ones, and those that were cancelled while they waited."""
+    seen = list[int]()
+
+    @rs.Policy(limit=limit(scope, rs.per_minute(60_000)))
+    async def fn(tokens: int) -> None:
+        seen.append(tokens)
+        if len(seen) <= 3:
+            raise rs.RetryAfter(0.01)
+
+    await called(fn, 2000)  # two seconds' worth, four times
+    assert seen == [2000] * 4
+    waiting = [asyncio.ensure_future(fn(1_000_000)) for _ in range(3)]
+    await asyncio.sleep(0.2)
+    for call in waiting:
+        call.cancel()
+    await asyncio.wait(waiting)
+    begin = time.monotonic()
+    await called(fn, 1)
+    assert time.monotonic() - begin < 6
+
+
+@scopes
+@pytest.mark.parametrize("told", [{}, {"reset": 0.4}])
+async def test_a_limit_follows_what_the_service_says(scope: str, told: dict[str, float]) -> None:
+    left, quota = [1e9], A_SECOND if not told else rs.per_second(1e6)
+
+    @rs.Policy(limit=limit(scope, quota, weigh=lambda _: 1))
+    async def fn(_: int) -> float:
+        at = time.monotonic()
+        rs.observed(tokens_left=left[0], **(told if left[0] < 100 else {}))
+        return at
+
+    begin = time.monotonic()
+    await called(fn, *range(10))
+    assert time.monotonic() - begin < (0.4 if told else DEADLINE)
+    left[0] = 0.0
+    before = await fn(0)
+    left[0] = 1e9
+    assert await fn(0) >= before + (0.4 if told else AT_ONCE) - 0.005
+
+
+@contextlib.asynccontextmanager
+async def client() -> AsyncIterator[str]:
+    yield "client"
+
+
+@pytest.mark.parametrize("batch", [None, 5])
+def test_a_stage_weighs_keys_without_the_client(batch: int | None) -> None:
+    """A list of keys has the sum of its keys."""
+    weighed, metrics = list[Any](), rs.Metrics()
+
+    def weigh(*key: Any) -> int:
+        weighed.append(key)
+        return 1
+
+    async def fn(given: str, keys: Any) -> Any:
+        assert given == "client"
+        rs.spent(tokens=7)
+        return keys
+
+    limited = rs.Policy(limit=limit(weigh=weigh, quota=rs.per_second(1e6)))(fn)
+    words: Any = {} if batch is None else {"batch": batch}
+    stage = rs.lookup(limited, pa.int64(), using=client, metrics=metrics, **words)
+    assert values(stage, range(10)) == list(range(10))
+    assert sorted(weighed) == [(k,) for k in range(10)]
+    calls = 10 if batch is None else 2
+    assert metrics.totals().spent == {"tokens": 7 * calls}
+
+
+def test_a_pace_holds_each_quota_and_forgives_what_other_numbers_had_left() -> None:
+    pace = Pace(Numbers(0.0, None, None, 1, (Quota(10, 1), Quota(600, 60))))
+    start, clocks = pace.reserve(100.0, pace.new, 0.0, (5, 0))
+    assert start == 100
+    start, clocks = pace.reserve(100.0, clocks, 0.0, (0, 100))
+    assert start == pytest.approx(100.5 - AT_ONCE)
+    assert pace.reserve(100.0, clocks, 0.0, (1, 1))[0] == pytest.approx(109.5 - AT_ONCE)
+    clocks = pace.spend(100.0, clocks, (0, -100))
+    assert pace.reserve(100.0, clocks, 0.0, (1, 1))[0] == pytest.approx(100.5 - AT_ONCE)
+    assert pace.reserve(100.0, pace.restart(100.0, clocks), 0.0, (1, 1))[0] == 100
+
+
+@pytest.mark.parametrize("weigh", [lambda _: "x", lambda _: -1, lambda _: {"words": 1}])
+async def test_what_weigh_does_wrong_is_the_failure_of_the_call(weigh: Any) -> None:
+    @rs.Policy(limit=limit(weigh=weigh))
+    async def fn(_: int) -> None:
+        raise AssertionError
+
+    with pytest.raises((TypeError, ValueError), match=r"Limit\(weigh\)"):
+        await fn(0)
+
+
+def test_amounts_are_checked() -> None:
+    rs.spent(tokens=1)  # outside of a call: nothing happens
+    rs.observed(tokens_left=1, reset=1)
+    with pytest.raises(ValueError, match=r"spent\(tokens\) must be finite"):
+        rs.spent(tokens=-1)
+    with pytest.raises(TypeError, match=r"observed\(tokens\): a unit's name and '_left'"):
+        rs.observed(tokens=1)
