@@ -2,49 +2,65 @@
 
 from __future__ import annotations
 
-import contextlib
+import copy
 import math
+import os
 import threading
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
-from rstreams_fast._third_parties import importing
+from rstreams_fast._checks import check_choice
 from rstreams_fast.calls.counts import CallCounts
+from rstreams_fast.calls.errors import CircuitOpenError, StageError
 from rstreams_fast.calls.functions import check_positive_int, check_seconds
 from rstreams_fast.calls.outcome import Outcome
-from rstreams_fast.calls.sizes import bytes_of, owned
+from rstreams_fast.calls.retry import RetryAfter
+from rstreams_fast.calls.stores import LEAST_HOST_BYTES, HostStore, ProcessStore, Store
 from rstreams_fast.core import MISSING
 
 __all__ = ["Cache", "CachedResults"]
 
-ENTRY_BYTES: Final = 500
-"""About how many bytes the cache itself uses for an entry."""
+_NOT_OF_THE_KEY: Final = (StageError, CircuitOpenError, RetryAfter)
+"""Failures that say nothing of the key: another call for it may succeed now."""
 
-_Entry = tuple[Any, float, int]
-"""The result, the time at which it expires, and the bytes of its key and result."""
-
-_stores: Final[dict[str, _Store]] = {}
+_stores: Final[dict[tuple[int, str], Store]] = {}
 _stores_lock: Final = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Cache:
-    """Results that each Python worker keeps for its later calls, also those of later tasks.
+    """Results that are kept for later calls, also those of later tasks.
 
-    The result that was used least recently goes first. A call that fails leaves nothing. Stages may
-    share a cache; each function (a lambda or a partial object is one of its own) has its own
-    results in it, for each ``using`` and type of keys. The cache object counts: the same object
-    finds its kept results again, though a value that the function reads may have changed meanwhile.
-    Make another cache then.
+    A process keeps them itself, and the result that was used least recently goes first. With
+    ``scope="executor"`` all Python processes of a host share them, in a file; the oldest result
+    goes first. Such results are found by keys that are plain values, and kept if they can be
+    pickled.
+
+    Stages may share a cache; each function (a lambda or a partial object is one of its own) has its
+    own results in it, for each ``using`` and type of keys. The cache object and its copies count:
+    they find the kept results again, though a value that the function reads may have changed
+    meanwhile. Make another cache then.
+
+    ```python
+    import rstreams_fast as rsf
+
+    cache = rsf.Cache(bytes=256 << 20, ttl=3600, failure_ttl=60)
+    ```
 
     Args:
         entries: The most results.
-        bytes: The most bytes of results.
-        ttl: How many seconds a result is good for. Default: as long as the worker lives.
+        bytes: The most bytes of results: of the objects and all that they keep alive, or of the
+            file, 1 MiB at least.
+        ttl: How many seconds a result is good for. Default: as long as the cache is there.
         null_ttl: The same for ``None``; 0 keeps none. Default: as ``ttl``.
+        failure_ttl: For how many seconds a failure is raised again, without a call. Open circuits
+            and services that ask to wait are no such failures. Default: failures are not kept.
+        scope: ``"process"`` or ``"executor"``. The file of a host is removed when no process has
+            used it for 15 minutes.
+        name: The name of a cache with ``scope="executor"``: in a module that each process imports,
+            a cache without a name is another one in each. Default: a name that no other has.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -55,24 +71,37 @@ class Cache:
     bytes: int = 64 << 20
     ttl: float | None = None
     null_ttl: float | None = None
+    failure_ttl: float | None = None
+    scope: Literal["process", "executor"] = "process"
+    name: str | None = None
     id: str = field(default_factory=lambda: uuid.uuid4().hex, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_positive_int("Cache(entries)", self.entries)
         check_positive_int("Cache(bytes)", self.bytes)
-        if self.ttl is not None:
-            check_seconds("Cache(ttl)", self.ttl)
-        if self.null_ttl is not None and self.null_ttl != 0:
-            check_seconds("Cache(null_ttl)", self.null_ttl)
+        for word in ("ttl", "null_ttl", "failure_ttl"):
+            value = getattr(self, word)
+            if value is not None and not (word == "null_ttl" and value == 0):
+                check_seconds(f"Cache({word})", value)
+        check_choice("Cache(scope)", self.scope, ("process", "executor"))
+        if self.scope == "executor" and self.bytes < LEAST_HOST_BYTES:
+            raise ValueError(f"Cache(bytes) must be >= {LEAST_HOST_BYTES} for an executor")
+        if self.name is not None:
+            if not isinstance(self.name, str):
+                raise TypeError(f"Cache(name) must be a str, got {type(self.name).__name__}")
+            if self.scope != "executor":
+                raise ValueError("Cache(name) is for scope='executor'")
+            object.__setattr__(self, "id", f"named {self.name}")
 
     def describe(self) -> str:
         """Return a text for people: the bounds of the cache."""
         until = "" if self.ttl is None else f", for {self.ttl:g} s"
-        return f"a cache of at most {self.entries} results and {self.bytes} bytes{until}"
+        where = "" if self.scope == "process" else ", shared by the processes of a host"
+        return f"a cache of at most {self.entries} results and {self.bytes} bytes{until}{where}"
 
 
 class CachedResults:
-    """Looks up and stores the results of a stage that has a ``cache``."""
+    """Looks up and stores the results of a function that has a ``cache``."""
 
     def __init__(
         self,
@@ -86,12 +115,11 @@ class CachedResults:
         """``called_id`` and ``key_types`` are part of each cache key: the types keep 1, 1.0 and
         true apart. If ``told``, results are an ``Outcome``.
         """
-        with _stores_lock:
-            store = _stores.get(cache.id)
-            if store is None:
-                store = _stores[cache.id] = _Store(cache)
-        self._store = store
+        self._store = _store_of(cache)
         self._of = called_id, *map(str, key_types)
+        self._ttl = math.inf if cache.ttl is None else cache.ttl
+        self._null_ttl = self._ttl if cache.null_ttl is None else cache.null_ttl
+        self._failure_ttl = cache.failure_ttl
         self._told = told
         self._counts = counts
 
@@ -102,68 +130,80 @@ class CachedResults:
 
         ``key_of`` makes the key of the arguments. Default: they are the key.
         """
-        get, put = self._store.get, self._store.put
+        place_of, get = self._store.place, self._store.get
         of, told, counts = self._of, self._told, self._counts
 
         async def call(*args: Any) -> Any:
-            place = (of, args if key_of is None else key_of(*args))
+            key = args if key_of is None else key_of(*args)
             try:
+                place = place_of(of, key)
                 found = get(place)
             except TypeError:  # the key has no hash: a user's own type, say
                 return await fn(*args)
             if found is not MISSING:
                 counts.cache_hits += 1
-                return Outcome(found, None, 0, 0.0) if told else found
-            result = await fn(*args)
+                if type(found) is not _Failure:
+                    return Outcome(found, None, 0, 0.0) if told else found
+                if told:
+                    return Outcome(None, found.again(), 0, 0.0)
+                raise found.again()
+            try:
+                result = await fn(*args)
+            except Exception as error:
+                self._remember(place, error)
+                raise
             if not told:
-                put(place, result)
+                self._put(place, result)
             elif result.error is None:
-                put(place, result.value)
+                self._put(place, result.value)
+            else:
+                self._remember(place, result.error)
             return result
 
         return call
 
+    def _put(self, place: Any, result: Any) -> None:
+        if ttl := self._null_ttl if result is None else self._ttl:
+            self._store.put(place, result, ttl)
 
-class _Store:
-    """A bounded map, shared by the stages of a process that use the same cache. Thread-safe."""
-
-    def __init__(self, cache: Cache) -> None:
-        with importing("cachetools", "cache on an executor", "'rstreams_fast[spark]'"):
-            import cachetools
-        self._ttl = math.inf if cache.ttl is None else cache.ttl
-        self._null_ttl = self._ttl if cache.null_ttl is None else cache.null_ttl
-        entries, size = cache.entries, cache.bytes
-        self._most = size
-
-        def weight(entry: _Entry) -> int:
-            # The total is entries * size: an entry weighs a place at least, or its share of bytes.
-            return max(size, entries * (ENTRY_BYTES + entry[2]))
-
-        self._entries: cachetools.LRUCache[Any, _Entry]
-        self._entries = cachetools.LRUCache(entries * size, weight)
-        self._lock = threading.Lock()
-
-    def get(self, place: Any) -> Any:
-        """Return the cached result of ``place``, or ``MISSING``."""
-        with self._lock:
-            try:
-                result, until, _ = self._entries[place]
-            except KeyError:
-                return MISSING
-        return result if until == math.inf or time.monotonic() < until else MISSING
-
-    def put(self, place: Any, result: Any) -> None:
-        """Store the result, as a copy if it is a view.
-
-        A result that is larger than the whole cache, or cannot be measured, is not stored.
-        """
-        ttl = self._null_ttl if result is None else self._ttl
-        if not ttl:
+    def _remember(self, place: Any, error: BaseException) -> None:
+        if self._failure_ttl is None or isinstance(error, _NOT_OF_THE_KEY):
             return
-        try:
-            result = owned(result)
-            size = bytes_of((place, result), self._most)
-        except Exception:  # a user's type may raise anything
-            return
-        with self._lock, contextlib.suppress(ValueError):
-            self._entries[place] = (result, time.monotonic() + ttl, size)
+        if isinstance(error, Exception) and (bare := _copy_of(error)) is not None:
+            self._store.put(place, _Failure(bare), self._failure_ttl)
+
+
+class _Failure(NamedTuple):
+    """A failure that is kept, without its traceback, which keeps all local variables alive."""
+
+    error: Exception
+
+    def again(self) -> Exception:
+        """Return an exception to raise; who catches it may add notes to it."""
+        return _copy_of(self.error) or self.error
+
+
+def _copy_of(error: Exception) -> Exception | None:
+    """Return a copy, without traceback and context; ``None`` if the exception cannot be copied."""
+    try:
+        copied = copy.copy(error)
+    except Exception:  # its constructor takes other arguments than it has in args
+        return None
+    if type(copied) is not type(error) or copied is error:
+        return None
+    if notes := getattr(error, "__notes__", None):
+        copied.__notes__ = list(notes)
+    return copied
+
+
+def _store_of(cache: Cache) -> Store:
+    with _stores_lock:
+        place = os.getpid(), cache.id  # a forked child opens a file of its own
+        store = _stores.get(place)
+        if store is None:
+            if cache.scope == "process":
+                store = ProcessStore(cache.entries, cache.bytes)
+            else:
+                store = HostStore(cache.id, cache.entries, cache.bytes)
+            _stores[place] = store
+        return store

@@ -18,6 +18,7 @@ from rstreams_fast.calls.cache import CachedResults
 from rstreams_fast.calls.counts import CallCounts, FunctionCounts
 from rstreams_fast.calls.engine import Surroundings, surrounded
 from rstreams_fast.calls.functions import is_found_by_name, unwrapped
+from rstreams_fast.calls.keys import checked_key
 from rstreams_fast.calls.limits.blocking import BlockingGate, TimedGate
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.words import CallSettings, PolicyWords
@@ -154,8 +155,12 @@ class PolicyFunction:
         )
 
     def _key_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self.policy.key is not None:
-            return self.policy.key(*args, **kwargs)
+        policy = self.policy
+        if policy.key is not None:
+            key = policy.key(*args, **kwargs)
+            return checked_key((key,), self._settings.label) if policy.outlives else key
+        if policy.outlives:
+            return checked_key((*args, kwargs) if kwargs else args, self._settings.label)
         # The types keep 1, 1.0 and True apart.
         return args, tuple(map(type, args)), tuple(sorted(kwargs.items()))
 

@@ -22,6 +22,9 @@ MOST_PARTS: Final = 100_000
 OBJECT_BYTES: Final = 300
 """About how many bytes an object of Arrow takes besides its buffers."""
 
+PANDAS_BYTES: Final = 1600
+"""About how many bytes pandas takes for the columns of a type, besides their values."""
+
 _PARTLESS: Final = frozenset(
     {
         *(type(None), bool, int, float, complex, str, bytes, bytearray),
@@ -173,5 +176,7 @@ def _known(value: Any) -> tuple[int, list[Any]] | None:
         if isinstance(value, pa.Buffer):
             return OBJECT_BYTES + value.size, []
     if (pd := _imported("pandas")) and isinstance(value, pd.Series | pd.DataFrame | pd.Index):
-        return sys.getsizeof(value), []  # pandas counts the parts, too
+        bare = value.copy(deep=False)  # what is asked keeps the columns it was asked about
+        kinds = len(set(bare.dtypes)) if isinstance(bare, pd.DataFrame) else 1
+        return sys.getsizeof(bare) + PANDAS_BYTES * kinds, []  # pandas counts the parts, too
     return None

@@ -68,6 +68,12 @@ class PolicyWords:
         """Whether a call may be answered without one, from a cache or a journal."""
         return self.cache is not None or self.journal is not None
 
+    @property
+    def outlives(self) -> bool:
+        """Whether results outlive the process, so that calls are known by plain values."""
+        in_file = self.cache is not None and self.cache.scope == "executor"
+        return in_file or self.journal is not None
+
 
 @dataclass(frozen=True, repr=False)
 class CallSettings:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
 from rstreams_fast._checks import check_count
 from rstreams_fast.calls.journal.segments import KEY_BYTES, bound, folders_of
 from rstreams_fast.calls.journal.uris import SCHEME, check_no_keys, shown_uri
+from rstreams_fast.calls.keys import PLAIN_KEYS, text_of
 
 __all__ = ["Journal", "KeyDigest", "call_id", "current_digest", "current_key"]
 
@@ -139,45 +138,10 @@ class KeyDigest:
         begin, digests = self._begin, []
         for key in keys:
             if len(key) != 1:
-                text = f"({', '.join(map(_canonical, key))})"
+                text = f"({', '.join(map(text_of, key))})"
             else:
-                text = ascii(key[0]) if type(key[0]) in _PLAIN_KEYS else _canonical(key[0])
+                text = ascii(key[0]) if type(key[0]) in PLAIN_KEYS else text_of(key[0])
             digest = begin()
             digest.update(text.encode())
             digests.append(digest.digest())
         return digests
-
-
-_PLAIN_KEYS: Final = frozenset({bool, bytes, float, int, str, type(None)})
-"""Types of which ``ascii`` says all, and always did: what ``repr`` escapes changes with Unicode."""
-
-
-def _instant(value: dt.datetime) -> str:
-    if value.tzinfo is not None:  # whatever zone the session has
-        value = value.astimezone(dt.UTC)
-    return f"t{value.isoformat()}"
-
-
-def _items(value: dict[Any, Any]) -> str:
-    pairs = sorted((_canonical(key), _canonical(item)) for key, item in value.items())
-    return f"{{{', '.join(map(': '.join, pairs))}}}"
-
-
-_OTHERS: Final[tuple[tuple[type, Callable[[Any], str]], ...]] = (
-    (dict, _items),
-    (list, lambda value: f"[{', '.join(map(_canonical, value))}]"),
-    (dt.datetime, _instant),
-    (dt.date, lambda value: f"d{value.isoformat()}"),
-    (dt.time, lambda value: f"c{value.isoformat()}"),
-    (dt.timedelta, lambda value: f"i{value.days}:{value.seconds}:{value.microseconds}"),
-    (Decimal, lambda value: f"n{value}"),
-)
-
-
-def _canonical(value: Any) -> str:
-    if type(value) in _PLAIN_KEYS:
-        return ascii(value)
-    for kind, text_of in _OTHERS:
-        if isinstance(value, kind):
-            return text_of(value)
-    raise TypeError(f"journal: a key of {type(value).__name__} has no form that lasts")

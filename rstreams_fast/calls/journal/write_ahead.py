@@ -9,10 +9,10 @@ host's own disk, where mappings and locks work, whatever file system the journal
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import mmap
 import os
 import struct
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -21,6 +21,9 @@ from typing import Final
 from zlib import crc32
 
 from rstreams_fast.calls.limits.host_folder import naming, private_folder
+
+if sys.platform != "win32":
+    import fcntl
 
 __all__ = ["Log", "folder", "records_of"]
 

@@ -1,0 +1,260 @@
+"""Where a ``Cache`` keeps its results: in the process, or in a file of the host."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import math
+import os
+import pickle
+import shutil
+import struct
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from rstreams_fast._third_parties import importing
+from rstreams_fast.calls.keys import text_of
+from rstreams_fast.calls.limits.host_folder import private_folder
+from rstreams_fast.calls.sizes import bytes_of, owned
+from rstreams_fast.core import MISSING
+
+if sys.platform != "win32":
+    import fcntl
+
+if TYPE_CHECKING:
+    import lmdb
+
+__all__ = ["LEAST_HOST_BYTES", "HostStore", "ProcessStore", "Store"]
+
+ENTRY_BYTES: Final = 500
+"""About how many bytes the map of a process uses for an entry."""
+
+LEAST_HOST_BYTES: Final = 1 << 20
+"""The fewest bytes of a store on a host: a few hundred pages."""
+
+FILLED: Final = 0.75
+"""The share of a host's file that results use at most: removing them takes pages, too."""
+
+MOST_READERS: Final = 4096
+"""The most processes and threads that read a host's file at the same moment."""
+
+FORGOTTEN_SECONDS: Final = 900.0
+"""A host's file that no process has had open for so long is removed."""
+
+_NUMBER_BYTES: Final = 8
+"""Each result begins with its number: the oldest one has the least."""
+
+_UNTIL: Final = struct.Struct(">d")
+"""The time at which it expires, behind its number."""
+
+_RESULT, _NUMBER = b"k", b"n"
+"""The first byte of a key of the file: of a result, or of the number of one."""
+
+
+class Store(Protocol):
+    """A bounded map from calls to results. Thread-safe."""
+
+    def place(self, of: tuple[str, ...], key: Any) -> Any:
+        """Return where the result is that the function ``of`` gives for ``key``.
+
+        ``TypeError``: such a key has no place.
+        """
+
+    def get(self, place: Any) -> Any:
+        """Return the result, or ``MISSING``. ``TypeError``: such a key has no place."""
+
+    def put(self, place: Any, result: Any, seconds: float) -> None:
+        """Store a result for so long; nothing, if it cannot be stored or is too large."""
+
+
+class _Entry(NamedTuple):
+    result: Any
+    until: float
+    """The time at which it expires."""
+    size: int
+    """The bytes of its key and result."""
+
+
+class ProcessStore:
+    """The results of the process; the one that was used least recently goes first."""
+
+    def __init__(self, entries: int, size: int) -> None:
+        with importing("cachetools", "a Cache", "'rstreams_fast[cache]'"):
+            import cachetools
+        self._most = size
+
+        def weight(entry: _Entry) -> int:
+            # The total is entries * size: an entry weighs a place at least, or its share of bytes.
+            return max(size, entries * (ENTRY_BYTES + entry.size))
+
+        self._entries: cachetools.LRUCache[Any, _Entry]
+        self._entries = cachetools.LRUCache(entries * size, weight)
+        self._lock = threading.Lock()
+
+    def place(self, of: tuple[str, ...], key: Any) -> Any:
+        """Return the key of the map."""
+        return of, key
+
+    def get(self, place: Any) -> Any:
+        """Return the result, or ``MISSING``. ``TypeError``: the key has no hash."""
+        with self._lock:
+            try:
+                result, until, _ = self._entries[place]
+            except KeyError:
+                return MISSING
+        return result if until == math.inf or time.monotonic() < until else MISSING
+
+    def put(self, place: Any, result: Any, seconds: float) -> None:
+        """Store the result, as a copy if it is a view."""
+        try:
+            result = owned(result)
+            size = bytes_of((place, result), self._most)
+        except Exception:  # a user's type may raise anything
+            return
+        with self._lock, contextlib.suppress(ValueError):
+            self._entries[place] = _Entry(result, time.monotonic() + seconds, size)
+
+
+class HostStore:
+    """The results of all processes of a host and a user, in a file of LMDB; the oldest go first.
+
+    A reader takes no lock. A process that is killed leaves the file whole: a transaction is there
+    or not, and its lock is released by the system. ``fsync`` is never called: after a crash of the
+    system the folder is removed, or an empty file takes the place of a damaged one. A result is
+    stored as a pickle, which only processes of the same user can write: the folder is this user's
+    alone.
+    """
+
+    def __init__(self, name: str, entries: int, size: int) -> None:
+        with importing("lmdb", "Cache(scope='executor')", "'rstreams_fast[cache]'"):
+            import lmdb
+
+        self._errors: type[Exception] = lmdb.Error
+        self._full: type[Exception] = lmdb.MapFullError
+        self._entries = entries
+        self._most = int(size * FILLED)
+        self._largest = size // 8
+        self._lock = threading.Lock()
+        self._told = False
+        digest = hashlib.blake2b(ascii((name, entries, size)).encode(), digest_size=16)
+        self._folder = private_folder("cache") / digest.hexdigest()
+        self._env = _opened(self._folder, size)
+
+    def place(self, of: tuple[str, ...], key: Any) -> bytes:
+        """Return the key of the file: a digest, the same in every process."""
+        digest = hashlib.blake2b(ascii(of).encode(), digest_size=16)
+        digest.update(text_of(key).encode())
+        return _RESULT + digest.digest()
+
+    def get(self, place: bytes) -> Any:
+        """Return the result, or ``MISSING``."""
+        try:
+            with self._env.begin() as transaction:
+                found = transaction.get(place)
+        except self._errors as raised:
+            self._tell(raised)
+            return MISSING
+        if found is None or time.time() >= _UNTIL.unpack_from(found, _NUMBER_BYTES)[0]:
+            return MISSING
+        try:
+            return pickle.loads(found[_NUMBER_BYTES + _UNTIL.size :])  # noqa: S301 - our user's own
+        except Exception:  # its type is not known in this process, say
+            return MISSING
+
+    def put(self, place: bytes, result: Any, seconds: float) -> None:
+        """Store a result that can be pickled."""
+        try:
+            content = pickle.dumps(result, 5)
+        except Exception:  # a user's type may raise anything
+            return
+        if len(content) > self._largest:
+            return
+        value = _UNTIL.pack(time.time() + seconds) + content
+        try:
+            with self._lock:
+                for make_room in (self._env.reader_check, self._clear):
+                    with contextlib.suppress(self._full):
+                        self._put(place, value)
+                        return
+                    make_room()
+                self._put(place, value)
+        except self._errors as raised:
+            self._tell(raised)
+
+    def _put(self, place: bytes, value: bytes) -> None:
+        with self._env.begin(write=True) as transaction, transaction.cursor() as cursor:
+            if (before := transaction.get(place)) is not None:
+                transaction.delete(_NUMBER + before[:_NUMBER_BYTES])
+            newest = cursor.key() if cursor.last() else b""
+            number = int.from_bytes(newest[1:], "big") + 1 if newest[:1] == _NUMBER else 1
+            numbered = number.to_bytes(_NUMBER_BYTES, "big")
+            transaction.put(place, numbered + value)
+            transaction.put(_NUMBER + numbered, place)
+            while self._is_full(transaction) and cursor.set_range(_NUMBER):
+                oldest, its_place = cursor.item()
+                transaction.delete(its_place)
+                transaction.delete(oldest)
+
+    def _clear(self) -> None:
+        with self._env.begin(write=True) as transaction:
+            transaction.drop(self._env.open_db(None, transaction), delete=False)
+
+    def _is_full(self, transaction: lmdb.Transaction) -> bool:
+        stat = transaction.stat(self._env.open_db(None, transaction))
+        pages = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+        return pages * stat["psize"] > self._most or stat["entries"] > 2 * self._entries
+
+    def _tell(self, raised: Exception) -> None:
+        if not self._told:
+            self._told = True
+            logging.getLogger("rstreams_fast").warning(
+                "cache: the file %s cannot be used, and calls are made again (%s)",
+                self._folder,
+                raised,
+            )
+
+
+def _opened(folder: Path, size: int) -> lmdb.Environment:
+    """Return the open file in the ``folder``; a damaged one is replaced.
+
+    The process holds a lock on the folder until it ends: so it is known who uses it.
+    """
+    import lmdb
+
+    _forget(folder)
+    while True:
+        folder.mkdir(0o700, exist_ok=True)
+        file = os.open(folder / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(file, fcntl.LOCK_SH)
+        if os.fstat(file).st_nlink:  # nobody has removed it before it was locked
+            os.utime(file)
+            break
+        os.close(file)
+    words: dict[str, Any] = {"map_size": size, "max_readers": MOST_READERS, "sync": False, "metasync": False}
+    try:
+        env = lmdb.open(str(folder), **words)
+        env.reader_check()  # the places of killed readers
+    except lmdb.Error:
+        for part in ("data.mdb", "lock.mdb"):
+            (folder / part).unlink(missing_ok=True)
+        env = lmdb.open(str(folder), **words)
+    return env
+
+
+def _forget(but: Path) -> None:
+    """Remove the folders beside that one which nobody has used for a while."""
+    for folder in but.parent.iterdir():
+        users = folder / "users"
+        with contextlib.suppress(OSError):
+            if folder == but or users.stat().st_mtime > time.time() - FORGOTTEN_SECONDS:
+                continue
+            file = os.open(users, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(file)

@@ -1,0 +1,321 @@
+"""``Cache``: of a process, of a host; its failures, and the bytes that it keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import gc
+import os
+import signal
+import tempfile
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import rstreams_fast as rsf
+import rstreams_fast.spark as rs
+from rstreams_fast.calls import cache as caches
+from rstreams_fast.calls import stores
+from rstreams_fast.calls.limits.host_folder import private_folder
+from rstreams_fast.core import MISSING
+from tests.helpers import wait_until
+from tests.spark.processes import OtherProcess
+from tests.spark.stages import made, rows
+from tests.spark.test_cache import RESULTS
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("lmdb")
+BOTH = pytest.mark.parametrize("scope", ["process", "executor"])
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    yield tmp_path
+    forget()
+
+
+def forget() -> None:
+    """Have this process know no cache, as a new one does."""
+    for store in caches._stores.values():
+        if isinstance(store, stores.HostStore):
+            store._env.close()
+    caches._stores.clear()
+
+
+def file_bytes() -> int:
+    return sum(file.stat().st_size for file in private_folder("cache").glob("*/data.mdb"))
+
+
+class Poison(Exception):
+    def __init__(self, key: int) -> None:
+        super().__init__(key)
+
+
+WORKERS = r"""
+import asyncio, multiprocessing, os, random, sys, time
+import rstreams_fast as rsf
+
+workers, keys = int(sys.argv[1]), int(sys.argv[2])
+cache = rsf.Cache(entries=10_000, scope="executor")
+calls = os.open(sys.argv[3], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+@rsf.Policy(cache=cache)
+async def fetch(key):
+    begun = time.monotonic()
+    await asyncio.sleep(0.002)
+    os.write(calls, f"{key} begun {begun}\n".encode())
+    return {"key": key, "text": "x" * 100}
+
+async def work(seed):
+    order = list(range(keys))
+    random.Random(seed).shuffle(order)
+    left = iter(order)
+
+    async def some():
+        for key in left:
+            assert (await fetch(key))["key"] == key
+            os.write(calls, f"{key} ended {time.monotonic()}\n".encode())
+
+    await asyncio.gather(*(some() for _ in range(16)))
+
+def worker(seed):
+    asyncio.run(work(seed))
+
+fork = multiprocessing.get_context("fork")
+processes = [fork.Process(target=worker, args=(seed,)) for seed in range(workers)]
+for process in processes:
+    process.start()
+for process in processes:
+    process.join()
+print(*[process.exitcode for process in processes], flush=True)
+"""
+
+
+def test_the_workers_of_a_host_pay_once_for_a_key(tmp_path: Path) -> None:
+    workers, keys, log = 16, 5880, tmp_path / "calls"
+    with OtherProcess(WORKERS, str(workers), str(keys), str(log)) as process:
+        assert process.line().split() == ["0"] * workers
+    begun, ended = dict[str, list[float]](), dict[str, float]()
+    for line in log.read_text().splitlines():
+        key, what, when = line.split()
+        if what == "begun":
+            begun.setdefault(key, []).append(float(when))
+        else:
+            ended[key] = min(ended.get(key, float("inf")), float(when))
+    assert len(begun) == keys
+    late = [key for key, times in begun.items() for time in times if time > ended[key]]
+    assert not late  # a call for a key began before any worker had its result
+    again = sum(map(len, begun.values())) - keys
+    assert again < keys, again
+
+
+@pytest.mark.parametrize("size", [100, 30_000])
+def test_a_file_of_a_host_is_no_larger_than_its_bytes(size: int) -> None:
+    cache, calls = rsf.Cache(entries=1000, bytes=2 << 20, scope="executor"), Counter[int]()
+
+    @rsf.Policy(cache=cache)
+    def fetch(key: int) -> bytes:
+        calls[key] += 1
+        return key.to_bytes(4, "big") * (size // 4)
+
+    for key in range(3000):
+        assert fetch(key)[:4] == fetch(key)[:4] == key.to_bytes(4, "big")
+    assert file_bytes() <= 2 << 20
+    assert set(calls.values()) == {1}
+    kept = 1000 if size == 100 else int(0.7 * stores.FILLED * (2 << 20) / size)
+    for key in range(3000 - kept, 3000):
+        fetch(key)
+    assert set(calls.values()) == {1}
+    fetch(3000 - 1002)  # the oldest ones are gone
+    assert calls[3000 - 1002] == 2
+
+
+WRITING = """
+import sys
+import rstreams_fast as rsf
+
+cache = rsf.Cache(bytes=1 << 20, scope="executor", name="n")
+fetch = rsf.Policy(cache=cache)(lambda key: b"x" * 999)
+for key in range(10**9):
+    fetch(key)
+    if key == 100:
+        print(flush=True)
+"""
+
+
+def test_a_killed_process_leaves_a_whole_file() -> None:
+    store = stores.HostStore("named n", 10_000, 1 << 20)
+    for _ in range(3):
+        with OtherProcess(WRITING) as one, OtherProcess(WRITING) as other:
+            one.line()
+            other.line()
+            one.send_signal(signal.SIGKILL)
+            for key in range(1000):
+                place = store.place(("f",), key)
+                store.put(place, key, 100.0)
+                assert store.get(place) in (key, MISSING)  # the others write as fast as they can
+            with one, other:
+                pass
+            store.put(place, key, 100.0)
+            assert store.get(place) == key
+    store._env.close()
+
+
+def test_a_name_is_one_cache_and_a_pickled_copy_is_the_same() -> None:
+    assert copy.copy(cache := rsf.Cache()).id == cache.id != rsf.Cache().id
+    named = rsf.Cache(scope="executor", name="n")
+    assert named.id == rsf.Cache(scope="executor", name="n").id
+    for wrong in ({"scope": "host"}, {"name": "n"}, {"scope": "executor", "bytes": 1 << 19}):
+        with pytest.raises(ValueError, match="Cache"):
+            rsf.Cache(**wrong)
+
+
+def test_what_a_file_cannot_keep_is_called_for_again() -> None:
+    calls = Counter[str]()
+    large = rsf.Cache(bytes=1 << 20, scope="executor")
+
+    @rsf.Policy(cache=large)
+    def fetch(what: str) -> Any:
+        calls[what] += 1
+        return {"lambda": lambda: 1, "large": b"x" * (1 << 18), "none": None}[what]
+
+    for what in ("lambda", "large", "none"):
+        fetch(what)
+        fetch(what)
+    assert calls == {"lambda": 2, "large": 2, "none": 1}
+    with pytest.raises(TypeError, match=r"argument 1 .* a key of object .*Policy\(key="):
+        fetch(object())
+
+
+def test_a_damaged_file_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    calls = list[int]()
+    fetch = rsf.Policy(cache=rsf.Cache(scope="executor"))(calls.append)
+    fetch(1)
+    forget()
+    (file,) = private_folder("cache").glob("*/data.mdb")
+    file.write_bytes(b"x" * file.stat().st_size)
+    assert fetch(1) is None  # its file is closed, which is a warning
+    assert len(caplog.records) == 1
+    again = copy.copy(fetch)
+    assert [again(1), again(1)] == [None, None]
+    assert calls == [1, 1, 1]
+
+
+def test_what_nobody_uses_is_removed() -> None:
+    first, second = (rsf.Cache(scope="executor", name=name) for name in "ab")
+    rsf.Policy(cache=first)(str)(1)
+    (folder,) = private_folder("cache").iterdir()
+    os.utime(folder / "users", (1, 1))
+    rsf.Policy(cache=second)(str)(1)
+    assert folder.exists()  # this process has it open
+
+
+@BOTH
+@pytest.mark.parametrize("told", [False, True])
+def test_a_failure_is_raised_again_for_its_time(scope: Any, told: bool) -> None:
+    calls = Counter[int]()
+
+    async def fetch(key: int) -> int:
+        calls[key] += 1
+        await asyncio.sleep(0)
+        if key % 2:
+            raise Poison(key)
+        return key
+
+    cache = rs.Cache(scope=scope, failure_ttl=100)
+    words = {"on_failure": "column"} if told else {"on_failure": "null"}
+    stage = made(rs.lookup, fetch, pa.int64(), cache=cache, **words)
+    first, again = rows(stage, range(10)), rows(stage, range(10))
+    assert set(calls.values()) == {1}
+    assert len(first) == len(again) == 10
+    function = rsf.Policy(cache=cache)(fetch)
+    raised = list[BaseException]()
+    for _ in range(3):
+        with pytest.raises(Poison) as info:
+            asyncio.run(function(11))
+        raised.append(info.value)
+        info.value.add_note("by who caught it")
+    assert calls[11] == 1
+    assert [error.args for error in raised] == [(11,)] * 3
+    assert len({id(error) for error in raised}) == 3
+    assert [len(error.__notes__) for error in raised] == [1, 1, 1]
+
+
+@BOTH
+def test_results_expire(scope: Any) -> None:
+    calls = Counter[Any]()
+
+    def fetch(key: Any) -> Any:
+        calls[key] += 1
+        if key == "poison":
+            raise Poison(1)
+        return None if key == "null" else key
+
+    cache = rsf.Cache(scope=scope, ttl=0.05, null_ttl=0.05, failure_ttl=0.05)
+    function = rsf.Policy(cache=cache)(fetch)
+
+    def called_twice(key: str) -> bool:
+        with contextlib.suppress(Poison):
+            function(key)
+        return calls[key] > 1
+
+    for key in ("value", "null", "poison"):
+        wait_until(lambda key=key: called_twice(key), f"the end of {key}")
+    kept = rsf.Policy(cache=rsf.Cache(scope=scope, null_ttl=0))(fetch)
+    for key in ("kept", "null", "null", "kept"):
+        kept(key)
+    assert calls["kept"] == 1
+
+
+@pytest.mark.parametrize(
+    "error", [rs.RetryAfter(0.0), rsf.CircuitOpenError("open")], ids=lambda e: type(e).__name__
+)
+def test_what_says_nothing_of_the_key_is_not_kept(error: Exception) -> None:
+    calls = list[int]()
+
+    async def fetch(key: int) -> int:
+        calls.append(key)
+        raise error
+
+    function = rsf.Policy(cache=rsf.Cache(failure_ttl=100), retry=rsf.Retry(1, patience=0.01))(
+        fetch
+    )
+    for _ in range(2):
+        before = len(calls)
+        with pytest.raises(type(error)):
+            asyncio.run(function(1))
+        assert len(calls) > before
+
+
+@pytest.mark.parametrize("kind", sorted(RESULTS.keys() - {"bytes of Arrow"}))  # C++ has their bytes
+def test_the_memory_of_a_process_is_what_the_cache_says(kind: str) -> None:
+    most, result_bytes = 2 << 20, 8 << 10
+    cache = rsf.Cache(bytes=most, entries=10**6)
+    make: Callable[[Any], Any] = RESULTS[kind]
+    row = np.random.rand(4, result_bytes // 8)
+
+    @rsf.Policy(cache=cache)
+    def fetch(key: int) -> Any:
+        return make(row.copy()[key % 4])
+
+    fetch(-1)  # imports
+    caches._stores.clear()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes()
+        for key in range(400):
+            fetch(key)
+        gc.collect()
+        kept = tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes() - before
+    finally:
+        tracemalloc.stop()
+    assert 0.5 * most < kept <= 1.2 * most
