@@ -52,7 +52,7 @@ def test_alone_it_runs_and_each_optional_part_says_what_to_install(tmp_path: Pat
             "cachetools",
             (
                 "import pyarrow as pa; import rstreams_fast.spark as rs; "
-                "look = rs.lookup(str, pa.string(), cache=rs.Cache(entries=9)); "
+                "look = rs.lookup(rs.Policy(cache=rs.Cache())(str), pa.string()); "
                 "list(look.as_map_fn()([pa.RecordBatch.from_pydict({'k': [1]})]))"
             ),
         ),

@@ -234,7 +234,12 @@ def _opened(folder: Path, size: int) -> lmdb.Environment:
             os.utime(file)
             break
         os.close(file)
-    words: dict[str, Any] = {"map_size": size, "max_readers": MOST_READERS, "sync": False, "metasync": False}
+    words: dict[str, Any] = {
+        "map_size": size,
+        "max_readers": MOST_READERS,
+        "sync": False,
+        "metasync": False,
+    }
     try:
         env = lmdb.open(str(folder), **words)
         env.reader_check()  # the places of killed readers
