@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 RECIPE = yaml.safe_load((ROOT / "conda/recipe.yaml").read_text(encoding="utf-8"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 #: conda's name for what the index calls otherwise.
-RENAMED = {"matplotlib-base": "matplotlib"}
+RENAMED = {"matplotlib-base": "matplotlib", "python-lmdb": "lmdb"}
 
 
 def ranges(lines: list[str]) -> dict[str, str]:
@@ -37,7 +37,7 @@ def ranges(lines: list[str]) -> dict[str, str]:
 
 def test_the_recipe_has_the_ranges_of_the_project() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
-    used = ("cffi", "numpy", "arrow", "spark", "pyspark", "report", "reactivex")
+    used = ("cffi", "numpy", "arrow", "cache", "spark", "pyspark", "report", "reactivex")
     wanted = [Requirement(line) for name in used for line in extras[name]]
     expected = {each.name: ",".join(sorted(str(each.specifier).split(","))) for each in wanted}
     del expected["rstreams_fast"]  # an extra that brings other extras
