@@ -1,22 +1,88 @@
-"""Calls of a plain function, on threads."""
+"""Calls of plain functions on threads: the threads; and calls that a loop awaits."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
+import contextlib
 import queue
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from rstreams_fast._checks import refuse_coroutine
 from rstreams_fast.calls.errors import StageError
 from rstreams_fast.calls.functions import label_of
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.thread_group import ThreadGroup
 
-__all__ = ["ThreadedCalls"]
+__all__ = ["CallThreads", "ThreadedCalls"]
+
+W = TypeVar("W")
+
+
+class CallThreads(Generic[W]):
+    """Up to ``size`` threads, started as needed, which ``do`` work in the order in which it came.
+
+    Any thread may call any method. ``start`` starts a thread, as ``ThreadGroup.start`` does. Work
+    that no thread has taken at ``close``, or that comes after it, is given to ``abandon``.
+    """
+
+    def __init__(
+        self,
+        do: Callable[[W], object],
+        abandon: Callable[[W], object],
+        size: int,
+        start: Callable[[Callable[[], object], str], object],
+        name: str,
+    ) -> None:
+        self.closed = False
+        self._do = do
+        self._abandon = abandon
+        self._size = size
+        self._start = start
+        self._name = name
+        self._threads = 0
+        self._work: queue.SimpleQueue[W | None] = queue.SimpleQueue()  # its users bound it
+        self._lock = threading.Lock()
+
+    def put(self, work: W, wanted: int) -> None:
+        """Let a thread do ``work``, of up to ``wanted`` threads in all."""
+        if self._threads < wanted and self._threads < self._size:
+            self._add_thread()
+        self._work.put(work)
+        if self.closed:
+            self.close()
+
+    def _add_thread(self) -> None:
+        with self._lock:
+            if self._threads < self._size:
+                try:
+                    self._start(self._run, f"{self._name}-{self._threads + 1}")
+                except RuntimeError as refused:  # the system has no more: go on with fewer
+                    if not self._threads:
+                        raise StageError(f"no thread can be started for {self._name}") from refused
+                    self._size = self._threads
+                else:
+                    self._threads += 1
+
+    def _run(self) -> None:
+        get, do = self._work.get, self._do
+        while (work := get()) is not None:
+            do(work)
+            del work
+
+    def close(self) -> None:
+        """Let the threads end: each does the work that it has taken."""
+        with self._lock:
+            self._size, self.closed = 0, True
+        with contextlib.suppress(queue.Empty):
+            while True:
+                if (work := self._work.get_nowait()) is not None:
+                    self._abandon(work)
+        for _ in range(self._threads):
+            self._work.put(None)
 
 
 class _CallOnThread(asyncio.Future[Any]):
@@ -29,8 +95,14 @@ class _CallOnThread(asyncio.Future[Any]):
         return not self.done()
 
 
+_Job = tuple[_CallOnThread, Context, tuple[Any, ...]]
+
+
 class ThreadedCalls:
-    """Makes calls of a sync function awaitable, on up to ``size`` threads, started as needed."""
+    """Makes calls of a sync function awaitable, on up to ``size`` threads.
+
+    The loop's thread only.
+    """
 
     def __init__(
         self,
@@ -40,46 +112,23 @@ class ThreadedCalls:
         group: ThreadGroup,
     ) -> None:
         self._fn = fn
-        self._size = size
         self._loop = loop
-        self._group = group
         self._label = label_of(fn)
-        self._work: queue.SimpleQueue[tuple[_CallOnThread, Context, tuple[Any, ...]] | None]
-        self._work = queue.SimpleQueue()  # bounded by the window in front of it
+        self._threads = CallThreads(self._make, self._abandon, size, group.start, "call")
+        self.close = self._threads.close
         self._outcomes: deque[tuple[_CallOnThread, Any, BaseException | None]] = deque()
         self._notified = False
-        self._threads = 0
         self._open: set[_CallOnThread] = set()
         self._lock = threading.Lock()
-        self._closed = False
         self._inside = 0  # threads that are in a call
         self._on_leave: Callable[[], object] | None = None
 
     def __call__(self, *args: Any) -> asyncio.Future[Any]:
-        """Start a call; the loop's thread only."""
+        """Start a call."""
         future = _CallOnThread(loop=self._loop)
         self._open.add(future)
-        if len(self._open) > self._threads and self._threads < self._size:
-            self._add_thread()
-        self._work.put((future, copy_context(), args))
+        self._threads.put((future, copy_context(), args), len(self._open))
         return future
-
-    def _add_thread(self) -> None:
-        try:
-            self._group.start(self._run, f"call-{self._threads + 1}")
-        except RuntimeError as refused:  # the system has no more threads: go on with fewer
-            if not self._threads:
-                raise StageError(f"no thread can be started for {self._label}") from refused
-            self._size = self._threads
-        else:
-            self._threads += 1
-
-    def close(self) -> None:
-        """Start no more calls; the threads end. Running calls end in their own time."""
-        with self._lock:
-            self._closed = True
-        for _ in range(self._threads):
-            self._work.put(None)
 
     def abandon(self, gate: PermitGate | None) -> None:
         """After ``close``: cancel the futures, and return the permits to the limit.
@@ -95,8 +144,9 @@ class ThreadedCalls:
 
     def _enter(self) -> bool:
         with self._lock:
-            self._inside += not self._closed
-            return not self._closed
+            begins = not self._threads.closed
+            self._inside += begins
+            return begins
 
     def _leave(self) -> None:
         with self._lock:
@@ -105,37 +155,31 @@ class ThreadedCalls:
         if on_leave is not None:
             on_leave()
 
-    def _run(self) -> None:
-        while (job := self._work.get()) is not None:
-            future, context, args = job
-            result: Any = None
-            failure: BaseException | None = None
-            try:
-                if self._enter():
-                    try:
-                        result = context.run(self._fn, *args)
-                    finally:
-                        self._leave()
-                if inspect.iscoroutine(result):
-                    result.close()
-                    raise TypeError(
-                        f"{self._label} returned a coroutine; make it 'async def' itself, "
-                        "so that it is run on the loop"
-                    )
-            except Exception as raised:
-                failure = raised
-            except BaseException as raised:  # SystemExit and the like would end the loop
-                failure = _wrapped(self._label, raised)
-            if isinstance(failure, StopIteration):  # a future cannot carry it
-                failure = _wrapped(self._label, failure)
-            self._outcomes.append((future, result, failure))
-            del job, future, context, args, result, failure
-            if not self._notified:
-                self._notified = True
+    def _make(self, job: _Job) -> None:
+        future, context, args = job
+        result: Any = None
+        failure: BaseException | None = None
+        try:
+            if self._enter():
                 try:
-                    self._loop.call_soon_threadsafe(self._deliver)
-                except RuntimeError:  # the loop is closed: nothing awaits the result
-                    return
+                    result = context.run(self._fn, *args)
+                finally:
+                    self._leave()
+            refuse_coroutine("fn", self._fn, result, "; make it 'async def' itself")
+        except BaseException as raised:
+            # A future cannot carry StopIteration; SystemExit and the like would end the loop.
+            ordinary = isinstance(raised, Exception) and not isinstance(raised, StopIteration)
+            failure = raised if ordinary else _wrapped(self._label, raised)
+        self._outcomes.append((future, result, failure))
+        del job, future, context, args, result, failure  # a traceback keeps this frame
+        if not self._notified:
+            self._notified = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing awaits the call
+                self._loop.call_soon_threadsafe(self._deliver)
+
+    def _abandon(self, job: _Job) -> None:
+        self._open.discard(job[0])
+        asyncio.Future.cancel(job[0])
 
     def _deliver(self) -> None:
         self._notified = False

@@ -338,7 +338,9 @@ def test_a_function_that_stops_the_loop_loses_no_row_silently() -> None:
 
 
 def test_a_sync_function_that_returns_a_coroutine_is_told_apart() -> None:
-    with pytest.raises(TypeError, match="returned a coroutine; make it 'async def'"):
+    with pytest.raises(
+        TypeError, match="returned a coroutine, which nobody awaits; make it 'async"
+    ):
         looked_up(lambda k: doubled(k + 0), 3)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from rstreams_fast.calls.thread_group import STAGE_CLOSE_SECONDS, ThreadGroup
+from rstreams_fast.calls.threads import CallThreads
 from rstreams_fast.core import CallWindow
 from rstreams_fast.spark.daemon.admission import LARGE_RESULT, NEVER_LARGE, Abandoned, Admission
 from rstreams_fast.spark.daemon.figures import Figures
@@ -48,7 +48,10 @@ class UdfCall:
         self.waiter: Any = None
 
     def run(self) -> None:
-        """Make the call on this thread."""
+        """Make the call on this thread, if it may start."""
+        if self.admission.attention and not self.admission.may_start(self):
+            self.abandon()
+            return
         try:
             self.result = self.fn(*self.args)
         except BaseException as raised:  # outcome() raises it where the stock worker would have
@@ -109,64 +112,21 @@ class ThreadCalls:
     def __init__(
         self, size: int, name: str, admission: Admission, figures: Figures | None = None
     ) -> None:
-        self._size = size
-        self._name = name
         self._admission = admission
         self._numbers = itertools.count(1)
-        self._make = UdfCall.run if figures is None else figures.run
         self._group = ThreadGroup()
-        self._lock = threading.Lock()
-        self._threads = 0
-        self._work: queue.SimpleQueue[UdfCall | None] = queue.SimpleQueue()
-        self._closed = False
+        make = UdfCall.run if figures is None else figures.run
+        self._threads = CallThreads(make, UdfCall.abandon, size, self._group.start, name)
 
     def submit(self, fn: Callable[..., Any], args: Any) -> UdfCall:
         """Queue a call; the callers bound the number of calls."""
         call = UdfCall(fn, args, self._admission, next(self._numbers))
-        if self._threads < self._size:
-            self._add_thread()
-        self._work.put(call)
-        if self._closed:
-            self._abandon_queued()
+        self._threads.put(call, call.number)
         return call
-
-    def _add_thread(self) -> None:
-        with self._lock:
-            if self._threads >= self._size:
-                return
-            try:
-                self._group.start(self._run, f"{self._name}-{self._threads + 1}")
-            except RuntimeError:  # the system has no more threads: go on with fewer
-                if not self._threads:
-                    raise
-                self._size = self._threads
-            else:
-                self._threads += 1
-
-    def _run(self) -> None:
-        get, make, admission = self._work.get, self._make, self._admission
-        while (call := get()) is not None:
-            if admission.attention and not admission.may_start(call):
-                call.abandon()
-            else:
-                make(call)
-            del call
-
-    def _abandon_queued(self) -> None:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                call = self._work.get_nowait()
-                if call is not None:
-                    call.abandon()
-        for _ in range(self._threads):
-            self._work.put(None)
 
     def close(self) -> None:
         """Make no more calls; running calls end in their own time."""
-        with self._lock:
-            self._size = 0
-            self._closed = True
-        self._abandon_queued()
+        self._threads.close()
 
     def join(self) -> None:
         """Wait for the threads to end, at most ``STAGE_CLOSE_SECONDS``."""

@@ -56,6 +56,9 @@ class Figures:
 
     def run(self, call: UdfCall) -> None:
         """Make ``call`` on this thread."""
+        if call.admission.attention and not call.admission.may_start(call):
+            call.abandon()
+            return
         begun = self._call_begins()
         call.run()
         self._call_ends(begun, call.failure)

@@ -15,6 +15,7 @@ from rstreams_fast.calls.engine import Surroundings
 from rstreams_fast.calls.errors import noted
 from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.retry import RetryAfter
+from rstreams_fast.calls.threads import CallThreads
 from rstreams_fast.core import SpscRing
 from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.options import CallOptions
@@ -130,7 +131,10 @@ class _Job:
 
 
 class _BatchesOnThreads:
-    """Calls a sync function on threads, which take batches in turn: so jobs are in order."""
+    """Calls a sync function on threads, which take batches in turn: so jobs are in order.
+
+    The turn is the threads' work: a thread that has taken a batch passes the turn on.
+    """
 
     def __init__(
         self,
@@ -145,11 +149,11 @@ class _BatchesOnThreads:
         self._counters = partition.counters
         self._counters.concurrency = options.concurrency
         self._writer = partition.writer
-        self._turn = threading.Lock()
+        self._threads = CallThreads(
+            self._take_turn, id, options.concurrency, self._start_thread, "batches"
+        )
         self._jobs = SpscRing(options.concurrency)
         self._next_row = 0
-        self._workers = 0
-        self._most_workers = options.concurrency
         self._lock = threading.Lock()
         self._in_work: set[_Job] = set()
         self._closed = False
@@ -163,7 +167,7 @@ class _BatchesOnThreads:
         counters = self._counters
         self._partition.threads.on_failure = self._fail
         with self._client, self._partition.at_work(first, self._close):
-            self._add_worker()
+            self._threads.put(1, 1)
             while (job := self._get(self._jobs)) is not None:
                 while (piece := self._get(job.out)) is not None:
                     counters.emit(piece.num_rows)
@@ -204,6 +208,7 @@ class _BatchesOnThreads:
             counters.waiting_upstream += waited
 
     def _close(self) -> None:
+        self._threads.close()
         self._jobs.close()
         with self._lock:
             self._closed = True
@@ -217,49 +222,35 @@ class _BatchesOnThreads:
         self._failure = self._failure or failure
         self._close()
 
-    def _add_worker(self) -> None:
-        try:
-            start, name = self._partition.threads.start, f"batches-{self._workers + 1}"
-            self._client.context.copy().run(start, self._work, name)
-        except RuntimeError:  # the system has no more threads: go on with fewer
-            if not self._workers:
-                raise
-            self._most_workers = self._workers
-        else:
-            self._workers += 1
+    def _start_thread(self, run: Callable[[], object], name: str) -> None:
+        self._client.context.copy().run(self._partition.threads.start, run, name)
 
-    def _work(self) -> None:
+    def _take_turn(self, number: int) -> None:
+        """Take a batch, announce its job, pass the turn on, and do the job."""
         try:
-            while (job := self._next_job()) is not None:
-                self._do(job)
-                del job
-        except RingClosed:
-            pass  # the stage was closed
-        except BaseException as raised:  # out of memory, say, after a batch was taken
-            self._fail(raised)
-
-    def _next_job(self) -> _Job | None:
-        """Take the lock, get a batch, announce its job; ``None`` at the end."""
-        with self._turn:
             try:
                 batch, lease = self._read_ahead.ring.get()
             except RingClosed:
                 self._jobs.close()
-                return None
+                return
             job = _Job(batch, lease, self._next_row)
             self._next_row += batch.num_rows
+            del batch
             counters = self._counters
             with self._lock:
                 if self._closed:
-                    return None
+                    return
                 self._in_work.add(job)
                 counters.calls += 1
                 counters.running += 1
                 counters.max_running = max(counters.max_running, counters.running)
-            if self._workers < self._most_workers:
-                self._add_worker()
             self._jobs.put(job)
-            return job
+            self._threads.put(number + 1, number + 1)
+            self._do(job)
+        except RingClosed:
+            pass  # the stage was closed
+        except BaseException as raised:  # out of memory, say, after a batch was taken
+            self._fail(raised)
 
     def _do(self, job: _Job) -> None:
         options, rows = self._options, job.batch.num_rows
