@@ -11,7 +11,8 @@ from typing import Any, Final
 from rstreams_fast.calls.attempts import throttled_in
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.errors import as_judged
-from rstreams_fast.calls.retry import PATIENCE_SECONDS, RetryAfter
+from rstreams_fast.calls.retry import RetryAfter
+from rstreams_fast.calls.words import CallSettings
 
 __all__ = ["AdaptiveGate", "Gradient"]
 
@@ -104,13 +105,13 @@ class AdaptiveGate:
     """Admits as many calls at once as a ``Gradient`` allows. The loop's thread only."""
 
     def __init__(
-        self, most: int, loop: asyncio.AbstractEventLoop, counts: CallCounts, lists: bool = False
+        self, settings: CallSettings, loop: asyncio.AbstractEventLoop, counts: CallCounts
     ) -> None:
-        """``lists``: a call has a list of keys, and each result may be a ``RetryAfter``."""
         self._loop = loop
-        self._lists = lists
+        self._lists = settings.batch is not None  # each result may be a RetryAfter
+        self._most_held = settings.policy.most_held
         self._counters = counts
-        self._gradient = Gradient(most)
+        self._gradient = Gradient(settings.concurrency)
         self._inside = 0
         self._held: asyncio.TimerHandle | None = None
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -162,7 +163,7 @@ class AdaptiveGate:
         self._admit()
 
     def _hold(self, seconds: float) -> None:
-        until = self._loop.time() + min(seconds, PATIENCE_SECONDS)
+        until = self._loop.time() + min(seconds, self._most_held)
         if seconds and (self._held is None or self._held.when() < until):
             if self._held is not None:
                 self._held.cancel()

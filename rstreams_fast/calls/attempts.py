@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.errors import CircuitOpenError, StageError, noted
-from rstreams_fast.calls.retry import PATIENCE_SECONDS, Retry, RetryAfter
+from rstreams_fast.calls.retry import Retry, RetryAfter
+from rstreams_fast.calls.words import PolicyWords
 
 __all__ = ["Attempts", "Tries", "throttled_in"]
 
@@ -66,12 +67,13 @@ class _Budget:
 class Attempts:
     """The retry rules and the budget for the calls of a stage. Thread-safe."""
 
-    def __init__(self, retry: Retry | None, label: str, counts: CallCounts) -> None:
+    def __init__(self, policy: PolicyWords, label: str, counts: CallCounts) -> None:
         """``label`` names the function in a warning; ``counts`` count the further attempts."""
-        self.retry = retry
+        self.retry = retry = policy.retry
         self.label = label
         self.counts = counts
-        self.patience = PATIENCE_SECONDS if retry is None else retry.patience
+        self.patience = policy.patience
+        self.most_held = policy.most_held
         self.budget: _Budget | None = None
         """It earns with each new call, not with further attempts."""
         if retry is not None and retry.budget is not None:
@@ -162,4 +164,4 @@ def _is_cancelled() -> bool:
 
 
 def _is_worth_it(error: Exception, retry: Retry) -> bool:
-    return isinstance(error, retry.on) and not isinstance(error, CircuitOpenError | StageError)
+    return retry.is_worth_it(error) and not isinstance(error, CircuitOpenError | StageError)

@@ -46,7 +46,7 @@ class BatchedCalls:
         self._loop = loop
         self._on_idle = on_idle
         self._counters = counts
-        self._attempts = Attempts(settings.policy.retry, settings.label, counts)
+        self._attempts = Attempts(settings.policy, settings.label, counts)
         self._deadline = settings.policy.deadline
         self._told = settings.told
         self._cancelled = False

@@ -126,7 +126,7 @@ class CallEngine:
         if threads is not None:
             made = self._threads = ThreadedCalls(made, settings.concurrency, loop, threads)
         if settings.batch is not None and gate is not None:
-            made = holding(made, gate)
+            made = holding(made, gate, settings.policy.most_held)
         admitted = around.failures is None and not (
             settings.is_guarded or settings.makes_fewer_calls
         )
@@ -213,7 +213,7 @@ class CallEngine:
     def failed(self, error: BaseException) -> None:
         """Take note of the failure of a call: it may hold back the calls of the whole limit."""
         if self._gate is not None and isinstance(error, RetryAfter):
-            self._gate.hold(error.seconds)
+            self._gate.hold(min(error.seconds, self._settings.policy.most_held))
 
     def cancel(self) -> None:
         """Make no more calls, and cancel those that run."""

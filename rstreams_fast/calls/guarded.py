@@ -51,7 +51,7 @@ def recovery_of(
     gate: PermitGate | None,
 ) -> Callable[[Any, Exception], Coroutine[Any, Any, Any] | None]:
     """Return the window's ``recover`` for plain calls: it repeats a call after ``RetryAfter``."""
-    attempts = Attempts(settings.policy.retry, settings.label, counts)
+    attempts = Attempts(settings.policy, settings.label, counts)
 
     def again(*args: Any) -> Awaitable[Any]:
         counts.made_again += 1
@@ -72,7 +72,7 @@ def patient(
     gate: PermitGate | None = None,
 ) -> Callable[..., Awaitable[Any]]:
     """Return ``fn`` that is called again after ``RetryAfter``; ``gate`` admits its calls."""
-    attempts = Attempts(settings.policy.retry, settings.label, counts)
+    attempts = Attempts(settings.policy, settings.label, counts)
     fn = counts.attempted(fn)
 
     async def call(*args: Any) -> Any:
@@ -93,7 +93,7 @@ async def _made_again(
     gate: PermitGate | None,
 ) -> Any:
     """Wait, and call ``fn`` until it raises no ``RetryAfter``; ``gate`` has admitted the call."""
-    tries = Tries(attempts)
+    tries, most = Tries(attempts), attempts.most_held
     while True:
         pause = tries.pause_after(error)
         if pause is None:
@@ -102,7 +102,9 @@ async def _made_again(
             raise error
         with attempts.counts.service_waits:
             await (
-                asyncio.sleep(pause) if gate is None else gate.hold_and_wait(error.seconds, pause)
+                asyncio.sleep(pause)
+                if gate is None
+                else gate.hold_and_wait(min(error.seconds, most), pause)
             )
         try:
             return await fn(*args)
@@ -130,13 +132,14 @@ def guarded(
         return patient(fn, settings, counts)
     auto = None
     if loop is not None and settings.auto:
-        auto = AdaptiveGate(settings.concurrency, loop, counts, settings.batch is not None)
+        auto = AdaptiveGate(settings, loop, counts)
     told, deadlines = settings.told, _deadlines(loop, settings.policy.timeout, counts)
     circuit = None if settings.policy.circuit is None else circuit_of(settings.policy.circuit)
     counts.count_open(circuit)
-    attempts = Attempts(settings.policy.retry, settings.label, counts)
+    attempts = Attempts(settings.policy, settings.label, counts)
     meter = meter_of(settings, counts, gate, weigh)
-    budget, counts_here = attempts.budget, circuit is None and meter is None
+    budget, most_held = attempts.budget, attempts.most_held
+    counts_here = circuit is None and meter is None
     if judges := [each for each in (auto, circuit, meter) if each is not None]:
         fn = fn if counts_here else counts.attempted(fn)
         fn, deadlines = _judged(fn, deadlines, judges), None
@@ -167,7 +170,7 @@ def guarded(
                     result = Outcome(result, None, made, monotonic() - begin)
                 return result  # noqa: TRY300
             except Exception as error:
-                _hold(gate, error)
+                _hold(gate, error, most_held)
                 waits = counts.waits_after(error)
                 tries = tries or Tries(attempts)
                 pause = tries.pause_after(error)
@@ -201,10 +204,10 @@ async def _block(seconds: float) -> None:
     time.sleep(seconds)  # noqa: ASYNC251 - on a thread without a loop
 
 
-def _hold(gate: PermitGate | TimedGate | None, error: Exception) -> None:
+def _hold(gate: PermitGate | TimedGate | None, error: Exception, most: float) -> None:
     """Hold the limit back if the ``error`` asks for it."""
     if gate is not None and isinstance(error, RetryAfter):
-        gate.hold(error.seconds)
+        gate.hold(min(error.seconds, most))
 
 
 def _judged(
@@ -220,13 +223,17 @@ def _judged(
     return fn
 
 
-def holding(fn: Callable[..., Awaitable[Any]], gate: PermitGate) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` that holds back the limit for a key's ``RetryAfter``, while it has a permit."""
+def holding(
+    fn: Callable[..., Awaitable[Any]], gate: PermitGate, most: float
+) -> Callable[..., Awaitable[Any]]:
+    """Return ``fn`` that holds the limit back for a key's ``RetryAfter``, ``most`` seconds at most,
+    while it has a permit.
+    """
 
     async def call(*args: Any) -> Any:
         result = await fn(*args)
         if (asks := throttled_in(result)) is not None:
-            gate.hold(asks.seconds)
+            gate.hold(min(asks.seconds, most))
         return result
 
     return call

@@ -62,6 +62,10 @@ class Policy(PolicyWords):
         circuit: A ``Circuit``, which makes no calls for a while when too many attempts failed.
         cache: A ``Cache``, in which the process keeps results for later calls.
         journal: A ``Journal``, in which answers outlive the process. It is asked after ``cache``.
+        patience: Seconds that a call waits in all when its function raises ``RetryAfter``, which
+            is no failure: it uses up no retries and no budget, and opens no circuit. No
+            ``RetryAfter`` holds the ``limit`` back for longer, so that all who share it go on. With
+            0 it is a failure at once. Default: 300.
         key: A function of a call's arguments, whose hashable result tells the cache and the journal
             which calls have the same result. Default: the arguments; in a stage the values of the
             key columns. A client is no key: give one where an argument is a client.

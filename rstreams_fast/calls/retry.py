@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import email.utils
 import math
+import pickle
 import random
 import sys
 import time
@@ -19,6 +20,12 @@ __all__ = ["PATIENCE_SECONDS", "Retry", "RetryAfter"]
 PATIENCE_SECONDS: Final = 300.0
 """How long a call obeys ``RetryAfter`` in all by default, and a limit obeys one at most."""
 
+HOPELESS: Final = (
+    *(TypeError, AttributeError, NameError, ImportError, SyntaxError, NotImplementedError),
+    *(RecursionError, pickle.PickleError),
+)
+"""Mistakes in a program, which the next attempt repeats."""
+
 
 class RetryAfter(Exception):
     """A user's function raises it: the service asks for no more calls for so many ``seconds``.
@@ -28,9 +35,9 @@ class RetryAfter(Exception):
     ``limit`` all calls under it wait, not just this one. With ``batch`` it may also be the result
     of one key in the list: that row waits, and is called again with others.
 
-    A call waits for 300 seconds in all, or for ``Retry(patience=...)``; then this exception is its
-    failure. A ``deadline`` bounds the waits, too. One wait never holds a limit back for more than
-    300 seconds: a moment that is taken for a delay, such as 1.9e9, stops no later job.
+    A call waits for the ``patience`` of its policy in all, 300 seconds by default; then this
+    exception is its failure. A ``deadline`` bounds the waits, too. A limit is never held back for
+    longer than the patience: a moment that is taken for a delay, such as 1.9e9, stops no later job.
 
     Args:
         seconds: A number, a ``timedelta``, or the text of a ``Retry-After`` header: a number or an
@@ -113,12 +120,14 @@ class Retry:
             callers do not come back together. With 1 ("full jitter") a wait is any time up to its
             full length.
         on: The exception types that are worth another attempt. A time-out is a ``TimeoutError``.
+            Default: every ``Exception`` but those that say that the program is wrong, so that the
+            next attempt would fail in the same way: ``TypeError``, ``AttributeError``,
+            ``NameError``, ``ImportError``, ``SyntaxError``, ``NotImplementedError``,
+            ``RecursionError`` and ``pickle.PickleError``. A ``ValueError`` and a ``KeyError`` are
+            tried again: an answer that was cut short raises them, too.
         budget: The largest share of the calls that may be retries, such as 0.1, in each worker
             process, for all stages that have the same object; ten are free. So a service that is
             down is not called several times as often. Default: no bound.
-        patience: Seconds that a call waits in all when its function raises ``RetryAfter``, which
-            uses up no retries and no budget. A call without a ``Retry`` waits 300, too. With 0 a
-            ``RetryAfter`` is a failure at once.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -130,14 +139,13 @@ class Retry:
     factor: float = 2.0
     max_backoff: float = 30.0
     jitter: float = 1.0
-    on: tuple[type[Exception], ...] = (Exception,)
+    on: tuple[type[Exception], ...] | None = None
     budget: float | None = None
-    patience: float = PATIENCE_SECONDS
     id: str = field(default_factory=lambda: uuid.uuid4().hex, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_positive_int("Retry(times)", self.times)
-        numbers = {"backoff": 0, "factor": 1, "max_backoff": 0, "jitter": 0, "patience": 0}
+        numbers = {"backoff": 0, "factor": 1, "max_backoff": 0, "jitter": 0}
         if self.budget is not None:
             numbers["budget"] = 0
         for name, least in numbers.items():
@@ -148,7 +156,14 @@ class Retry:
                 raise ValueError(f"Retry({name}) must be finite and >= {least}, got {value}")
             if name in ("jitter", "budget") and value > 1:
                 raise ValueError(f"Retry({name}) must be <= 1, got {value}")
-        object.__setattr__(self, "on", check_exceptions("Retry(on)", self.on))
+        if self.on is not None:
+            object.__setattr__(self, "on", check_exceptions("Retry(on)", self.on))
+
+    def is_worth_it(self, error: Exception) -> bool:
+        """Whether another attempt may help after ``error``."""
+        if self.on is None:
+            return not isinstance(error, HOPELESS)
+        return isinstance(error, self.on)
 
     def delay(self, retry: int) -> float:
         """Return the seconds to wait before a retry.

@@ -121,16 +121,20 @@ class Meter:
         counts: CallCounts,
         *,
         weigh: Weigh,
+        most_held: float,
     ) -> None:
+        """``most_held``: the most seconds for which a ``RetryAfter`` holds the limit back."""
         self._gate = gate
         self._pace = pace
         self._circuit = circuit
         self._counts = counts
         self._weigh = weigh
+        self._most_held = most_held
 
     def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         """Return ``fn`` with this meter on each call."""
         gate, pace, circuit, weigh = self._gate, self._pace, self._circuit, self._weigh
+        most_held = self._most_held
 
         async def call(*args: Any) -> Any:
             usage = Usage(weigh(args))
@@ -143,7 +147,7 @@ class Meter:
                 return await fn(*args)
             except RetryAfter as error:
                 refused = True
-                gate.hold(error.seconds)
+                gate.hold(min(error.seconds, most_held))
                 raise
             finally:
                 with contextlib.suppress(ValueError):  # the garbage collector ends it elsewhere
@@ -177,7 +181,8 @@ def meter_of(
         limit = policy.limit
         weigh = limit.weights if settings.batch is None else partial(_sum_of_weights, limit)
     circuit = None if policy.circuit is None else circuit_of(policy.circuit)
-    return Meter(gate, Pace(policy.limit.numbers), circuit, counts, weigh=weigh)
+    pace, most = Pace(policy.limit.numbers), policy.most_held
+    return Meter(gate, pace, circuit, counts, weigh=weigh, most_held=most)
 
 
 def _sum_of_weights(limit: Limit, args: tuple[Any, ...]) -> dict[str, float]:

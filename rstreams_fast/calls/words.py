@@ -19,7 +19,7 @@ from rstreams_fast.calls.functions import (
 )
 from rstreams_fast.calls.journal.journal import Journal
 from rstreams_fast.calls.limits.limit import Limit
-from rstreams_fast.calls.retry import Retry
+from rstreams_fast.calls.retry import PATIENCE_SECONDS, Retry
 
 __all__ = ["DEFAULT_CONCURRENCY", "CallSettings", "PolicyWords"]
 
@@ -38,6 +38,7 @@ class PolicyWords:
     circuit: Circuit | None = None
     cache: Cache | None = None
     journal: Journal | None = None
+    patience: float = PATIENCE_SECONDS
     key: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
@@ -55,6 +56,8 @@ class PolicyWords:
         for word in ("timeout", "deadline"):
             if getattr(self, word) is not None:
                 object.__setattr__(self, word, check_seconds(word, getattr(self, word)))
+        if isinstance(self.patience, bool) or self.patience != 0:
+            object.__setattr__(self, "patience", check_seconds("patience", self.patience))
         if self.key is not None and not callable(self.key):
             raise TypeError(f"key must be callable, got {type(self.key).__name__}")
 
@@ -62,6 +65,11 @@ class PolicyWords:
     def is_metered(self) -> bool:
         """Whether it counts what each attempt spends."""
         return self.limit is not None and bool(self.limit.units)
+
+    @property
+    def most_held(self) -> float:
+        """The most seconds for which one ``RetryAfter`` holds a limit back."""
+        return self.patience or PATIENCE_SECONDS
 
     @property
     def remembers(self) -> bool:

@@ -211,3 +211,26 @@ def test_batches_on_threads_have_a_circuit_and_a_deadline_of_the_task() -> None:
     threading.Timer(0.3, go_on.set).start()
     with pytest.raises(TimeoutError, match=r"the task took longer than Bounds\(seconds=0\.05\)"):
         values(rs.map_batches(blocks, K, bounds=rs.Bounds(seconds=0.05)), [1])
+
+
+@pytest.mark.parametrize(
+    ("error", "on", "attempts"),
+    [
+        *[(kind("wrong"), None, 1) for kind in (TypeError, AttributeError, ImportError)],
+        (pickle.PicklingError("wrong"), None, 1),
+        *[(kind("perhaps"), None, 4) for kind in (OSError, ValueError, KeyError, RuntimeError)],
+        (TypeError("the user knows better"), (Exception,), 4),
+        (ValueError("not this one"), OSError, 1),
+    ],
+)
+def test_what_cannot_help_is_not_tried_again(error: Exception, on: Any, attempts: int) -> None:
+    made = list[int]()
+
+    def look(k: int) -> int:
+        made.append(k)
+        raise error
+
+    call = rs.Policy(retry=rs.Retry(3, backoff=0, on=on))(look)
+    with pytest.raises(type(error)):
+        call(1)
+    assert len(made) == attempts

@@ -12,6 +12,7 @@ import rstreams_fast.spark as rs
 from rstreams_fast.calls.adaptive import AdaptiveGate, Gradient
 from rstreams_fast.calls.circuit import CircuitState
 from rstreams_fast.calls.errors import OUT_OF_TIME
+from rstreams_fast.calls.words import CallSettings
 from rstreams_fast.spark.worker.counters import Counters, MetricsWriter
 
 
@@ -84,7 +85,7 @@ def test_a_limit_moves_by_what_it_hears_of_its_own_round_trip() -> None:
 
 async def test_the_longest_word_of_the_service_counts() -> None:
     loop = asyncio.get_running_loop()
-    gate = AdaptiveGate(64, loop, Counters("", ""))
+    gate = AdaptiveGate(CallSettings(Counters, concurrency=64), loop, Counters("", ""))
 
     async def refuses(seconds: float) -> None:
         raise rs.RetryAfter(seconds)
@@ -102,7 +103,9 @@ async def test_the_longest_word_of_the_service_counts() -> None:
 
 async def test_the_gate_learns_from_calls_that_a_deadline_cuts_short() -> None:
     seen: list[float] = []
-    gate = AdaptiveGate(4, asyncio.get_running_loop(), Counters("stage", ""))
+    gate = AdaptiveGate(
+        CallSettings(Counters, concurrency=4), asyncio.get_running_loop(), Counters("stage", "")
+    )
     gate._gradient.answered = lambda _begun, seconds: seen.append(seconds)  # type: ignore[method-assign]
 
     async def cut_short(message: str) -> int:

@@ -191,7 +191,7 @@ def test_the_word_of_the_service_holds_all_back(scope: str, name: str) -> None:
     longer.clear()
     begun.clear()
     with pytest.raises(rs.RetryAfter):
-        looked_up(fn, 1, retry=rs.Retry(1, patience=0), **words)
+        looked_up(fn, 1, patience=0, **words)
     assert looked_up(fn, 1, **words) == [0]
     assert begun[-1] >= longer[0] + 0.29
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.metrics import process_of
+from rstreams_fast.spark.runs import process_of
 from tests.helpers import DEADLINE, start_thread, wait_until
 from tests.spark.stages import K, parts, values
 

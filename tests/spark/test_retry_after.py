@@ -183,7 +183,7 @@ def test_patience_ends(kind: str) -> None:
     """In time and not in attempts: the fourth attempt comes when the time has passed."""
     service = Service(refused=10**9, seconds=0.02)
     with pytest.raises(rs.RetryAfter) as raised:
-        KINDS[kind](service, {"retry": rs.Retry(9, backoff=0, patience=0.05)}, 1)
+        KINDS[kind](service, {"retry": rs.Retry(9, backoff=0), "patience": 0.05}, 1)
     assert service.calls == {0: 4}
     notes = raised.value.__notes__
     assert "rstreams_fast: the call has waited for 0.05 s, which is all of its patience" in notes
@@ -192,7 +192,7 @@ def test_patience_ends(kind: str) -> None:
 def test_zero_seconds_do_not_make_a_storm() -> None:
     service = Service(refused=10**9, seconds=0)
     with pytest.raises(rs.RetryAfter):
-        values(rs.lookup(rs.Policy(retry=rs.Retry(1, patience=0.3))(service.look), pa.int64()), 1)
+        values(rs.lookup(rs.Policy(patience=0.3)(service.look), pa.int64()), 1)
     assert service.calls == {0: 6}  # after 10, 20, 40, 80 and 150 ms
 
 
@@ -287,7 +287,7 @@ def test_a_key_of_a_list_holds_all_calls_back(words: str, name: str) -> None:
 
 def test_the_patience_of_a_key_ends_with_the_others_answered() -> None:
     fn = Lists({1: (10**9, 0.02), 3: (10**9, 0.02)})
-    words: Any = {"batch": 4, "retry": rs.Retry(9, backoff=0, patience=0.05)}
+    words: Any = {"batch": 4, "retry": rs.Retry(9, backoff=0), "patience": 0.05}
     found = values(stages.made(rs.lookup, fn, pa.int64(), on_failure="column", **words), 4)
     assert [row["value"] for row in found] == [0, None, 2, None]
     assert [row["attempts"] for row in found] == [1, 4, 1, 4]
@@ -373,10 +373,9 @@ def test_a_moment_that_is_taken_for_a_delay_is_pointed_out(
 
     for _ in range(2):  # the second one says it no more
         waited: list[int] = []
-        retry = rs.Retry(1, patience=0.02)
-        assert values(rs.lookup(rs.Policy(retry=retry)(asks_for_years), pa.int64()), 1) == [0]
+        assert values(rs.lookup(rs.Policy(patience=0.02)(asks_for_years), pa.int64()), 1) == [0]
     with pytest.raises(rs.RetryAfter):  # one that may not wait is not said to wait
-        values(rs.lookup(rs.Policy(retry=rs.Retry(1, patience=0))(refuses), pa.int64()), 1)
+        values(rs.lookup(rs.Policy(patience=0)(refuses), pa.int64()), 1)
     (record,) = caplog.records
     assert "asks_for_years: RetryAfter(1.9e+09) asks for more than the patience" in record.message
 
@@ -391,7 +390,7 @@ async def look(k):
     raise rs.RetryAfter(1.9e9)
 
 for limit in pickle.loads(bytes.fromhex(sys.argv[1])):
-    stage = rs.lookup(rs.Policy(limit=limit, retry=rs.Retry(1, patience=0))(look), pa.int64())
+    stage = rs.lookup(rs.Policy(limit=limit, patience=0)(look), pa.int64())
     try:
         list(stage.as_map_fn()(iter([pa.RecordBatch.from_pydict({"k": [1]})])))
     except rs.RetryAfter:
@@ -406,6 +405,66 @@ def test_a_moment_that_is_taken_for_a_delay_does_not_stop_later_jobs(name: str) 
     assert told.stdout == "refused\n" * 2
     for limit in limits:
         assert 200 < seconds_held(limit) <= 300
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_a_wait_of_an_epoch_ends_within_patience_and_the_next_job_runs(
+    scope: str, name: str
+) -> None:
+    answers: list[Any] = [rs.RetryAfter(1.9e9)] * 2 + [1] * 20
+
+    async def look(k: int) -> int:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return int(answer)
+
+    limit = rs.Limit(name, concurrency=1, scope=scope)
+    stage = rs.lookup(rs.Policy(patience=0.2, limit=limit)(look), pa.int64())
+    begun = time.monotonic()
+    with pytest.raises(rs.RetryAfter):
+        values(stage, 1)
+    assert values(stage, 20) == [1] * 20
+    assert time.monotonic() - begun < DEADLINE
+
+
+@pytest.mark.parametrize("kind", ["lookup", "lookup on threads", "map_batches", "asyncio"])
+@pytest.mark.parametrize(
+    "circuit", [None, rs.Circuit(1, on=(OSError, rs.RetryAfter))], ids=["alone", "circuit"]
+)
+def test_no_good_row_is_lost_if_a_third_of_the_calls_is_told_to_wait(
+    kind: str, circuit: rs.Circuit | None
+) -> None:
+    random, bad = Random(7), set(range(0, 120, 40))
+
+    def answer(k: int) -> int:
+        if random.random() < 1 / 3:
+            raise rs.RetryAfter(0.001)
+        if k in bad:
+            raise KeyError(k)
+        return k
+
+    async def look(k: int) -> int:
+        return answer(k)
+
+    async def batch(rows: pa.RecordBatch) -> pa.RecordBatch:
+        answer(rows["k"][0].as_py())
+        return rows
+
+    fns = {"lookup on threads": answer, "map_batches": batch}
+    call = rs.Policy(retry=rs.Retry(3, backoff=0), circuit=circuit)(fns.get(kind, look))
+
+    async def all_of_them() -> list[Any]:
+        return [await asyncio.gather(call(k), return_exceptions=True) for k in range(120)]
+
+    if kind == "asyncio":
+        found = [value for (value,) in asyncio.run(all_of_them()) if isinstance(value, int)]
+    elif kind == "map_batches":
+        stage: Any = rs.map_batches(call, stages.K, on_failure="drop", concurrency=4)
+        found = stages.values(stage, *([k] for k in range(120)))
+    else:
+        found = values(rs.lookup(call, pa.int64(), on_failure="null", concurrency=4), 120)
+    assert [k for k in found if k is not None] == [k for k in range(120) if k not in bad]
 
 
 def seconds_held(limit: rs.Limit) -> float:

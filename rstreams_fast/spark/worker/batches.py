@@ -160,7 +160,7 @@ class _BatchesOnThreads:
         self._on_close = threading.Event()
         self._failure: BaseException | None = None
         self._client = PlainClient(options.using)
-        self._attempts = Attempts(None, options.label, partition.counters)
+        self._attempts = Attempts(options.policy, options.label, partition.counters)
 
     def outputs(self, first: list[Any]) -> Iterator[Any]:
         """Run the stage; ``first`` holds the first batch. For the main thread."""
