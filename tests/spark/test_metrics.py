@@ -20,7 +20,8 @@ import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.runs import process_of
-from tests.helpers import DEADLINE, start_thread, wait_until
+from rstreams_fast.spark.worker.counters import Counters, MetricsWriter
+from tests.helpers import DEADLINE, run_python, start_thread, wait_until
 from tests.spark.stages import K, parts, values
 
 
@@ -251,3 +252,76 @@ def test_of_a_speculative_copy_and_its_original_the_one_that_is_done_counts(tmp_
     assert len(metrics.read()) == 2
     total = metrics.totals()
     assert (total.state, total.rows_out) == ("done", 100)
+
+
+# -- what has ended is added up --------------------------------------------------------------------
+def end(metrics: rs.Metrics, state: str = "done", **words: Any) -> Counters:
+    """Have a run end, as a worker does."""
+    counters = Counters("look", "key")
+    vars(counters).update({"attempts": 10, "rows_out": 7, "state": state, "seconds": 0.0, **words})
+    counters.took(0.001, 10)
+    writer = MetricsWriter(metrics, counters)
+    writer.write()
+    if state != "running":
+        writer.end()
+    return counters
+
+
+def test_what_has_ended_is_added_up_by_the_same_rules(tmp_path: Path) -> None:
+    """Micro-batches of four partitions: one fails at first, a copy is killed, a task has two."""
+    metrics, batches = rs.Metrics(tmp_path), 500
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        lost = {"pid": gone.pid, "process": process_of(gone.pid)}
+        gone.wait(DEADLINE)
+    task = 0
+    for batch in range(batches):
+        for partition in range(4):
+            task += 3
+            place = {"spark_stage": 3 * batch, "partition": partition}
+            if partition == 1 and batch % 20 == 0:
+                end(metrics, "failed", **place, task=task, max_running=9)
+            if partition == 2 and batch % 20 == 0:
+                end(metrics, "running", **place, task=task + 2, attempt=1, **lost)
+            if partition == 3:  # as with coalesce
+                end(metrics, **place, task=task + 1)
+            end(metrics, **place, task=task + 1, max_running=3)
+    running = end(metrics, "running", spark_stage=3 * batches, task=task + 9)
+    total, by_stage = metrics.totals(), metrics.by_stage()["look"]
+    assert total == by_stage
+    assert (total.partitions, total.rows_out) == (5 * batches + 1, 7 * (5 * batches + 1))
+    assert (total.attempts, total.repeated_attempts) == (10 * (5 * batches + 1), 10 * batches // 10)
+    assert (total.state, total.max_running) == ("running", 3)
+    assert sum(total.latencies.values()) == total.attempts
+    assert len(metrics.read()) < 100
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 200_000
+    late = end(metrics, "failed", spark_stage=3 * batches - 3, partition=0, task=task + 8)
+    assert metrics.totals().repeated_attempts == total.repeated_attempts + late.attempts
+    assert metrics.totals().partitions == total.partitions
+    MetricsWriter(metrics, running).end()
+    metrics.cleanup()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_of_processes_that_are_gone_are_added_up(tmp_path: Path) -> None:
+    """As where each task has its own process; one that dies while it does so harms nothing."""
+    script = (
+        "import sys; from tests.spark.test_metrics import end; import rstreams_fast.spark as rs;"
+        "end(rs.Metrics(sys.argv[1]), spark_stage=1, partition=int(sys.argv[2]), task=7)"
+    )
+    metrics = rs.Metrics(tmp_path)
+    for partition in range(3):
+        run_python("-c", script, str(tmp_path), str(partition))
+    ended = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert len(ended) == 3
+    for copy in range(1, 6):  # as of more processes
+        for name, content in ended.items():
+            text = content.decode().replace('"run": "', f'"run": "{copy}')
+            text = text.replace('"spark_stage": 1', f'"spark_stage": {copy + 1}')
+            (tmp_path / f"{socket.gethostname()}-{copy}{name}").write_text(text)
+    assert len(metrics.read()) == 18
+    end(metrics, spark_stage=9, task=8)
+    assert len(list(tmp_path.iterdir())) == 2  # the sums, and their lock
+    assert (metrics.totals().partitions, metrics.totals().rows_out) == (19, 7 * 19)
+    for name, content in ended.items():  # it was killed before it removed them
+        (tmp_path / name).write_bytes(content)
+    assert (metrics.totals().partitions, metrics.totals().repeated_attempts) == (19, 0)

@@ -7,23 +7,25 @@ import json
 import logging
 import os
 import sys
+import threading
 import time
 import uuid
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
-from rstreams_fast.spark.metrics import (
-    ENDED_SUFFIX,
-    FILE_SUFFIX,
-    HOST,
-    Metrics,
-    StageMetrics,
-    process_of,
-)
+from rstreams_fast.spark.metrics import Metrics
+from rstreams_fast.spark.runs import ENDED_SUFFIX, FILE_SUFFIX, HOST, fields_of, fold, process_of
+from rstreams_fast.spark.stage_metrics import TABLES, StageMetrics
 
 __all__ = ["Counters", "MetricsWriter", "task_context"]
+
+ENDED_LINES: Final = 31
+"""After so many runs those that have ended are added up with the next."""
+
+ENDED_FILES: Final = 16
+"""The same after so many files of processes of this host: each task may have its own process."""
 
 WRITE_SECONDS: Final = 0.2
 """How old the content of a metrics file may be."""
@@ -73,7 +75,8 @@ class Counters(StageMetrics):
         self.seconds = time.monotonic() - self._begin
         self.update_waits()
         copy = StageMetrics(**{f.name: getattr(self, f.name) for f in fields(StageMetrics)})
-        copy.failure_types, copy.latencies = dict(self.failure_types), dict(self.latencies)
+        for name in TABLES:
+            setattr(copy, name, dict(getattr(self, name)))
         return copy
 
 
@@ -119,24 +122,38 @@ class MetricsWriter:
     def end(self) -> None:
         """Append the final counts to the file of this process, and remove the file of this run.
 
-        Only the stages of this process write that file; one ``write`` appends the whole line.
+        Only the stages of this process write that file; one ``write`` appends the whole line. When
+        it has many lines, or there are many files of processes that are gone, they are added up.
         """
         if self._file is None:
             return
         self.write()  # in case the disk is full and the line cannot be appended
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), _ending:
+            folder = self._file.parent
+            lines, number = _ended.get(folder, (-1, 0))
+            if lines < 0:  # the first run that ends here
+                many = len(list(folder.glob(f"{HOST}-*{ENDED_SUFFIX}"))) >= ENDED_FILES
+                lines = ENDED_LINES if many else 0
             # Other containers may have the same host name and process number.
             own = f"{crc32(self.counters.process.encode()):08x}"
-            ended = self._file.with_name(f"{HOST}-{os.getpid()}-{own}{ENDED_SUFFIX}")
+            ended = folder / f"{HOST}-{os.getpid()}-{own}-{number}{ENDED_SUFFIX}"
             line = f"\n{self._snapshot()}\n".encode()  # the line before may be incomplete
             with ended.open("ab", buffering=0) as file:
                 whole = file.write(line) == len(line)
             if whole:
                 self._file.unlink()
+            _ended[folder] = lines + 1, number
+            if lines >= ENDED_LINES:
+                _ended[folder] = 0, number + 1  # not the file that is being added up
+                fold(folder, self.counters.task)
 
     def _snapshot(self) -> str:
-        return json.dumps(asdict(self.counters.snapshot()))
+        return json.dumps(fields_of(self.counters.snapshot()))
 
+
+_ending: Final = threading.Lock()
+_ended: Final[dict[Path, tuple[int, int]]] = {}
+"""Of each folder: the lines in the file of this process since the last sum, and its number."""
 
 _told: Final[set[Path]] = set()
 

@@ -1,0 +1,418 @@
+"""The files of metrics: a file for each run, and sums of the runs that have ended.
+
+Each run of a stage over a partition writes its own file. At its end that becomes a line in the file
+of its process. When those lines have become many, the process adds them up: a host has one file
+with a sum for each stage. So the folder does not grow with the number of partitions.
+
+Of several attempts of a partition one counts. The sums name the partitions that they cover, so that
+a late attempt of one of them is known as such.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+from zlib import crc32
+
+if sys.platform != "win32":
+    import fcntl
+
+from rstreams_fast.calls.counts import added
+from rstreams_fast.spark.stage_metrics import IDENTITY, PER_PARTITION, TABLES, StageMetrics
+
+__all__ = [
+    "ENDED_SUFFIX",
+    "FILE_SUFFIX",
+    "HOST",
+    "Runs",
+    "fields_of",
+    "fold",
+    "process_of",
+    "read_runs",
+    "sum_of",
+]
+
+FILE_SUFFIX: Final = ".metrics.json"
+ENDED_SUFFIX: Final = ".metrics.jsonl"
+SUMS_SUFFIX: Final = ".metrics.sums.json"
+LOCK_SUFFIX: Final = ".metrics.lock"
+ASIDE_SUFFIX: Final = ".tmp"
+PATTERNS: Final = (
+    *(f"*{FILE_SUFFIX}", f"*{ENDED_SUFFIX}", f"*{SUMS_SUFFIX}", f"*{LOCK_SUFFIX}"),
+    f"*.metrics.*{ASIDE_SUFFIX}",
+)
+
+HOST: Final = socket.gethostname()
+
+SPARK_STAGES: Final = 256
+"""Of so many Spark stages, the latest ones, the sums know the partitions that they cover, and runs
+that were not done are kept: Spark may make another attempt."""
+
+MOST_KEPT: Final = 256
+"""The most runs that are kept because they were not done; of more, the earliest are added up."""
+
+Place = tuple[str, int, int]
+"""A stage's key, Spark's number of the stage, and the partition."""
+
+
+def _place_of(run: StageMetrics) -> Place:
+    return run.key, run.spark_stage, run.partition
+
+
+@dataclass
+class Sums:
+    """The runs that have ended on one host, added up.
+
+    Attributes:
+        stages: A sum for each stage.
+        covered: The partitions in the sums, by the stage's key and Spark's number of the stage; the
+            latest are last.
+        kept: Runs that are not in the sums yet.
+        absorbed: The names of files whose runs are here, and which may be there still.
+    """
+
+    stages: dict[str, StageMetrics] = field(default_factory=dict)
+    covered: dict[tuple[str, int], set[int]] = field(default_factory=dict)
+    kept: list[StageMetrics] = field(default_factory=list)
+    absorbed: list[str] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, file: Path) -> Sums:
+        """Read a file; one that is not there, or of another version, is empty."""
+        sums = cls()
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            content = json.loads(file.read_text(encoding="utf-8"))
+            covered = {(key, stage): _numbers(text) for key, stage, text in content["covered"]}
+            kept = [StageMetrics(**_known(run)) for run in content["kept"]]
+            stages = [StageMetrics(**_known(total)) for total in content["stages"]]
+            sums = cls({total.stage: total for total in stages}, covered, kept, content["absorbed"])
+        return sums
+
+    def write(self, file: Path) -> None:
+        """Write the file as a whole."""
+        content = {
+            "stages": [_short(total) for total in self.stages.values()],
+            "covered": [[*place, _ranges(some)] for place, some in self.covered.items()],
+            "kept": [_short(run) for run in self.kept],
+            "absorbed": self.absorbed,
+        }
+        aside = file.with_suffix(f".{os.getpid()}{ASIDE_SUFFIX}")
+        aside.write_text(json.dumps(content), encoding="utf-8")
+        aside.replace(file)
+
+    def add(self, run: StageMetrics, *, counts: bool) -> None:
+        """Add a run: as one that ``counts``, or as a repeated attempt of its partition."""
+        total = self.stages.get(run.stage)
+        if total is None:
+            total = StageMetrics(run.stage, state="", partitions=0, host=HOST)
+            self.stages[run.stage] = total
+        if not counts:
+            total.repeated_attempts += run.attempts
+            return
+        _add(total, [total, run] if total.partitions else [run])
+        total.partitions += 1
+        if run.spark_stage >= 0:
+            place = run.key, run.spark_stage
+            some = self.covered[place] = self.covered.pop(place, set())  # it is the last one now
+            some.add(run.partition)
+
+
+@dataclass
+class Runs:
+    """What the files of a folder say.
+
+    Attributes:
+        runs: The runs of partitions that are not in the sums.
+        sums: The sums of the hosts, one for each stage.
+        covered: The partitions in the sums.
+    """
+
+    runs: list[StageMetrics]
+    sums: list[StageMetrics]
+    covered: dict[tuple[str, int], set[int]]
+
+    def all(self) -> list[StageMetrics]:
+        """Return the sums and the runs, in order of their start."""
+        found = [*self.sums, *self.runs]
+        return sorted(found, key=lambda metrics: (metrics.started, metrics.partition))
+
+    def covers(self, run: StageMetrics) -> bool:
+        """Whether another attempt of the run's partition is in the sums."""
+        return run.partition in self.covered.get((run.key, run.spark_stage), ())
+
+    def of(self, stage: str) -> Runs:
+        """Return those of one stage."""
+        return Runs(
+            [run for run in self.runs if run.stage == stage],
+            [total for total in self.sums if total.stage == stage],
+            self.covered,
+        )
+
+
+def read_runs(folder: Path) -> Runs:
+    """Read the files of ``folder``."""
+    by_file: dict[str, list[StageMetrics]] = {}
+    # Those at work first: one that ends meanwhile is found among the others, and so on.
+    for suffix in (FILE_SUFFIX, ENDED_SUFFIX):
+        for file in folder.glob(f"*{suffix}"):
+            by_file[file.name] = list(_read(file))
+    sums = [Sums.read(file) for file in folder.glob(f"*{SUMS_SUFFIX}")]
+    for each in sums:
+        for name in each.absorbed:
+            by_file.pop(name, None)
+    found = {}
+    for name, some in by_file.items():
+        for run in some:
+            found[run.run or name] = run
+    for run in (run for each in sums for run in each.kept):
+        found[run.run] = run
+    for run in found.values():
+        if run.state == "running" and run.host == HOST and is_lost(run):
+            run.state = "lost"
+    covered: dict[tuple[str, int], set[int]] = {}
+    for each in sums:
+        for place, partitions in each.covered.items():
+            covered.setdefault(place, set()).update(partitions)
+    return Runs(
+        list(found.values()), [total for each in sums for total in each.stages.values()], covered
+    )
+
+
+def _chosen(runs: Iterable[StageMetrics]) -> dict[Place, list[StageMetrics]]:
+    """Return, of each partition, the runs of the attempt that counts: a task may have several."""
+    places: dict[Place, dict[tuple[int, int], list[StageMetrics]]] = {}
+    for run in runs:
+        attempts = places.setdefault(_place_of(run), {})
+        attempts.setdefault((run.task, run.attempt), []).append(run)
+
+    def weight(attempt: tuple[tuple[int, int], list[StageMetrics]]) -> tuple[bool, tuple[int, int]]:
+        # Of a speculative copy and its original one is done; the other, killed, stays "running".
+        number, runs = attempt
+        return all(run.state == "done" for run in runs), number
+
+    return {place: max(attempts.items(), key=weight)[1] for place, attempts in places.items()}
+
+
+def sum_of(found: Runs) -> StageMetrics:
+    """Add up the runs that count: of each partition those of one attempt."""
+    counting = _chosen(run for run in found.runs if not found.covers(run))
+    parts = [run for runs in counting.values() for run in runs]
+    parts += [total for total in found.sums if total.partitions]
+    total = StageMetrics(state="unknown", partitions=sum(part.partitions for part in parts))
+    if parts:
+        _add(total, parts)
+    total.repeated_attempts = sum(each.repeated_attempts for each in found.sums)
+    total.repeated_attempts += sum(run.attempts for run in found.runs)
+    total.repeated_attempts -= sum(run.attempts for runs in counting.values() for run in runs)
+    return total
+
+
+def _add(total: StageMetrics, parts: list[StageMetrics]) -> None:
+    """Set the fields of ``total`` to the sums of ``parts``."""
+    for name in _ADDED:
+        together: Any = max if name in PER_PARTITION else added if name in TABLES else sum
+        setattr(total, name, together([getattr(part, name) for part in parts]))
+    states = {part.state for part in parts}
+    total.state = next(state for state in STATES if state in states)
+    total.started = min(part.started for part in parts)
+    total.updated = max(part.updated for part in parts)
+
+
+STATES: Final = ("failed", "running", "lost", "stopped", "done", "")
+"""The state of a sum is the first of these that one of its parts is in."""
+
+_ADDED: Final = [f.name for f in fields(StageMetrics) if f.name not in IDENTITY]
+
+
+# -- adding up -------------------------------------------------------------------------------------
+
+
+def fold(folder: Path, present: int) -> None:
+    """Add up the runs that have ended in this process, and in processes of this host that are gone.
+
+    The caller keeps other threads from writing the file of this process. ``present`` is the task
+    that this process works for: it may have further runs.
+    """
+    own = process_of(os.getpid()).rpartition(" ")[0]
+    name = f"{HOST}-{crc32(own.encode()):08x}"
+    with contextlib.suppress(BlockingIOError), (folder / f"{name}{LOCK_SUFFIX}").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # else another process is at it
+        _fold_into(folder, folder / f"{name}{SUMS_SUFFIX}", own, present)
+
+
+def _fold_into(folder: Path, file: Path, own: str, present: int) -> None:
+    sums = Sums.read(file)
+    for gone in sums.absorbed:
+        (folder / gone).unlink(missing_ok=True)
+    mine: dict[str, StageMetrics] = {run.run: run for run in sums.kept}
+    absorbed = []
+    for suffix in (FILE_SUFFIX, ENDED_SUFFIX):
+        for source in folder.glob(f"*{suffix}"):
+            runs = list(_read(source))
+            if runs and all(_is_over(run, own) for run in runs):
+                mine.update((run.run, run) for run in runs if run.run)
+                absorbed.append(source.name)
+    found = read_runs(folder)
+    at_work = {run.task for run in found.runs if run.state == "running"} | {present}
+    counting = _chosen(run for run in found.runs if not found.covers(run))
+    sums.kept = []
+    ended = sorted(mine.values(), key=lambda run: run.started)
+    places = [*sums.covered, *((run.key, run.spark_stage) for run in ended)]
+    latest = set(list(dict.fromkeys(reversed(places)))[:SPARK_STAGES])
+    for run in ended:
+        if run.state == "running":
+            run.state = "lost"
+        chosen = [] if found.covers(run) else counting.get(_place_of(run), [])
+        counts = any(one.run == run.run for one in chosen)
+        settled = run.spark_stage < 0 or all(one.state == "done" for one in chosen)
+        if (counts and run.task >= 0 and run.task in at_work) or (
+            chosen and not settled and (run.key, run.spark_stage) in latest
+        ):
+            sums.kept.append(run)
+        else:
+            sums.add(run, counts=counts)
+    for run in sums.kept[:-MOST_KEPT]:
+        sums.add(run, counts=run.state == "stopped")
+    del sums.kept[:-MOST_KEPT]
+    sums.covered = {place: some for place, some in sums.covered.items() if place in latest}
+    sums.absorbed = absorbed
+    sums.write(file)
+    for name in absorbed:
+        (folder / name).unlink(missing_ok=True)
+
+
+def _is_over(run: StageMetrics, own: str) -> bool:
+    """Whether a run of this host, as its own processes see it, writes its file no more."""
+    if run.host != HOST or run.process.rpartition(" ")[0] != own:
+        return False
+    if run.pid == os.getpid():
+        return run.state != "running"
+    return is_lost(run)
+
+
+def _ranges(numbers: set[int]) -> str:
+    """Write numbers as ``0-4,7``."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and found[-1][1] == number - 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ",".join(f"{a}-{b}" if a < b else f"{a}" for a, b in found)
+
+
+def _numbers(text: str) -> set[int]:
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def fields_of(metrics: StageMetrics) -> dict[str, Any]:
+    """Return the fields by name, for JSON; ``asdict`` takes ten times as long."""
+    return {name: getattr(metrics, name) for name in _KINDS}
+
+
+def _short(metrics: StageMetrics) -> dict[str, Any]:
+    """Return the fields that are not as in a new object."""
+    found = fields_of(metrics)
+    return {name: value for name, value in found.items() if value != _DEFAULTS.get(name)}
+
+
+# -- files and processes ---------------------------------------------------------------------------
+
+
+_refused: Final[set[Path]] = set()
+
+
+def _read(file: Path) -> Iterator[StageMetrics]:
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:  # its run has ended meanwhile
+        return
+    except OSError as refused:
+        if file not in _refused:
+            _refused.add(file)
+            log = logging.getLogger("rstreams_fast")
+            log.warning("metrics: %s is left out (%s)", file, refused)
+        return
+    for line in lines:
+        with contextlib.suppress(json.JSONDecodeError):  # cut: the disk was full
+            content = json.loads(line)
+            if isinstance(content, dict):
+                yield StageMetrics(**_known(content))
+
+
+def _known(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of this version: another one may have others, of other types."""
+    found: dict[str, Any] = {}
+    for name, value in content.items():
+        kind = _KINDS.get(name)
+        if kind is not None and isinstance(value, (int, float) if kind is float else kind):
+            found[name] = value
+    if (buckets := found.pop("latencies", None)) is not None:  # JSON's keys are texts
+        with contextlib.suppress(ValueError):
+            found["latencies"] = {int(bucket): count for bucket, count in buckets.items()}
+    return found
+
+
+_DEFAULTS: Final = {
+    f.name: f.default for f in fields(StageMetrics) if f.name not in ("state", "partitions")
+}
+
+_KINDS: Final = {
+    f.name: dict if f.name in TABLES else type(f.default) for f in fields(StageMetrics)
+}
+
+
+def process_of(pid: int) -> str:
+    """Return the boot, the PID namespace and the start of a process, or an empty string."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()} {_start_of(pid)}"
+    except OSError:
+        return ""
+
+
+def _start_of(pid: int) -> str:
+    # After the name, which may hold anything, the 20th.
+    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+
+
+def is_lost(metrics: StageMetrics) -> bool:
+    """Whether the process is gone; ``False`` if that cannot be known."""
+    own = process_of(os.getpid()).split(" ")
+    theirs = metrics.process.split(" ")
+    if len(own) != len(theirs) or len(own) == 1:
+        return not _lives(metrics.pid)
+    if theirs[0] != own[0]:  # before a restart of this machine, or one of the same name
+        return metrics.updated < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    if theirs[1] != own[1]:
+        return False
+    if not _lives(metrics.pid):
+        return True
+    with contextlib.suppress(OSError):  # hidden from this user
+        return _start_of(metrics.pid) != theirs[2]
+    return False
+
+
+def _lives(pid: int) -> bool:
+    if os.name != "posix":  # where 0 is a signal like any other
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
