@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.errors import CircuitOpenError, StageError, noted
-from rstreams_fast.calls.retry import Retry, RetryAfter
+from rstreams_fast.calls.retry import HOPELESS, Retry, RetryAfter
 from rstreams_fast.calls.words import PolicyWords
 
 __all__ = ["Attempts", "Tries", "throttled_in"]
@@ -164,4 +164,6 @@ def _is_cancelled() -> bool:
 
 
 def _is_worth_it(error: Exception, retry: Retry) -> bool:
-    return retry.is_worth_it(error) and not isinstance(error, CircuitOpenError | StageError)
+    if isinstance(error, CircuitOpenError | StageError):
+        return False
+    return not isinstance(error, HOPELESS) if retry.on is None else isinstance(error, retry.on)

@@ -15,7 +15,7 @@ from typing import Any, Final, SupportsFloat
 
 from rstreams_fast.calls.functions import check_exceptions, check_positive_int
 
-__all__ = ["PATIENCE_SECONDS", "Retry", "RetryAfter"]
+__all__ = ["HOPELESS", "PATIENCE_SECONDS", "Retry", "RetryAfter"]
 
 PATIENCE_SECONDS: Final = 300.0
 """How long a call obeys ``RetryAfter`` in all by default, and a limit obeys one at most."""
@@ -158,12 +158,6 @@ class Retry:
                 raise ValueError(f"Retry({name}) must be <= 1, got {value}")
         if self.on is not None:
             object.__setattr__(self, "on", check_exceptions("Retry(on)", self.on))
-
-    def is_worth_it(self, error: Exception) -> bool:
-        """Whether another attempt may help after ``error``."""
-        if self.on is None:
-            return not isinstance(error, HOPELESS)
-        return isinstance(error, self.on)
 
     def delay(self, retry: int) -> float:
         """Return the seconds to wait before a retry.
