@@ -22,9 +22,10 @@ from rstreams_fast.calls.circuit import Circuit
 from rstreams_fast.calls.errors import CircuitOpenError
 from rstreams_fast.calls.limits.blocking import LINGER_SECONDS
 from rstreams_fast.calls.limits.limit import SCOPES, Limit
-from rstreams_fast.calls.limits.permits import LimitLost
+from rstreams_fast.calls.limits.permits import PERMIT_TURN_SECONDS, LimitLost
 from rstreams_fast.calls.policy import Policy
 from rstreams_fast.calls.retry import Retry, RetryAfter
+from rstreams_fast.runtime.loops import PrivateLoop
 from tests.helpers import (
     DEADLINE,
     Counted,
@@ -296,6 +297,26 @@ def test_an_unused_limit_has_no_thread_and_may_change_its_numbers(name: str) -> 
     call()
     wait_until(lambda: not limit_threads(), "the end of the limit's thread")
     assert Policy(limit=Limit(name, concurrency=2))(lambda: 3)() == 3
+
+
+def test_calls_that_follow_each_other_rarely_need_the_loop(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns, execute = list[object](), PrivateLoop.execute
+
+    def counted(*words: Any) -> None:
+        turns.append(1)
+        execute(*words)
+
+    monkeypatch.setattr(PrivateLoop, "execute", counted)
+    call = Policy(limit=Limit(name, concurrency=4))(lambda: None)
+    for lasts in (1.5 * PERMIT_TURN_SECONDS, 0.3):  # later other stages might have the permit
+        turns.clear()
+        ends, calls = time.monotonic() + lasts, 0
+        while time.monotonic() < ends:
+            call()
+            calls += 1
+    assert len(turns) < calls  # two for each call would be too many
 
 
 @pytest.mark.parametrize("circuit", [None, Circuit(4)], ids=["", "circuit"])

@@ -14,7 +14,12 @@ from typing import Any, Final
 
 from rstreams_fast.calls.counts import Waits
 from rstreams_fast.calls.limits.limit import Limit
-from rstreams_fast.calls.limits.permits import PERMIT_IDLE_SECONDS, LimitLost, PermitGate
+from rstreams_fast.calls.limits.permits import (
+    OFFER_SECONDS,
+    PERMIT_IDLE_SECONDS,
+    LimitLost,
+    PermitGate,
+)
 from rstreams_fast.calls.retry import PATIENCE_SECONDS
 from rstreams_fast.errors import WorkDroppedError
 from rstreams_fast.runtime.executors import process_id
@@ -128,6 +133,7 @@ class _PermitLoop:
         self._idle: list[_Permit] = []
         self._returns = False  # whether the loop is to look at the idle permits
         self._held_until = 0.0
+        self._next_offer = 0.0  # when to let the loop ask whether other stages want a permit
         self._gate: PermitGate | None = None
         self._looks = False  # whether the end is looked for
 
@@ -146,7 +152,7 @@ class _PermitLoop:
     def permit(self) -> _Permit:
         """Block until there is a permit."""
         with self._lock:
-            if self._idle and self._stays(self._idle[-1]):
+            if self._idle and self._keeps(monotonic()):
                 return self._idle.pop()
             ticket: _Ticket = Future()
             self._tickets.append(ticket)
@@ -165,8 +171,12 @@ class _PermitLoop:
         """Pass a permit on to the next call, or return it."""
         if self.pid != process_id():  # in a fork's child: the permit is the parent's
             return
+        now = monotonic()
         with self._lock:
-            stays = self._stays(permit)
+            stays = self._keeps(now)
+            if stays and now >= permit[1] and now >= self._next_offer:
+                self._next_offer = now + OFFER_SECONDS
+                stays = False
             ticket = self._next_ticket() if stays else None
             if ticket is None:
                 self._idle.append(permit)
@@ -199,10 +209,9 @@ class _PermitLoop:
         """Have the loop do something with the gate."""
         self._run(lambda: what(self._opened()))
 
-    def _stays(self, permit: _Permit) -> bool:
-        """Whether a permit may serve the next call, before other stages are asked."""
-        gate = self._gate
-        return gate is not None and gate.keeps and self._held_until <= monotonic() < permit[1]
+    def _keeps(self, now: float) -> bool:
+        """Whether a permit may serve the next call."""
+        return self._gate is not None and self._gate.keeps and now >= self._held_until
 
     def _next_ticket(self) -> _Ticket | None:
         while self._tickets:
@@ -249,7 +258,8 @@ class _PermitLoop:
         try:
             permit = await gate.acquire(weights)
         except BaseException as raised:  # LimitLost; or the interpreter exits
-            ticket.set_exception(_lost(raised))
+            if ticket.set_running_or_notify_cancel():
+                ticket.set_exception(_lost(raised))
             return
         if ticket.set_running_or_notify_cancel():
             ticket.set_result(permit)

@@ -17,7 +17,7 @@ from rstreams_fast.calls.limits.local_permits import LocalPermits
 from rstreams_fast.calls.retry import PATIENCE_SECONDS
 from rstreams_fast.core import CallWindow
 
-__all__ = ["PERMIT_IDLE_SECONDS", "LimitLost", "PermitGate"]
+__all__ = ["OFFER_SECONDS", "PERMIT_IDLE_SECONDS", "LimitLost", "PermitGate"]
 
 PERMIT_TURN_SECONDS: Final = 0.1
 """How long calls of one stage pass a permit on before other stages may have it."""
