@@ -285,9 +285,7 @@ def test_what_says_nothing_of_the_key_is_not_kept(error: Exception) -> None:
         calls.append(key)
         raise error
 
-    function = rsf.Policy(cache=rsf.Cache(failure_ttl=100), retry=rsf.Retry(1, patience=0.01))(
-        fetch
-    )
+    function = rsf.Policy(cache=rsf.Cache(failure_ttl=100), patience=0.01)(fetch)
     for _ in range(2):
         before = len(calls)
         with pytest.raises(type(error)):

@@ -104,10 +104,7 @@ REFUSED: list[Row] = [
     (BATCHES, {"fn": len, "deadline": 1}, ValueError, "needs an async fn"),
     (rs.stage, {"build": 3, "schema": K}, TypeError, "build must be callable"),
     (rs.PerWorker, {"factory": 5}, TypeError, r"PerWorker\(factory\) must be a factory"),
-    *(
-        (RETRY, {"on": on}, TypeError, r"Retry\(on\) must be")
-        for on in (("x",), 3, None, "ValueError")
-    ),
+    *((RETRY, {"on": on}, TypeError, r"Retry\(on\) must be") for on in (("x",), 3, "ValueError")),
     (RETRY, {"times": 0}, ValueError, "times"),
     (RETRY, {"jitter": 2}, ValueError, "jitter"),
     *(
@@ -118,9 +115,9 @@ REFUSED: list[Row] = [
     (RETRY, {"budget": -0.1}, ValueError, r"Retry\(budget\) must be"),
     (RETRY, {"budget": 1.5}, ValueError, r"Retry\(budget\) must be"),
     (RETRY, {"budget": "1"}, TypeError, r"Retry\(budget\) must be"),
-    (RETRY, {"patience": -1}, ValueError, r"Retry\(patience\) must be"),
-    (RETRY, {"patience": math.nan}, ValueError, r"Retry\(patience\) must be"),
-    (RETRY, {"patience": "5"}, TypeError, r"Retry\(patience\) must be"),
+    (POLICY, {"patience": -1}, ValueError, "patience must be > 0"),
+    (POLICY, {"patience": math.nan}, ValueError, "patience must be > 0"),
+    (POLICY, {"patience": "5"}, TypeError, "patience must be a number"),
     (rs.Circuit, {"failures": 0}, ValueError, r"Circuit\(failures\) must be"),
     (rs.Circuit, {"failures": 1.5}, ValueError, r"Circuit\(failures\) must be"),
     (rs.Circuit, {"failures": "3"}, TypeError, r"Circuit\(failures\) must be"),
