@@ -65,9 +65,10 @@ from rstreams_fast.streams.sources.create import Emitter
 from rstreams_fast.streams.stream import Group, Stream
 
 if TYPE_CHECKING:
+    from rstreams_fast.calls.budget import Budget
     from rstreams_fast.calls.cache import Cache
     from rstreams_fast.calls.circuit import Circuit
-    from rstreams_fast.calls.errors import CircuitOpenError
+    from rstreams_fast.calls.errors import BudgetSpentError, CircuitOpenError
     from rstreams_fast.calls.journal.journal import Journal
     from rstreams_fast.calls.limits.limit import Limit
     from rstreams_fast.calls.limits.pace import per_minute, per_second
@@ -84,6 +85,8 @@ __all__ = [
     "AsyncSubscriber",
     "BackendUnavailableError",
     "BoundaryMetrics",
+    "Budget",
+    "BudgetSpentError",
     "BufferOverflowError",
     "Cache",
     "CallWindow",
@@ -157,6 +160,8 @@ __all__ = [
 
 
 _LOADED_WHEN_NEEDED = {  # they bring asyncio
+    "Budget": "calls.budget",
+    "BudgetSpentError": "calls.errors",
     "Cache": "calls.cache",
     "CallWindow": "core",
     "Circuit": "calls.circuit",

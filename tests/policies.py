@@ -129,6 +129,10 @@ def _units(folder: Path) -> rs.Limit:
     return rs.Limit(f"units {folder}", units=quotas, weigh=lambda *_: {"tokens": 10, "bytes": 9})
 
 
+def _budget(folder: Path, calls: int = 1000) -> rs.Budget:
+    return rs.Budget(f"policies {folder}", calls=calls, tokens=1e6)
+
+
 CASES: Final = [
     Case("nothing", "answers", lambda _: {}),
     Case("retry", "fails once", lambda _: {"retry": rs.Retry(2, backoff=0)}, attempts=_twice),
@@ -157,6 +161,16 @@ CASES: Final = [
         error=rs.CircuitOpenError,
         attempts=lambda seen: 2 <= seen.total() <= 2 * len(KEYS),
     ),
+    Case(
+        "budget", "asks to wait", lambda folder: {"budget": _budget(folder)}, attempts=_some_twice
+    ),
+    Case(
+        "a spent budget",
+        "fails once",
+        lambda folder: {"budget": _budget(folder, 3), "retry": rs.Retry(9, backoff=0)},
+        error=rs.BudgetSpentError,
+        attempts=lambda seen: seen.total() <= 3,
+    ),
     Case("cache", "answers", lambda _: {"cache": rs.Cache()}, again=False),
     Case(
         "all",
@@ -165,6 +179,7 @@ CASES: Final = [
             "retry": rs.Retry(2, backoff=0),
             "limit": _limit(folder),
             "circuit": rs.Circuit(1000),
+            "budget": _budget(folder),
             "cache": rs.Cache(),
         },
         attempts=_twice,
@@ -180,6 +195,7 @@ CASES: Final = [
             "retry": rs.Retry(2, backoff=0),
             "limit": _limit(folder),
             "circuit": rs.Circuit(1000),
+            "budget": _budget(folder),
             "cache": rs.Cache(),
         },
         attempts=_twice,

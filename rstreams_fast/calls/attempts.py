@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from rstreams_fast.calls.counts import CallCounts
-from rstreams_fast.calls.errors import CircuitOpenError, StageError, noted
+from rstreams_fast.calls.errors import BudgetSpentError, CircuitOpenError, StageError, noted
 from rstreams_fast.calls.retry import HOPELESS, Retry, RetryAfter
 from rstreams_fast.calls.words import PolicyWords
 
@@ -164,6 +164,6 @@ def _is_cancelled() -> bool:
 
 
 def _is_worth_it(error: Exception, retry: Retry) -> bool:
-    if isinstance(error, CircuitOpenError | StageError):
+    if isinstance(error, BudgetSpentError | CircuitOpenError | StageError):
         return False
     return not isinstance(error, HOPELESS) if retry.on is None else isinstance(error, retry.on)

@@ -5,10 +5,21 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-__all__ = ["OUT_OF_TIME", "CircuitOpenError", "StageError", "as_judged", "noted"]
+__all__ = [
+    "OUT_OF_TIME",
+    "BudgetSpentError",
+    "CircuitOpenError",
+    "StageError",
+    "as_judged",
+    "noted",
+]
 
 OUT_OF_TIME: Final = "out of time"
 """The message of a cancellation that a deadline causes."""
+
+
+class BudgetSpentError(Exception):
+    """A call was not made: its ``Budget`` is spent. ``on_failure`` decides about the call."""
 
 
 class CircuitOpenError(Exception):

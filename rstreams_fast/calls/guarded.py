@@ -137,7 +137,7 @@ def guarded(
     circuit = None if settings.policy.circuit is None else circuit_of(settings.policy.circuit)
     counts.count_open(circuit)
     attempts = Attempts(settings.policy, settings.label, counts)
-    meter = meter_of(settings, counts, gate, weigh)
+    meter = meter_of(settings, loop, counts, gate, weigh)
     budget, most_held = attempts.budget, attempts.most_held
     counts_here = circuit is None and meter is None
     if judges := [each for each in (auto, circuit, meter) if each is not None]:

@@ -48,7 +48,7 @@ class Policy(PolicyWords):
     ```
 
     From outside to inside stand: ``cache``, ``journal``, ``deadline``; then, for each attempt that
-    ``retry`` makes, ``circuit``, ``limit``, ``timeout`` and the function.
+    ``retry`` makes, ``circuit``, ``budget``, ``limit``, ``timeout`` and the function.
 
     Args:
         timeout: Seconds for one attempt of an async function, then ``TimeoutError``. Default: no
@@ -60,6 +60,8 @@ class Policy(PolicyWords):
             A call waits for its permit before its ``timeout`` begins, and holds none while it
             waits for its next attempt.
         circuit: A ``Circuit``, which makes no calls for a while when too many attempts failed.
+        budget: A ``Budget`` of attempts, or of what they spend: when it is spent, calls fail at
+            once with ``BudgetSpentError``.
         cache: A ``Cache``, in which the process keeps results for later calls.
         journal: A ``Journal``, in which answers outlive the process. It is asked after ``cache``.
         patience: Seconds that a call waits in all when its function raises ``RetryAfter``, which

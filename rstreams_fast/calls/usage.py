@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 from collections.abc import Awaitable, Callable
@@ -9,14 +10,16 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final
 
-from rstreams_fast.calls.circuit import CircuitState, circuit_of
+from rstreams_fast.calls.budget import CALLS, Account, account_of
+from rstreams_fast.calls.circuit import circuit_of
 from rstreams_fast.calls.counts import CallCounts
+from rstreams_fast.calls.errors import CircuitOpenError
 from rstreams_fast.calls.limits.blocking import TimedGate
 from rstreams_fast.calls.limits.limit import Limit, check_amount
 from rstreams_fast.calls.limits.pace import Pace
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.retry import RetryAfter
-from rstreams_fast.calls.words import CallSettings
+from rstreams_fast.calls.words import CallSettings, PolicyWords
 
 __all__ = ["Meter", "Usage", "Weigh", "meter_of", "observed", "spent"]
 
@@ -43,18 +46,24 @@ class Usage:
         """The estimate of each unit of the limit, in the order of their names."""
         return tuple(self.estimate.values())
 
-    def settle(self, gate: PermitGate | TimedGate, pace: Pace, refused: bool) -> None:
-        """Give the difference to the estimate back or take it; ``refused``: it has cost nothing."""
+    def cost(self, unit: str, refused: bool) -> float:
+        """Return what the attempt has cost; ``refused``: nothing, unless its function said so."""
+        return self.spent.get(unit, 0.0 if refused else self.estimate.get(unit, 0.0))
+
+    def settle(self, gate: PermitGate | TimedGate, pace: Pace, refused: bool) -> bool:
+        """Give the difference to the estimate back or take it; ``refused``: it has cost nothing.
+
+        Return whether the service has too little left for another call like this one.
+        """
         change = []
         for unit, estimate in self.estimate.items():
-            amount = self.spent.get(unit, 0.0 if refused else estimate)
-            change.append(amount - estimate)
+            change.append(self.cost(unit, refused) - estimate)
         gate.spend(tuple(change))
-        if self.left:
-            left = tuple(self.left.get(unit, math.inf) for unit in self.estimate)
-            gate.see(left, self.weights)
-            if self.reset and any(map(float.__lt__, left, pace.margins(self.weights))):
-                gate.hold(self.reset)
+        if not self.left:
+            return False
+        left = tuple(self.left.get(unit, math.inf) for unit in self.estimate)
+        gate.see(left, self.weights)
+        return any(map(float.__lt__, left, pace.margins(self.weights)))
 
 
 _current: Final[ContextVar[Usage | None]] = ContextVar("current_usage", default=None)
@@ -63,17 +72,20 @@ _current: Final[ContextVar[Usage | None]] = ContextVar("current_usage", default=
 def spent(**units: float) -> None:
     """Say what the present call has spent, as the service tells it: ``spent(tokens=812)``.
 
-    For a function whose ``Policy`` has a limit with units; elsewhere it does nothing. The amounts
-    of several calls of ``spent`` in one attempt add up. At the end of the attempt the sum replaces
-    the estimate of ``Limit(weigh=...)``. It may be called on any thread that runs the function.
+    For a function whose ``Policy`` has a limit with units, or a budget; elsewhere it does nothing.
+    The amounts of several calls of ``spent`` in one attempt add up. At the end of the attempt the
+    sum replaces the estimate of ``Limit(weigh=...)``. It may be called on any thread that runs the
+    function.
 
     Args:
         **units: The amount of each unit, a finite number >= 0.
 
     Raises:
-        TypeError: An amount is no number.
+        TypeError: An amount is no number, or ``calls`` is among them.
         ValueError: An amount is negative or not finite.
     """
+    if CALLS in units:
+        raise TypeError("spent(calls): the policy counts them itself")
     usage = _current.get()
     for unit, amount in units.items():
         found = check_amount(f"spent({unit})", amount)
@@ -115,57 +127,109 @@ class Meter:
 
     def __init__(
         self,
-        gate: PermitGate | TimedGate,
-        pace: Pace,
-        circuit: CircuitState | None,
+        policy: PolicyWords,
+        gate: PermitGate | TimedGate | None,
+        loop: asyncio.AbstractEventLoop | None,
         counts: CallCounts,
-        *,
         weigh: Weigh,
-        most_held: float,
     ) -> None:
-        """``most_held``: the most seconds for which a ``RetryAfter`` holds the limit back."""
-        self._gate = gate
-        self._pace = pace
-        self._circuit = circuit
+        """Without a ``loop`` it blocks."""
+        self._gate: Any = gate
+        self._pace = None if policy.limit is None else Pace(policy.limit.numbers)
+        self._circuit = None if policy.circuit is None else circuit_of(policy.circuit)
+        self._account = None if policy.budget is None else account_of(policy.budget)
+        self._units: dict[str, float] = {} if policy.budget is None else policy.budget.units
+        if self._account is not None:
+            self._account.join(self)
+        self._loop = loop
+        self._refilling: asyncio.Future[None] | None = None
         self._counts = counts
         self._weigh = weigh
-        self._most_held = most_held
+        self._most_held = policy.most_held
 
     def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         """Return ``fn`` with this meter on each call."""
-        gate, pace, circuit, weigh = self._gate, self._pace, self._circuit, self._weigh
-        most_held = self._most_held
 
         async def call(*args: Any) -> Any:
-            usage = Usage(weigh(args))
-            if circuit is not None:
-                circuit.check()  # an open circuit fails now, without waiting for a permit
-            permit: Any = await gate.acquire(usage.weights)
-            token = _current.set(usage)
-            refused = False
+            usage = Usage(self._weigh(args))
+            permit = await self._enter(usage)
+            token, error = _current.set(usage), None
             try:
                 return await fn(*args)
-            except RetryAfter as error:
-                refused = True
-                gate.hold(min(error.seconds, most_held))
+            except Exception as raised:
+                error = raised
                 raise
             finally:
                 with contextlib.suppress(ValueError):  # the garbage collector ends it elsewhere
                     _current.reset(token)
-                self._count(usage)
-                usage.settle(gate, pace, refused)
-                gate.release(permit)
+                self._leave(usage, permit, error)
+                error = None  # it refers to this frame
 
         return call
 
-    def _count(self, usage: Usage) -> None:
+    async def _enter(self, usage: Usage) -> Any:
+        """Wait until a call may be made; return its permit."""
+        gate = self._gate
+        if self._circuit is not None:
+            self._circuit.check()  # an open circuit fails now, without waiting for a permit
+        if self._account is not None:
+            await self._take(self._account, self._taken(usage))
+        if gate is None:
+            return None
+        try:
+            weights = usage.weights
+            return await gate.acquire(weights) if weights else gate.take() or await gate.acquire()
+        except BaseException:
+            self._give_back(self._taken(usage))
+            raise
+
+    async def _take(self, account: Account, wanted: dict[str, float]) -> None:
+        while not account.take(wanted):
+            if self._loop is None:
+                account.refill()
+                continue
+            if self._refilling is None:
+                self._refilling = self._loop.run_in_executor(None, account.refill)
+            refilling = self._refilling
+            try:
+                await asyncio.shield(refilling)  # for all calls that wait for it
+            finally:
+                if refilling.done():
+                    self._refilling = None
+
+    def _taken(self, usage: Usage) -> dict[str, float]:
+        """Return what a call takes from the budget before it is made."""
+        estimate = usage.estimate
+        return {unit: 1.0 if unit == CALLS else estimate.get(unit, 0.0) for unit in self._units}
+
+    def _give_back(self, taken: dict[str, float]) -> None:
+        if self._account is not None:
+            self._account.add({unit: -amount for unit, amount in taken.items()})
+
+    def _leave(self, usage: Usage, permit: Any, error: Exception | None) -> None:
+        """Settle an attempt, and return its permit."""
+        not_made = isinstance(error, CircuitOpenError)
+        refused = not_made or isinstance(error, RetryAfter)
         spent = self._counts.spent
         for unit, amount in usage.spent.items():
             spent[unit] = spent.get(unit, 0.0) + amount
+        if self._account is not None:
+            taken = self._taken(usage)
+            made = {unit: usage.cost(unit, refused) for unit in self._units}
+            made[CALLS] = 0.0 if not_made else 1.0
+            self._account.add({unit: made[unit] - amount for unit, amount in taken.items()})
+        if self._gate is None or self._pace is None:
+            return
+        if isinstance(error, RetryAfter):
+            self._gate.hold(min(error.seconds, self._most_held))
+        if usage.settle(self._gate, self._pace, refused) and usage.reset is not None:
+            self._gate.hold(min(usage.reset, self._most_held))
+        self._gate.release(permit)
 
 
 def meter_of(
     settings: CallSettings,
+    loop: asyncio.AbstractEventLoop | None,
     counts: CallCounts,
     gate: PermitGate | TimedGate | None,
     weigh: Weigh | None,
@@ -175,14 +239,18 @@ def meter_of(
     ``weigh`` estimates a call by its arguments. Default: these are keys, or a list of keys.
     """
     policy = settings.policy
-    if gate is None or policy.limit is None or not policy.is_metered:
+    if not policy.is_metered:
         return None
-    if weigh is None:
-        limit = policy.limit
+    limit = policy.limit
+    if limit is None:
+        weigh = _nothing
+    elif weigh is None:
         weigh = limit.weights if settings.batch is None else partial(_sum_of_weights, limit)
-    circuit = None if policy.circuit is None else circuit_of(policy.circuit)
-    pace, most = Pace(policy.limit.numbers), policy.most_held
-    return Meter(gate, pace, circuit, counts, weigh=weigh, most_held=most)
+    return Meter(policy, gate, loop, counts, weigh)
+
+
+def _nothing(args: tuple[Any, ...]) -> dict[str, float]:  # noqa: ARG001
+    return {}
 
 
 def _sum_of_weights(limit: Limit, args: tuple[Any, ...]) -> dict[str, float]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from rstreams_fast._checks import is_coroutine_function
 from rstreams_fast.calls.batching_words import Batching
+from rstreams_fast.calls.budget import Budget
 from rstreams_fast.calls.cache import Cache
 from rstreams_fast.calls.circuit import Circuit
 from rstreams_fast.calls.functions import (
@@ -36,6 +37,7 @@ class PolicyWords:
     retry: Retry | None = None
     limit: Limit | None = None
     circuit: Circuit | None = None
+    budget: Budget | None = None
     cache: Cache | None = None
     journal: Journal | None = None
     patience: float = PATIENCE_SECONDS
@@ -46,6 +48,7 @@ class PolicyWords:
             "retry": Retry,
             "limit": Limit,
             "circuit": Circuit,
+            "budget": Budget,
             "cache": Cache,
             "journal": Journal,
         }
@@ -64,7 +67,7 @@ class PolicyWords:
     @property
     def is_metered(self) -> bool:
         """Whether it counts what each attempt spends."""
-        return self.limit is not None and bool(self.limit.units)
+        return self.budget is not None or (self.limit is not None and bool(self.limit.units))
 
     @property
     def most_held(self) -> float:

@@ -18,9 +18,10 @@ Neither pyspark nor pyarrow is imported before a function needs it.
 """
 
 from rstreams_fast.calls.batching_words import Batching
+from rstreams_fast.calls.budget import Budget
 from rstreams_fast.calls.cache import Cache
 from rstreams_fast.calls.circuit import Circuit
-from rstreams_fast.calls.errors import CircuitOpenError
+from rstreams_fast.calls.errors import BudgetSpentError, CircuitOpenError
 from rstreams_fast.calls.journal.journal import Journal, call_id
 from rstreams_fast.calls.limits.leases import serve_at
 from rstreams_fast.calls.limits.limit import Limit
@@ -40,6 +41,8 @@ from rstreams_fast.spark.stream_stage import StreamStage, stage
 __all__ = [
     "Batching",
     "Bounds",
+    "Budget",
+    "BudgetSpentError",
     "Cache",
     "Circuit",
     "CircuitOpenError",

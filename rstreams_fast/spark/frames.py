@@ -125,8 +125,8 @@ def describe_words(options: CallOptions) -> list[str]:
             f"  {policy.journal!r}: the calls in flight of a killed worker are made again, "
             f"at most {options.running_rows} in each partition"
         )
-    if policy.limit is not None:
-        lines.append(f"  {policy.limit.describe()}")
+    spenders = [each for each in (policy.limit, policy.budget) if each is not None]
+    lines += [f"  {each.describe()}" for each in spenders]
     return lines
 
 

@@ -3,7 +3,8 @@
 Four executors of four workers each, more calls wanted than allowed all the time, and so many
 SIGKILLs, ``--kills``, at random times. The service judges: the most calls that it was ever in, how
 many it was in on average but for the two seconds after each kill, and the most that began within
-one second.
+one second. With a quota of tokens it judges by a bucket of its own: which share of the quota was in
+use, and how many calls it had to refuse.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,12 +28,17 @@ from tests.helpers import run_threads, wait_until
 from tests.spark.cluster import MARK, python_workers
 from tests.spark.conftest import session, worker_environment
 from tests.spark.faults import CONF, right
-from tests.spark.service import Service, ServiceProcess, asking
+from tests.spark.service import Service, ServiceProcess, asking, tokens_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LIMITS: Final = {"concurrency": 32, "rate": 500}
+LIMITS: Final = {"concurrency": 32, "rate": 500, "tokens": 200_000}
+LEAST_SHARE: Final = 0.95
+"""The share of a quota that must be in use, although workers are killed."""
+MOST_REFUSED: Final = 0.001
+FIRST_CALLS: Final = 100
+"""Calls before the first kill."""
 RECOVERY_SECONDS: Final = 2.0
 PARTITIONS: Final = 32
 JOBS: Final = 2
@@ -46,7 +53,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--gap", type=float, default=1.0, help="mean seconds between two kills")
     parser.add_argument("--seed", default=uuid.uuid4().hex[:8])
-    parser.add_argument("--rate-kills", type=int, default=20, help="with a rate as limit")
+    parser.add_argument("--rate-kills", type=int, default=20, help="with a rate or a quota")
     parser.add_argument("--rows", type=int, default=4096, help="of each job")
     parser.add_argument(
         "--in-use", type=float, default=28.0, help="calls, on average, but for the time after kills"
@@ -63,9 +70,11 @@ def main() -> int:
         for what in options.limits:
             for scope in options.scopes:
                 chance = random.Random(f"{options.seed} {what} {scope}")
-                limit = rs.Limit(mark + what, scope=scope, **{what: LIMITS[what]})
+                limit = rs.Limit(mark + what, scope=scope, **_words(what))
                 kills = options.kills if what == "concurrency" else options.rate_kills
-                service.tell(seconds=0.1 if what == "concurrency" else 0.001, reset=True)
+                quota = LIMITS[what] if what == "tokens" else 0
+                service.tell(seconds=0.001 if what == "rate" else 0.1, quota=quota)
+                service.tell(reset=True)
                 gaps = [chance.expovariate(1 / options.gap) for _ in range(kills)]
                 times = _work(spark, service, limit, gaps, chance, rows=options.rows)
                 told = service.tell(events=True)
@@ -74,6 +83,10 @@ def main() -> int:
                 if what == "concurrency":
                     found |= {"most": told["most"], **_in_use(told["events"], times)}
                     held &= told["most"] <= LIMITS[what] and found["in use"] >= options.in_use
+                elif what == "tokens":
+                    found |= _share(told["spent"], times) | {"refused": told["refused"]}
+                    held &= found["share"] >= LEAST_SHARE
+                    held &= told["refused"] <= MOST_REFUSED * told["calls"]
                 else:
                     found |= _begun(told["events"], times)
                     held &= found["most in a second"] <= LIMITS[what] * 1.01
@@ -82,6 +95,28 @@ def main() -> int:
         spark.stop()
         service.close()
     return not held
+
+
+def _words(what: str) -> dict[str, Any]:
+    if what != "tokens":
+        return {what: LIMITS[what]}
+    quota = rs.per_minute(LIMITS[what])
+    # The estimate is right on average, within half of what a call costs.
+    return {"units": {what: quota}, "weigh": lambda key: tokens_of(key) * (0.5 + key % 101 / 100)}
+
+
+def _paying(port: int) -> Callable[[int], Awaitable[int]]:
+    ask = asking(port)
+
+    async def call(key: int) -> int:
+        try:
+            answer = await ask(key)
+        except ValueError:  # REFUSED
+            raise rs.RetryAfter(0.5) from None
+        rs.spent(tokens=tokens_of(key))
+        return answer
+
+    return call
 
 
 def _work(
@@ -94,7 +129,7 @@ def _work(
     rows: int,
 ) -> list[float]:
     """Keep the limit busy until all kills were made; return their times between start and end."""
-    look = rs.lookup(rs.Policy(limit=limit)(asking(service.port)), "long", concurrency=16)
+    look = rs.lookup(rs.Policy(limit=limit)(_paying(service.port)), "long", concurrency=16)
     over = threading.Event()
     times: list[float] = []
 
@@ -105,9 +140,7 @@ def _work(
 
     def kill() -> None:
         try:
-            wait_until(
-                lambda: service.tell()["calls"] > 10 * LIMITS["concurrency"], "calls", timeout=300
-            )
+            wait_until(lambda: service.tell()["calls"] > FIRST_CALLS, "calls", timeout=300)
             times.append(time.monotonic())
             for gap in gaps:
                 over.wait(gap)
@@ -138,6 +171,13 @@ def _in_use(events: list[Event], times: list[float]) -> dict[str, float]:
             seconds += at - last
         inside, killed, last = inside + change, killed + more, at
     return {"in use": used / seconds, "seconds": seconds, "of seconds": times[-1] - times[0]}
+
+
+def _share(spent: list[Event], times: list[float]) -> dict[str, float]:
+    """Return which share of the quota was in use between the first time and the last."""
+    used = sum(tokens for at, tokens in spent if times[0] <= at < times[-1])
+    seconds = times[-1] - times[0]
+    return {"share": used / (seconds * LIMITS["tokens"] / 60), "seconds": seconds}
 
 
 def _begun(events: list[Event], times: list[float]) -> dict[str, float]:

@@ -21,6 +21,12 @@ from typing import Any, Final
 
 HOST: Final = "127.0.0.1"
 ROOT: Final = Path(__file__).parents[2]
+REFUSED: Final = b"no\n"
+
+
+def tokens_of(key: int) -> int:
+    """Return what a call costs of a quota: the heaviest calls cost a hundred times the lightest."""
+    return 10 * (1 + key * 7919 % 100)
 
 
 def asking(port: int) -> Callable[[int], Awaitable[int]]:
@@ -54,6 +60,8 @@ class Service:
 
         ``mode``: ``right``, ``wrong``, ``silent`` (what it did not answer it does when it is right
         again), ``stopped``. ``seconds``: what a call takes.
+        ``quota``: tokens a minute; what is too much is refused (``REFUSED``). A ``reset`` makes the
+        service's own bucket a tenth of them.
         ``stall``: keys whose first call takes so much longer. ``events``: have them told, too.
         """
         self._connection.sendall(json.dumps(words).encode() + b"\n")
@@ -95,12 +103,30 @@ class _Service:
         self.listening: asyncio.Server | None = None
         self.open: set[_Call] = set()
         self.inside = 0
+        self.quota = 0.0
         self.reset()
 
     def reset(self) -> None:
         self.most = self.inside
         self.keys = Counter[int]()
         self.events: list[tuple[float, int]] = []
+        self.spent: list[tuple[float, int]] = []
+        self.refused = 0
+        self.bucket, self.filled_at = self.quota / 10, time.monotonic()
+
+    def admits(self, key: int) -> bool:
+        """Take a call's tokens out of the bucket, which the quota fills."""
+        if not self.quota:
+            return True
+        now, tokens = time.monotonic(), tokens_of(key)
+        filled = self.bucket + (now - self.filled_at) * self.quota / 60
+        self.bucket, self.filled_at = min(filled, self.quota / 10), now
+        if self.bucket < tokens:
+            self.refused += 1
+            return False
+        self.bucket -= tokens
+        self.spent.append((now, tokens))
+        return True
 
     def count(self, change: int) -> None:
         self.inside += change
@@ -130,11 +156,12 @@ class _Service:
                     "inside": self.inside,
                 }
                 told["keys"] = len(self.keys)
+                told["refused"] = self.refused
                 told["callers"] = [
                     call.transport.get_extra_info("peername")[1] for call in self.open
                 ]
                 if words.pop("events", False):
-                    told["events"] = self.events
+                    told["events"], told["spent"] = self.events, self.spent
                 reset = words.pop("reset", False)
                 vars(self).update(words)
                 if reset:
@@ -164,6 +191,10 @@ class _Call(asyncio.Protocol):
         if not self._received.endswith(b"\n") or self in self._service.open:
             return
         service = self._service
+        if not service.admits(int(self._received)):
+            self.transport.write(REFUSED)
+            self.transport.close()
+            return
         service.open.add(self)
         service.count(1)
         service.keys[int(self._received)] += 1

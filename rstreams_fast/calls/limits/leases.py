@@ -46,7 +46,7 @@ from rstreams_fast.calls.limits.messages import (
 )
 from rstreams_fast.calls.limits.pace import LATE_SECONDS, Numbers, Pace
 
-__all__ = ["DEATH_SECONDS", "UNDER_WAY", "serve", "serve_at"]
+__all__ = ["DEATH_SECONDS", "UNDER_WAY", "serve", "serve_at", "serve_with"]
 
 DEATH_SECONDS: Final = 0.05
 """How long the permits of a worker that was killed wait for the kernel to end its calls, too."""
@@ -321,6 +321,10 @@ class _Permits:
         self._grant(time)
 
 
+Serve = Callable[[asyncio.Transport], asyncio.Protocol]
+"""Takes a connection that has proved itself; returns its protocol from then on."""
+
+
 class _Lease(asyncio.Protocol):
     """A connection, and how many permits it has."""
 
@@ -345,7 +349,7 @@ class _Lease(asyncio.Protocol):
         self.silent = False  # what is under way holds nobody up
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - for mypy
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for mypy
         self._transport = transport
         self._server.let_wait(self)
         keep_alive(transport)
@@ -399,9 +403,15 @@ class _Lease(asyncio.Protocol):
             self._transport.write(REFUSED)
             self._transport.close()
             return False
-        self._permits, numbers = self._server.limits[number]
+        found, self._received = self._server.limits[number], self._received[ANSWER.size :]
+        if callable(found):
+            protocol = found(self._transport)
+            self._transport.set_protocol(protocol)
+            if self._received:
+                protocol.data_received(self._received)
+            return False
+        self._permits, numbers = found
         self._permits.join(self, numbers)
-        self._received = self._received[ANSWER.size :]
         return True
 
     def _stranger_no_more(self) -> None:
@@ -486,8 +496,8 @@ class _Server:
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.token = secrets.token_bytes(32)
-        self.limits: list[tuple[_Permits, Numbers]] = []
-        self.numbers: dict[tuple[str, Numbers], int] = {}
+        self.limits: list[tuple[_Permits, Numbers] | Serve] = []
+        self.numbers: dict[tuple[str, Numbers | None], int] = {}
         self.names: dict[str, _Permits] = {}
         self.declared: dict[bytes, _Lease] = {}
         self.strangers: dict[_Lease, None] = {}  # the oldest first
@@ -523,16 +533,34 @@ _server: _Server | None = None
 
 def serve(name: str, numbers: Numbers) -> Address:
     """Return where the permits of the limit are served: here, from now on. Any thread may call."""
-    global _server  # noqa: PLW0603
     with _lock:
-        if _server is None or _server.pid != os.getpid():
-            _server = _Server()
-        server = _server
+        server = _running()
         number = server.numbers.get((name, numbers))
         if number is None:
             number = server.numbers[name, numbers] = len(server.limits)
             server.limits.append((server.names.setdefault(name, _Permits()), numbers))
         return Address(server.host, server.port, server.token, number)
+
+
+def serve_with(name: str, serve: Serve) -> Address:
+    """Return where ``serve`` gets connections of processes that know the address.
+
+    Any thread may call. ``serve`` is called on the server's thread, for the first call of a name.
+    """
+    with _lock:
+        server = _running()
+        number = server.numbers.get((name, None))
+        if number is None:
+            number = server.numbers[name, None] = len(server.limits)
+            server.limits.append(serve)
+        return Address(server.host, server.port, server.token, number)
+
+
+def _running() -> _Server:
+    global _server  # noqa: PLW0603
+    if _server is None or _server.pid != os.getpid():
+        _server = _Server()
+    return _server
 
 
 def _most_strangers() -> int:

@@ -119,20 +119,20 @@ class LocalPermits:
                 return
 
     def _look_later(self, seconds: float) -> None:
-        wait = seconds * (0.5 + random.random())  # noqa: S311 - not all at once
+        wait = seconds * (0.5 + random.random() / 2)  # noqa: S311 - not all at once
         self._next_look = self._loop.call_later(wait, self._look)
 
     def _reserve(self, permit: int | None, weights: Weights) -> float:
         """Reserve a start time for the first ask; return the seconds until another attempt.
 
-        A call with units reserves no time that is far ahead: if its worker is killed, nobody gives
-        the units back.
+        A call with units reserves no time ahead: if its worker is killed, nobody gives the units
+        back.
         """
-        latest = monotonic() + RESERVE_SECONDS if weights else math.inf
-        start = self._shared.reserve(weights, latest)
-        if start > latest:
+        now = monotonic()
+        start = self._shared.reserve(weights, now + POLL_SECONDS if weights else math.inf)
+        if weights and start > now + POLL_SECONDS:
             self.give_back(permit)
-            return min(start - latest, LOOK_SECONDS)
+            return min(start - now, LOOK_SECONDS)
         self._asks.popleft()
         if start > monotonic():
             self._grant_later(permit, weights, start, start)

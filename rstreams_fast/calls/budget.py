@@ -1,0 +1,421 @@
+"""``Budget``: what calls may spend in all, in a process and the workers of its job."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from typing import Any, Final, Protocol, cast
+
+from rstreams_fast._checks import check_choice
+from rstreams_fast.calls.errors import BudgetSpentError, StageError
+from rstreams_fast.calls.limits.leases import serve_with
+from rstreams_fast.calls.limits.limit import check_amount
+from rstreams_fast.calls.limits.messages import CHALLENGE_BYTES, REFUSED, Address, answer_to
+from rstreams_fast.runtime.finalizers import call_from_finalizer
+
+__all__ = ["CALLS", "Account", "Budget", "account_of"]
+
+CALLS: Final = "calls"
+
+FIRST_CALLS: Final = 16
+"""How many calls a worker leases before it knows how many it makes."""
+
+LEASE_SECONDS: Final = 0.5
+"""How long a lease is to last. What a killed worker has leased counts as spent."""
+
+OTHERS: Final = 16
+"""A lease is at most what is left, divided by so many times the workers."""
+
+LEAST_LEASE: Final = 1 / 4096
+"""The share of a unit that is not divided any more; a call is not divided, either."""
+
+ASK_AGAIN_SECONDS: Final = 1.0
+"""How long a worker takes it that the budget is spent: others may give back what they leased."""
+
+PATIENCE_SECONDS: Final = 180.0
+"""How long a worker tries to reach the driver, which may pause minutes to collect garbage."""
+
+ANSWER_SECONDS: Final = 10.0
+"""How long one attempt to reach the driver may take."""
+
+
+class Budget:
+    """What calls may spend in all: when it is spent, calls fail at once with ``BudgetSpentError``.
+
+    ``calls`` counts attempts that reach the service, refused ones (``RetryAfter``) among them; an
+    answer of a cache or a journal is none. Other units, such as tokens or money, count what
+    ``spent`` says in the function. Until then the estimate of a ``Limit`` counts that has a unit of
+    this name. A call is made while something is left of each unit: never more ``calls`` are made,
+    and of other units the calls in flight may spend more. An attempt that a spent budget refuses is
+    not repeated, and is no failure for a ``Circuit``. Immutable; thread-safe.
+
+    ```python
+    import rstreams_fast.spark as rs
+
+    spend = rs.Budget("models", calls=10_000, money=20.0)
+
+
+    @rs.Policy(budget=spend)
+    async def summary_of(text):
+        rs.spent(money=0.002)
+        return text[:40]
+    ```
+
+    Args:
+        name: Budgets with the same name share what was spent. The numbers are those of the budget
+            of this name that was made last: so a notebook can raise them.
+        scope: ``"job"``: the process that made the budget, and all workers it is sent to. They
+            lease parts of what is left from that process, which they must reach; what a killed
+            worker has leased counts as spent. ``"process"``: each process has its own.
+        **units: The amount of each unit, a finite number >= 0; at least one.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: An argument has a wrong value, or there is no unit.
+    """
+
+    def __init__(self, name: str, *, scope: str = "job", **units: float) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"Budget(name) must be a str, got {type(name).__name__}")
+        if not name:
+            raise ValueError("Budget(name) is empty")
+        if not units:
+            raise ValueError(f"Budget({name!r}) bounds nothing: give calls, tokens or the like")
+        check_choice("Budget(scope)", scope, ("process", "job"))
+        self.name: Final = name
+        self.scope: Final = scope
+        self.units: Final = {
+            unit: check_amount(f"Budget({unit})", amount) for unit, amount in units.items()
+        }
+        self.made: Final = time.time()
+        self._address: Address | None = None
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """What was spent of each unit; in the process that made the budget, for the whole job."""
+        return account_of(self).figures()[0]
+
+    @property
+    def left(self) -> dict[str, float]:
+        """What is left of each unit, and not leased to workers."""
+        return account_of(self).figures()[1]
+
+    def describe(self) -> str:
+        """Return a text for people: what may be spent."""
+        units = ", ".join(f"{amount:.12g} {unit}" for unit, amount in self.units.items())
+        where = "the whole job" if self.scope == "job" else "each process"
+        return f"budget {self.name!r}: {units}, by {where}"
+
+    def __repr__(self) -> str:
+        units = ", ".join(f"{unit}={amount:.12g}" for unit, amount in self.units.items())
+        return f"Budget({self.name!r}, {units})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Take the address along where the budget is kept."""
+        state = dict(self.__dict__)
+        if self.scope == "job" and self._address is None:
+            account = cast(_Kept, account_of(self))
+            state["_address"] = serve_with(f"budget {self.name}", account.serve)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
+class Account(Protocol):
+    """Where a process counts what a budget has. Thread-safe."""
+
+    def take(self, wanted: Mapping[str, float]) -> bool:
+        """Take what a call may spend; ``False``: ``refill`` first.
+
+        ``BudgetSpentError``: nothing is left of a unit.
+        """
+
+    def refill(self) -> None:
+        """Get something to take from, which may block."""
+
+    def add(self, change: Mapping[str, float]) -> None:
+        """Take so much more, or give it back."""
+
+    def figures(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Return what was spent, and what is left."""
+
+    def join(self, user: object) -> None:
+        """Count ``user`` as one that takes, as long as it lives."""
+
+
+class _Kept:
+    """The account of a budget in the process that made it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._made = 0.0
+        self._units: dict[str, float] = {}
+        self._spent: dict[str, float] = {}
+        self._leased: dict[str, float] = {}
+        self._leases = 0
+        self._lock = threading.RLock()  # the garbage collector may run anything
+
+    def obey(self, budget: Budget) -> None:
+        """Have the numbers of the ``budget``, if it was made last."""
+        with self._lock:
+            if budget.made >= self._made:
+                self._made, self._units = budget.made, budget.units
+
+    def take(self, wanted: Mapping[str, float]) -> bool:
+        with self._lock:
+            for unit in self._units:
+                if self._left(unit) <= 0:
+                    raise _spent(self._name, unit)
+            self.add(wanted)
+        return True
+
+    def refill(self) -> None:
+        """Do nothing: ``take`` needs it never."""
+
+    def add(self, change: Mapping[str, float]) -> None:
+        with self._lock:
+            for unit, amount in change.items():
+                self._spent[unit] = self._spent.get(unit, 0.0) + amount
+
+    def figures(self) -> tuple[dict[str, float], dict[str, float]]:
+        with self._lock:
+            spent = {unit: self._spent.get(unit, 0.0) for unit in self._units}
+            return spent, {unit: max(0.0, self._left(unit)) for unit in self._units}
+
+    def join(self, user: object) -> None:
+        """Do nothing: nobody waits for what a user has."""
+
+    def _left(self, unit: str) -> float:
+        spent = self._spent.get(unit, 0.0) + self._leased.get(unit, 0.0)
+        return self._units[unit] - spent
+
+    # -- for workers -------------------------------------------------------------------------------
+
+    def serve(self, transport: asyncio.Transport) -> asyncio.Protocol:
+        """Return what serves a worker, whose connection this is."""
+        self._leases += 1
+        return _Lease(self, transport)
+
+    def lease(
+        self, lease: Mapping[str, float], used: Mapping[str, float], wanted: Mapping[str, float]
+    ) -> tuple[dict[str, float], str]:
+        """Take a ``lease`` back, of which so much was ``used``; return another, and a spent unit.
+
+        With nothing ``wanted`` there is no other.
+        """
+        with self._lock:
+            for unit, amount in lease.items():
+                self._leased[unit] = self._leased.get(unit, 0.0) - amount
+            self.add(used)
+            found: dict[str, float] = {}
+            if not wanted:
+                return found, ""
+            for unit, amount in self._units.items():
+                if (left := self._left(unit)) <= 0:
+                    return {}, unit
+                least = 1.0 if unit == CALLS else amount * LEAST_LEASE
+                share = max(least, left / (OTHERS * max(1, self._leases)))
+                lent = min(left, share, max(least, wanted.get(unit, share)))
+                found[unit] = float(int(lent) or 1) if unit == CALLS else lent
+            for unit, amount in found.items():
+                self._leased[unit] = self._leased.get(unit, 0.0) + amount
+        return found, ""
+
+    def end(self, lease: Mapping[str, float]) -> None:
+        """Count the ``lease`` of a worker that is gone as spent."""
+        with self._lock:
+            self._leases -= 1
+        self.lease(lease, lease, {})
+
+
+class _Lease(asyncio.Protocol):
+    """The connection of a worker: each line asks for a lease, and returns the one before."""
+
+    def __init__(self, account: _Kept, transport: asyncio.Transport) -> None:
+        self._account = account
+        self._transport = transport
+        self._received = b""
+        self._lease: dict[str, float] = {}
+
+    def data_received(self, data: bytes) -> None:
+        *lines, self._received = (self._received + data).split(b"\n")
+        for line in lines:
+            asked = json.loads(line)
+            lease = self._account.lease(self._lease, asked["used"], asked["wanted"])
+            self._lease = lease[0]
+            if asked["wanted"]:
+                self._transport.write(json.dumps(lease).encode() + b"\n")
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._account.end(self._lease)
+
+
+class _Leased:
+    """The account of a budget in a worker: it leases parts of what is left."""
+
+    def __init__(self, name: str, address: Address) -> None:
+        self._name = name
+        self._address = address
+        self._lock = threading.RLock()  # the garbage collector may run anything
+        self._asking = threading.Lock()
+        self._connection: socket.socket | None = None
+        self._has: dict[str, float] = {}
+        self._used: dict[str, float] = {}  # since the last request
+        self._asked_at = 0.0
+        self._over = ""
+        self._over_until = 0.0
+        self._users = 0
+
+    def take(self, wanted: Mapping[str, float]) -> bool:
+        with self._lock:
+            if self._has and all(amount > 0 for amount in self._has.values()):
+                self.add(wanted)
+                return True
+            if self._over and time.monotonic() < self._over_until:
+                raise _spent(self._name, self._over)
+        return False
+
+    def refill(self) -> None:
+        with self._asking:
+            with self._lock:
+                if self._has and all(amount > 0 for amount in self._has.values()):
+                    return  # another thread was faster
+                if self._over and time.monotonic() < self._over_until:
+                    return
+            self._ask(self._wanted())
+
+    def add(self, change: Mapping[str, float]) -> None:
+        with self._lock:
+            for unit, amount in change.items():
+                self._used[unit] = self._used.get(unit, 0.0) + amount
+                if unit in self._has:
+                    self._has[unit] -= amount
+
+    def figures(self) -> tuple[dict[str, float], dict[str, float]]:
+        with self._lock:
+            return dict(self._used), dict(self._has)
+
+    def join(self, user: object) -> None:
+        with self._lock:
+            self._users += 1
+        weakref.finalize(user, call_from_finalizer, self._leave).atexit = False
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            leaves = not self._users
+        if not leaves or not self._asking.acquire(blocking=False):
+            return
+        try:
+            with self._lock:
+                used, self._used, self._has = self._used, {}, {}
+            if self._connection is not None:
+                with contextlib.suppress(OSError):
+                    self._send({"used": used, "wanted": {}})
+        finally:
+            self._asking.release()
+
+    def _wanted(self) -> dict[str, float]:
+        """Return how much is used within the time of a lease, at the present pace."""
+        if not self._asked_at:
+            return {CALLS: FIRST_CALLS}
+        seconds = max(time.monotonic() - self._asked_at, 0.01)
+        with self._lock:
+            used = {unit: amount for unit, amount in self._used.items() if amount > 0}
+        return {CALLS: 1.0} | {unit: of * LEASE_SECONDS / seconds for unit, of in used.items()}
+
+    def _ask(self, wanted: Mapping[str, float]) -> None:
+        with self._lock:
+            used, self._used = self._used, {}
+            had, self._has = self._has, {}
+        until, pause = time.monotonic() + PATIENCE_SECONDS, 0.02
+        while True:
+            try:
+                found, over = self._exchange({"used": used, "wanted": wanted})
+            except OSError as failed:
+                self._connection = None
+                # The driver counts what was leased as spent: it is not to be counted twice.
+                used = {unit: max(0.0, -had.get(unit, 0.0)) for unit in used}
+                hopeless = isinstance(failed, ConnectionRefusedError) and not self._asked_at
+                if hopeless or time.monotonic() >= until:
+                    lost = StageError(f"nobody keeps the budget {self._name!r} any more")
+                    raise lost from failed
+                time.sleep(pause)
+                pause = min(2 * pause, 2.0)
+            else:
+                break
+        with self._lock:
+            self._asked_at = time.monotonic()
+            self._over, self._over_until = over, self._asked_at + ASK_AGAIN_SECONDS
+            # Calls that were in flight have used something meanwhile.
+            self._has = {unit: of - self._used.get(unit, 0.0) for unit, of in found.items()}
+
+    def _exchange(self, asked: dict[str, Any]) -> tuple[dict[str, float], str]:
+        connection = self._send(asked)
+        received = b""
+        while not received.endswith(b"\n"):
+            if not (part := connection.recv(1 << 12)):
+                raise ConnectionResetError("the connection has ended")
+            received += part
+            if received == REFUSED:
+                raise StageError(f"the driver no longer keeps the budget {self._name!r}")
+        found, over = json.loads(received)
+        return found, over
+
+    def _send(self, message: dict[str, Any]) -> socket.socket:
+        connection = self._connection or self._connected()
+        connection.sendall(json.dumps(message).encode() + b"\n")
+        return connection
+
+    def _connected(self) -> socket.socket:
+        host, port, *_ = self._address
+        connection = socket.create_connection((host, port), ANSWER_SECONDS)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        challenge = b""
+        while len(challenge) < CHALLENGE_BYTES:
+            if not (part := connection.recv(CHALLENGE_BYTES - len(challenge))):
+                raise ConnectionResetError("the connection has ended")
+            challenge += part
+        connection.sendall(answer_to(challenge, self._address))
+        self._connection = connection
+        return connection
+
+
+def _spent(name: str, unit: str) -> BudgetSpentError:
+    return BudgetSpentError(f"the budget {name!r} is spent: there are no {unit} left")
+
+
+_accounts: dict[tuple[int, str, Address | None], _Kept | _Leased] = {}
+_accounts_lock = threading.Lock()
+
+
+def account_of(budget: Budget) -> Account:
+    """Return where this process counts what the ``budget`` has."""
+    key = os.getpid(), budget.name, budget._address
+    with _accounts_lock:
+        found = _accounts.get(key)
+        if found is None:
+            kept = budget._address is None
+            found = _accounts[key] = (
+                _Kept(budget.name) if kept else _Leased(budget.name, cast(Address, budget._address))
+            )
+    if isinstance(found, _Kept):
+        found.obey(budget)
+    return found
+
+
+def _after_fork() -> None:
+    global _accounts_lock  # noqa: PLW0603
+    _accounts_lock = threading.Lock()  # a thread that is not in the child may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,200 @@
+"""``Budget``: what calls may spend in all, in one process and in the workers of a job."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import pickle
+import threading
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import rstreams_fast.spark as rs
+from tests.helpers import wait_until
+from tests.spark.processes import OtherProcess
+from tests.spark.stages import values
+
+
+@pytest.fixture
+def name() -> str:
+    return uuid.uuid4().hex
+
+
+def of_a_worker(budget: rs.Budget) -> rs.Budget:
+    """Return the budget as a worker has it, which leases from this process."""
+    found: rs.Budget = pickle.loads(pickle.dumps(budget))
+    return found
+
+
+places = pytest.mark.parametrize("worker", [False, True])
+
+
+@places
+@pytest.mark.parametrize("plain", [False, True])
+def test_as_many_calls_are_made_as_there_are(worker: bool, plain: bool, name: str) -> None:
+    budget, made = rs.Budget(name, calls=500, money=1e9), list[int]()
+    used = of_a_worker(budget) if worker else budget
+
+    async def fn(k: int) -> int:
+        await asyncio.sleep(0)
+        made.append(k)
+        if k % 10 == 0:
+            raise OSError("an attempt that failed")
+        return k
+
+    def plain_fn(k: int) -> int:
+        made.append(k)
+        if k % 10 == 0:
+            raise OSError("an attempt that failed")
+        return k
+
+    policy = rs.Policy(budget=used, retry=rs.Retry(1, backoff=0), circuit=rs.Circuit(5000))
+    look = rs.lookup(
+        policy(plain_fn if plain else fn), pa.int64(), concurrency=16, on_failure="column"
+    )
+    outcomes = values(look, range(1000))
+    refused = [each["error"] for each in outcomes if "BudgetSpentError" in str(each)]
+    assert len(made) == 500
+    assert 400 <= len(refused) <= 600
+    assert budget.left["calls"] == 0
+    more = rs.Budget(name, calls=502, money=1e9)  # what was spent stays spent
+    assert values(rs.lookup(rs.Policy(budget=more)(fn), pa.int64()), [1, 2]) == [1, 2]
+    assert more.spent["calls"] == 502
+
+
+@places
+@pytest.mark.parametrize("plain", [False, True])
+def test_other_units_overshoot_by_the_calls_in_flight(worker: bool, plain: bool, name: str) -> None:
+    budget = rs.Budget(name, tokens=1000)
+    at_work, most = threading.Semaphore(8), 8
+
+    def call(_: int) -> None:
+        with at_work:
+            rs.spent(tokens=70)
+
+    async def acall(k: int) -> None:
+        await asyncio.to_thread(call, k)
+
+    fn = rs.Policy(budget=of_a_worker(budget) if worker else budget)(call if plain else acall)
+    refused = 0
+    if plain:
+        with ThreadPoolExecutor(most) as pool:
+            calls = [pool.submit(fn, k) for k in range(100)]
+        found: list[Any] = [call.exception() for call in calls]
+    else:
+
+        async def main() -> list[Any]:
+            found = list[Any]()
+            for _ in range(100 // most):
+                calls = (fn(k) for k in range(most))
+                found += await asyncio.gather(*calls, return_exceptions=True)
+            return found
+
+        found = asyncio.run(main())
+    refused = sum(isinstance(each, rs.BudgetSpentError) for each in found)
+    made = len(found) - refused
+    assert 1000 / 70 * (0.7 if worker else 1) <= made <= 1000 / 70 + most
+    if not worker:
+        assert budget.spent["tokens"] == 70 * made
+
+
+def test_what_was_estimated_counts_until_the_function_tells(name: str) -> None:
+    """A call that waits has taken its estimate; one that is cancelled has spent nothing."""
+    budget = rs.Budget(name, calls=100, tokens=50)
+    limit = rs.Limit(name, units={"tokens": rs.per_second(1e6)}, weigh=lambda _: 60)
+
+    async def main() -> None:
+        go_on = asyncio.Event()
+
+        @rs.Policy(budget=budget, limit=limit)
+        async def fn(_: int) -> None:
+            await go_on.wait()
+            rs.spent(tokens=1)
+
+        first = asyncio.ensure_future(fn(0))
+        await asyncio.sleep(0.1)
+        with pytest.raises(rs.BudgetSpentError, match="there are no tokens left"):
+            await fn(1)
+        go_on.set()
+        await first
+        assert budget.left == {"calls": 99, "tokens": 49}
+        for _ in range(10):
+            await fn(2)
+
+    asyncio.run(main())
+    assert budget.spent == {"calls": 11, "tokens": 11}
+
+
+WORKER = """
+import pickle, sys
+import rstreams_fast.spark as rs
+
+made = 0
+
+def call(_):
+    global made
+    made += 1
+
+fn = rs.Policy(budget=pickle.loads(bytes.fromhex(sys.argv[1])))(call)
+for line in sys.stdin:
+    made = 0
+    for k in range(int(line)):
+        try:
+            fn(k)
+        except rs.BudgetSpentError:
+            break
+    print(made, flush=True)
+"""
+
+
+@pytest.fixture
+def workers() -> Iterator[Any]:
+    with ExitStack() as stack:
+        yield lambda budget: stack.enter_context(OtherProcess(WORKER, pickle.dumps(budget).hex()))
+
+
+def test_workers_share_a_budget_though_they_are_killed(name: str, workers: Any) -> None:
+    """What a killed worker has leased counts as spent, so never too much is."""
+    budget = rs.Budget(name, calls=10_000)
+    made = 0
+    for _ in range(4):
+        one, other = workers(budget), workers(budget)
+        made += int(one.tell(300)) + int(other.tell(300))
+        one.kill()
+    assert made == 8 * 300
+    last = workers(budget)
+    wait_until(lambda: budget.spent["calls"] >= 4 * 300, "that the driver has noticed")
+    made += int(last.tell(20_000))
+    assert 0.75 * 10_000 <= made <= 10_000
+
+
+def test_what_a_stage_has_left_goes_to_others(name: str) -> None:
+    budget = rs.Budget(name, calls=100)
+
+    async def call(k: int) -> int:
+        return k
+
+    stage = rs.lookup(rs.Policy(budget=of_a_worker(budget))(call), pa.int64())
+    assert values(stage, range(3)) == [0, 1, 2]
+    del stage
+    gc.collect()
+    wait_until(lambda: budget.left == {"calls": 97}, "that the lease has come back")
+    assert budget.spent == {"calls": 3}
+
+
+def test_words_are_checked() -> None:
+    with pytest.raises(ValueError, match="bounds nothing"):
+        rs.Budget("name")
+    with pytest.raises(TypeError, match=r"Budget\(calls\) must be a number"):
+        rs.Budget("name", calls="many")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="counts them itself"):
+        rs.spent(calls=1)
+    assert rs.Budget("b", calls=10, money=1.5).describe() == (
+        "budget 'b': 10 calls, 1.5 money, by the whole job"
+    )
