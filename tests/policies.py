@@ -133,6 +133,14 @@ def _budget(folder: Path, calls: int = 1000) -> rs.Budget:
     return rs.Budget(f"policies {folder}", calls=calls, tokens=1e6)
 
 
+def _shared() -> rs.Cache:
+    return rs.Cache(bytes=1 << 20, scope="executor")
+
+
+def _journal(folder: Path) -> rs.Journal:
+    return rs.Journal(str(folder / "journal"), version="1")
+
+
 CASES: Final = [
     Case("nothing", "answers", lambda _: {}),
     Case("retry", "fails once", lambda _: {"retry": rs.Retry(2, backoff=0)}, attempts=_twice),
@@ -172,6 +180,8 @@ CASES: Final = [
         attempts=lambda seen: seen.total() <= 3,
     ),
     Case("cache", "answers", lambda _: {"cache": rs.Cache()}, again=False),
+    Case("cache of a host", "answers", lambda _: {"cache": _shared()}, again=False),
+    Case("journal", "answers", lambda folder: {"journal": _journal(folder)}, again=False),
     Case(
         "all",
         "fails once",
@@ -181,6 +191,7 @@ CASES: Final = [
             "circuit": rs.Circuit(1000),
             "budget": _budget(folder),
             "cache": rs.Cache(),
+            "journal": _journal(folder),
         },
         attempts=_twice,
         again=False,
@@ -197,6 +208,7 @@ CASES: Final = [
             "circuit": rs.Circuit(1000),
             "budget": _budget(folder),
             "cache": rs.Cache(),
+            "journal": _journal(folder),
         },
         attempts=_twice,
         again=False,

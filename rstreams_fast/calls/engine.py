@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -12,6 +12,8 @@ from rstreams_fast.calls.batching import BatchedCalls
 from rstreams_fast.calls.cache import CachedResults
 from rstreams_fast.calls.counts import CallCounts, WindowTimes
 from rstreams_fast.calls.guarded import called_with, counted, guarded, holding, patient, recovery_of
+from rstreams_fast.calls.ids import begin_calls, keyed, names_call_id
+from rstreams_fast.calls.keys import KeyDigest
 from rstreams_fast.calls.limits.blocking import TimedGate
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.retry import RetryAfter
@@ -42,6 +44,7 @@ class Surroundings:
         client: The first argument of each call, in a tuple; an empty tuple: none.
         given: Makes each further argument of its key.
         journal: The open journal of the policy.
+        keyed: Whether calls know their key, for ``call_id``. With a journal they do.
         cache: The results of the policy's cache.
         key_of: Makes the key for the cache of the arguments. Default: they are the key.
         failures: Returns a function that turns the failures of the given one into results.
@@ -52,6 +55,7 @@ class Surroundings:
     client: tuple[Any, ...] = ()
     given: Callable[[Any], Any] | None = None
     journal: _Journal | None = None
+    keyed: bool = False
     cache: CachedResults | None = None
     key_of: Callable[..., Any] | None = None
     failures: Callable[[Call], Call] | None = None
@@ -86,6 +90,8 @@ def surrounded(
         call = in_lists(call)
     if around.journal is not None:
         call = around.journal.around(call, loop)
+    elif around.keyed:
+        call = keyed(call)
     if around.cache is not None:
         call = around.cache.around(call, around.key_of)
     if around.failures is not None:
@@ -134,6 +140,9 @@ class CallEngine:
         self._counts_attempts = recovers
         if admitted and not recovers:
             made = patient(made, settings, counts, gate)
+        if around.journal is None:
+            begin_calls(KeyDigest(settings.label, ""))
+            around = replace(around, keyed=settings.batch is None and names_call_id(settings.fn))
         in_lists = self._in_lists if settings.makes_fewer_calls else None
         call = surrounded(
             made,

@@ -1,27 +1,94 @@
-"""Texts for keys: the same in every process, whatever Python and pyarrow."""
+"""Texts and digests of keys: the same in every process, whatever Python and pyarrow."""
 
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
+import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any, Final
 
-__all__ = ["PLAIN_KEYS", "checked_key", "text_of"]
+__all__ = ["KEY_BYTES", "KeyDigest", "checked_key", "text_of"]
 
-PLAIN_KEYS: Final = frozenset({bool, bytes, float, int, str, type(None)})
+KEY_BYTES: Final = 16
+"""What is kept of a key."""
+
+
+_PLAIN: Final = frozenset({bool, bytes, float, int, str, type(None)})
 """Types of which ``ascii`` says all, and always did: what ``repr`` escapes changes with Unicode."""
+
+
+class KeyDigest:
+    """Makes digests of keys: the same in every process, whatever Python and pyarrow."""
+
+    def __init__(self, label: str, version: str) -> None:
+        begun = hashlib.blake2b(ascii((label, version)).encode(), digest_size=KEY_BYTES)
+        self._begin = begun.copy
+
+    def __call__(self, key: tuple[Any, ...]) -> bytes:
+        """Return the digest of the values of the key columns."""
+        return self.many((key,))[0]
+
+    def many(self, keys: Iterable[tuple[Any, ...]]) -> list[bytes]:
+        """Return the digests of many keys: for each of them half the time of a call."""
+        begin, digests = self._begin, []
+        for key in keys:
+            if len(key) != 1:
+                text = text_of(key)
+            else:
+                text = ascii(key[0]) if type(key[0]) in _PLAIN else text_of(key[0])
+            digest = begin()
+            digest.update(text.encode())
+            digests.append(digest.digest())
+        return digests
 
 
 def text_of(value: Any) -> str:
     """Return a text that tells ``value`` from others. ``TypeError``: it is no plain value."""
-    if type(value) in PLAIN_KEYS:
+    if type(value) in _PLAIN:
         return ascii(value)
     for kind, text in _OTHERS:
         if isinstance(value, kind):
             return text(value)
+    if (pa := sys.modules.get("pyarrow")) and isinstance(value, pa.RecordBatch):
+        return f"b{_content(value)}"
     raise TypeError(f"a key of {type(value).__name__} has no form that lasts")
+
+
+def _content(batch: Any) -> str:
+    """Return a digest of the names, the types and the values of a record batch.
+
+    It does not depend on what Arrow leaves open: slices, and what is stored for a null.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    digest = hashlib.blake2b(digest_size=KEY_BYTES)
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        kind = field.type
+        digest.update(ascii((field.name, str(kind), len(column))).encode())
+        there = column.drop_null()
+        if len(there) < len(column):
+            digest.update(_values(column.is_valid().cast(pa.uint8())))
+        if pa.types.is_string(kind) or pa.types.is_binary(kind):
+            digest.update(_values(pc.binary_length(there)))
+            ends = memoryview(there.buffers()[1]).cast("i")[there.offset :] if len(there) else [0]
+            text = memoryview(there.buffers()[2] or b"")
+            digest.update(text[ends[0] : ends[len(there)]])
+        elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            digest.update(_values(there))
+        else:
+            digest.update(text_of(there.to_pylist()).encode())
+    return digest.hexdigest()
+
+
+def _values(array: Any) -> memoryview:
+    """Return the bytes of an array of numbers that has no nulls."""
+    width, buffer = array.type.bit_width // 8, array.buffers()[1]
+    content = memoryview(b"" if buffer is None else buffer)
+    return content[array.offset * width : (array.offset + len(array)) * width]
 
 
 def checked_key(key: tuple[Any, ...], label: str) -> tuple[Any, ...]:

@@ -10,7 +10,6 @@ import sys
 import threading
 import types
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from rstreams_fast._checks import refuse_coroutine
@@ -18,7 +17,9 @@ from rstreams_fast.calls.cache import CachedResults
 from rstreams_fast.calls.counts import CallCounts, FunctionCounts
 from rstreams_fast.calls.engine import Surroundings, surrounded
 from rstreams_fast.calls.functions import is_found_by_name, unwrapped
-from rstreams_fast.calls.keys import checked_key
+from rstreams_fast.calls.ids import keyed_function
+from rstreams_fast.calls.journal.functions import FunctionJournal
+from rstreams_fast.calls.keys import KeyDigest, checked_key
 from rstreams_fast.calls.limits.blocking import BlockingGate, TimedGate
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.words import CallSettings, PolicyWords
@@ -101,6 +102,8 @@ class PolicyFunction:
         self.__qualname__: str = getattr(fn, "__qualname__", settings.label)
         self._settings: Final = settings
         self._counts: Final = FunctionCounts(settings.label)
+        journal = settings.policy.journal
+        self._digest_of: Final = KeyDigest(settings.label, journal.version if journal else "")
         _tell_of_stock_worker()
 
     @property
@@ -139,6 +142,7 @@ class PolicyFunction:
         loop: asyncio.AbstractEventLoop | None,
         gate: PermitGate | TimedGate | None,
         counts: CallCounts,
+        journal: FunctionJournal | None,
     ) -> _Call:
         """Return ``fn`` with the policy around it. Without a ``loop`` no call may suspend."""
         cache, cached = self.policy.cache, None
@@ -146,7 +150,7 @@ class PolicyFunction:
             cached = CachedResults(cache, self._settings.called_id, (), counts)
         limit = self.policy.limit
         weigh = None if limit is None else lambda args: limit.weights(*args)
-        around = Surroundings(cache=cached, key_of=self._key_of, weigh=weigh)
+        around = Surroundings(journal=journal, cache=cached, key_of=self._key_of, weigh=weigh)
         return cast(
             _Call,
             surrounded(
@@ -156,19 +160,34 @@ class PolicyFunction:
                 loop=loop,
                 counts=counts,
                 gate=gate,
-                in_lists=partial(_counted, counts=counts),
+                in_lists=lambda call: keyed_function(
+                    _counted(call, counts), self._digest_of, self._lasting_key
+                ),
             ),
         )
 
+    def _journal(self, counts: CallCounts) -> FunctionJournal | None:
+        journal = self.policy.journal
+        if journal is None:
+            return None
+        return FunctionJournal(journal, self._settings.label, self._lasting_key, counts)
+
     def _key_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         policy = self.policy
-        if policy.key is not None:
-            key = policy.key(*args, **kwargs)
-            return checked_key((key,), self._settings.label) if policy.outlives else key
         if policy.outlives:
-            return checked_key((*args, kwargs) if kwargs else args, self._settings.label)
+            return self._lasting_key(args, kwargs)
+        if policy.key is not None:
+            return policy.key(*args, **kwargs)
         # The types keep 1, 1.0 and True apart.
         return args, tuple(map(type, args)), tuple(sorted(kwargs.items()))
+
+    def _lasting_key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """Return the key of a call, of plain values. ``TypeError``: it is not."""
+        if self.policy.key is not None:
+            key: tuple[Any, ...] = (self.policy.key(*args, **kwargs),)
+        else:
+            key = (*args, kwargs) if kwargs else args
+        return checked_key(key, self._settings.label)
 
 
 def _named(policy: PolicyWords, module: str, name: str) -> Any:
@@ -208,14 +227,17 @@ class _AsyncFunction(PolicyFunction):
         fn, limit = self.fn, self.policy.limit
         gate = None if limit is None else PermitGate(limit, loop)
         counts = self._counts.begin()
+        journal = self._journal(counts)
         if gate is not None:
             gate.waits = counts.limit_waits
         try:
-            yield self._calls(lambda args, kwargs: fn(*args, **kwargs), loop, gate, counts)
+            yield self._calls(lambda args, kwargs: fn(*args, **kwargs), loop, gate, counts, journal)
         finally:
             if gate is not None:
                 gate.close()
             self._counts.end(counts)
+            if journal is not None:
+                await loop.run_in_executor(None, journal.end)
 
 
 def _counted(fn: Callable[..., Awaitable[Any]], counts: CallCounts) -> _Call:
@@ -246,7 +268,10 @@ class _PlainFunction(PolicyFunction):
         if made is None or made[0] is not ambient:  # another task has begun
             counts = self._counts.begin()
             gate = None if self._gate is None else TimedGate(self._gate, counts.limit_waits)
-            made = self._made.calls = (ambient, self._calls(self._call, None, gate, counts))
+            made = self._made.calls = (
+                ambient,
+                self._calls(self._call, None, gate, counts, self._journal(counts)),
+            )
         try:
             made[1](args, kwargs).send(None)
         except StopIteration as stop:

@@ -22,7 +22,8 @@ from rstreams_fast.calls.budget import Budget
 from rstreams_fast.calls.cache import Cache
 from rstreams_fast.calls.circuit import Circuit
 from rstreams_fast.calls.errors import BudgetSpentError, CircuitOpenError
-from rstreams_fast.calls.journal.journal import Journal, call_id
+from rstreams_fast.calls.ids import call_id
+from rstreams_fast.calls.journal.journal import Journal
 from rstreams_fast.calls.limits.leases import serve_at
 from rstreams_fast.calls.limits.limit import Limit
 from rstreams_fast.calls.limits.pace import per_minute, per_second

@@ -109,8 +109,6 @@ def map_batches(
         metrics=metrics,
         loop_factory=loop_factory,
     )
-    if options.policy.remembers:
-        raise ValueError("map_batches: a batch is no key, so that no cache or journal can know it")
     return MapBatches(options, schema)
 
 

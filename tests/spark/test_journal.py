@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.calls.journal.journal import KeyDigest
+from rstreams_fast.calls.keys import KeyDigest
 from tests.helpers import PROCESS_DEADLINE, run_threads, wait_until
 from tests.spark.journals import Doubling, answer, files, forget, small_segments, stage_of, values
 from tests.spark.kills import soak

@@ -148,7 +148,6 @@ REFUSED: list[Row] = [
         for path in (5, True, b"metrics")
     ),
     (rs.Metrics, {"path": ""}, ValueError, "path is empty"),
-    (BATCHES, {"cache": rs.Cache()}, ValueError, "a batch is no key"),
     (BATCHES, {"bounds": rs.Bounds(rows=3)}, ValueError, "rows are not called one by one"),
     (POLICY, {"timeout": 1}, ValueError, "timeout needs an async fn"),
     (POLICY, {"retry": 3}, TypeError, "retry must be a Retry"),

@@ -15,10 +15,10 @@ import pytest
 
 from rstreams_fast.calls.journal import answers as journal_answers
 from rstreams_fast.calls.journal import write_ahead
-from rstreams_fast.calls.journal.journal import KeyDigest
 from rstreams_fast.calls.journal.segments import Folder
 from rstreams_fast.calls.journal.write_ahead import Log, records_of
 from rstreams_fast.calls.journal.writer import JournalWriter
+from rstreams_fast.calls.keys import KeyDigest
 from rstreams_fast.core import MISSING
 from rstreams_fast.spark.worker.answer_forms import ColumnForm
 from rstreams_fast.spark.worker.values.conversions import Columns

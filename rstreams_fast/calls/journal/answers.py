@@ -7,7 +7,7 @@ import struct
 import threading
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -98,6 +98,19 @@ class Answers:
             if whole:
                 return
 
+    def add(self, digest: bytes, answer: Any) -> None:
+        """Have an answer found that this process has just logged."""
+        with self._lock:
+            self.unwritten[digest] = answer
+            self._filter[_first_of(digest)[0] & (len(self._filter) - 1)] = 1
+            self.any = True
+
+    def forget(self, digests: Iterable[bytes]) -> None:
+        """Have answers found in the segments only, which ``refresh`` has found."""
+        with self._lock:
+            for digest in digests:
+                self.unwritten.pop(digest, None)
+
     def _add(self, found: AbstractSet[str]) -> bool:
         """Index the new segments; ``False`` if a segment was replaced meanwhile."""
         import pyarrow as pa
@@ -183,8 +196,8 @@ class Answers:
 
     def get(self, digest: bytes) -> Any:
         """Return the answer for a key, or ``MISSING``."""
-        if digest in self.unwritten:
-            return self.unwritten[digest]
+        if (found := self.unwritten.get(digest, MISSING)) is not MISSING:
+            return found
         gone = True
         while gone:
             gone = False

@@ -11,16 +11,18 @@ from typing import Any, Final
 
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.errors import StageError
-from rstreams_fast.calls.journal.answers import answers_of
+from rstreams_fast.calls.ids import begin_calls, set_key
+from rstreams_fast.calls.journal.answers import Answers, answers_of
 from rstreams_fast.calls.journal.forms import AnswerForm
-from rstreams_fast.calls.journal.journal import Journal, KeyDigest, current_digest, current_key
+from rstreams_fast.calls.journal.journal import Journal
 from rstreams_fast.calls.journal.segments import bound, newest
 from rstreams_fast.calls.journal.writer import JournalWriter
+from rstreams_fast.calls.keys import KeyDigest
 from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.words import CallSettings
 from rstreams_fast.core import MISSING
 
-__all__ = ["JournalledCalls"]
+__all__ = ["WAIT_SECONDS", "Call", "JournalledCalls", "digest_of_text", "tidy_up"]
 
 MANY_SEGMENTS: Final = 512
 """At so many segments a run that ends may merge them."""
@@ -41,18 +43,25 @@ class JournalledCalls:
     """Asks a journal before each call of a function, and gives it the answers of the calls."""
 
     def __init__(
-        self, settings: CallSettings, journal: Journal, form: AnswerForm, counts: CallCounts
+        self,
+        settings: CallSettings,
+        journal: Journal,
+        form: AnswerForm,
+        counts: CallCounts,
+        key_of: Callable[..., tuple[Any, ...]] | None = None,
     ) -> None:
+        """``key_of`` makes the key of the arguments. Default: they are the key."""
         self._journal = journal
         self._digest_of = KeyDigest(settings.label, journal.version)
-        place = _digest(settings.label, journal.version, form.text)
+        place = digest_of_text(settings.label, journal.version, form.text)
         self._answers = answers_of(journal.uri, place, form)
+        self._key_of = key_of
         self._told = settings.told
         self._lists = settings.batch is not None
         in_flight = settings.concurrency * (1 if settings.batch is None else settings.batch.rows)
         self._together = max(1, in_flight // LOGGED_SHARE)
         self._counts = counts
-        self._writer = JournalWriter(self._answers.folder, _digest(journal.uri, place), form)
+        self._writer = JournalWriter(self._answers.folder, digest_of_text(journal.uri, place), form)
         self._keys: list[tuple[Any, ...]] = []
         """The keys of the answers that are not logged yet."""
         self._given: list[Any] = []
@@ -73,13 +82,8 @@ class JournalledCalls:
         """Wait until every answer is written; with ``tidy`` also merge segments, enforce bounds."""
         self._log()
         self._writer.close()
-        if not tidy or not self._writer.wrote:
-            return
-        # Many tasks see the same segments; a few of them merge, and may do so at the same time.
-        if self._answers.segments >= MANY_SEGMENTS and random.random() < COMPACTING:  # noqa: S311
-            self._answers.folder.compact()
-        if self._journal.max_bytes is not None:
-            bound(self._journal.uri, self._journal.max_bytes)
+        if tidy:
+            tidy_up(self._writer, self._answers, self._journal)
 
     def around(self, fn: Call, loop: asyncio.AbstractEventLoop) -> Call:
         """Return ``fn``, which is called only for keys without a journalled answer.
@@ -90,17 +94,18 @@ class JournalledCalls:
         """
         answers, writer, counts, lists = self._answers, self._writer, self._counts, self._lists
         told, together, log = self._told, self._together, self._log
-        keys, given, set_key = self._keys, self._given, current_key.set
-        current_digest.set(self._digest_of)
+        keys, given, key_of = self._keys, self._given, self._key_of
+        begin_calls(self._digest_of)
         context = copy_context()
 
-        async def call(*key: Any) -> Any:
+        async def call(*args: Any) -> Any:
+            key = args if key_of is None else key_of(*args)
             if answers.any and (found := await self._find(key, loop)) is not MISSING:
                 counts.journal_hits += 1
                 return Outcome(found, None, 0, 0.0) if told else found
             if not lists:
                 set_key(key)
-            result = await fn(*key)
+            result = await fn(*args)
             if not told:
                 given.append(result)
             elif result.error is None:
@@ -148,5 +153,17 @@ class JournalledCalls:
         self._writer.put(self._digest_of, keys, given)
 
 
-def _digest(*parts: str) -> str:
+def tidy_up(writer: JournalWriter, answers: Answers, journal: Journal) -> None:
+    """Merge segments and hold ``max_bytes``, if the writer has written."""
+    if not writer.wrote:
+        return
+    # Many tasks see the same segments; a few of them merge, and may do so at the same time.
+    if answers.segments >= MANY_SEGMENTS and random.random() < COMPACTING:  # noqa: S311
+        answers.folder.compact()
+    if journal.max_bytes is not None:
+        bound(journal.uri, journal.max_bytes)
+
+
+def digest_of_text(*parts: str) -> str:
+    """Return the name of a place for these parts."""
     return hashlib.blake2b(ascii(parts).encode(), digest_size=16).hexdigest()

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-from collections.abc import Iterable
-from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, Final
 
 from rstreams_fast._checks import check_count
-from rstreams_fast.calls.journal.segments import KEY_BYTES, bound, folders_of
+from rstreams_fast.calls.journal.segments import bound, folders_of
 from rstreams_fast.calls.journal.uris import SCHEME, check_no_keys, shown_uri
-from rstreams_fast.calls.keys import PLAIN_KEYS, text_of
 
-__all__ = ["Journal", "KeyDigest", "call_id", "current_digest", "current_key"]
+__all__ = ["Journal"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,61 +82,3 @@ class Journal:
     def __repr__(self) -> str:
         shown = shown_uri(self.uri)
         return f"Journal({shown!r}, version={self.version!r}, max_bytes={self.max_bytes})"
-
-
-current_digest: Final[ContextVar[KeyDigest]] = ContextVar("current_digest")
-"""How the keys of the calls that are being made become digests."""
-
-current_key: Final[ContextVar[tuple[Any, ...] | None]] = ContextVar("current_key")
-"""The key of the call that is being made, if it has one of its own."""
-
-
-def call_id(*key: Any) -> str:
-    """Return the id of the present call, for a service that takes an idempotency key.
-
-    It is for the function of a stage with a ``journal``, also on its threads. The id has 32
-    hexadecimal digits, made of the function's name, the version and the key: it is the same in each
-    attempt, task and job.
-
-    Args:
-        *key: The key that is meant, in a function that gets lists of keys. Default: the key of the
-            call.
-
-    Raises:
-        RuntimeError: This is no call of such a stage, or the call is of several keys and none is
-            given.
-    """
-    digest_of = current_digest.get(None)
-    if digest_of is None:
-        raise RuntimeError("call_id is for the function of a stage that has a journal")
-    if len(key) == 1 and type(key[0]) is tuple:  # as a list of keys of several columns has them
-        (key,) = key
-    wanted = key or current_key.get(None)
-    if wanted is None:
-        raise RuntimeError("this call is of several keys: give call_id the one that is meant")
-    return digest_of(wanted).hex()
-
-
-class KeyDigest:
-    """Makes digests of keys: the same in every process, whatever Python and pyarrow."""
-
-    def __init__(self, label: str, version: str) -> None:
-        begun = hashlib.blake2b(ascii((label, version)).encode(), digest_size=KEY_BYTES)
-        self._begin = begun.copy
-
-    def __call__(self, key: tuple[Any, ...]) -> bytes:
-        """Return the digest of the values of the key columns."""
-        return self.many((key,))[0]
-
-    def many(self, keys: Iterable[tuple[Any, ...]]) -> list[bytes]:
-        """Return the digests of many keys: for each of them half the time of a call."""
-        begin, digests = self._begin, []
-        for key in keys:
-            if len(key) != 1:
-                text = f"({', '.join(map(text_of, key))})"
-            else:
-                text = ascii(key[0]) if type(key[0]) in PLAIN_KEYS else text_of(key[0])
-            digest = begin()
-            digest.update(text.encode())
-            digests.append(digest.digest())
-        return digests

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast._third_parties import pyarrow_for
 from rstreams_fast.calls.journal.uris import masked, shown_uri
+from rstreams_fast.calls.keys import KEY_BYTES
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
     "BATCH_ROWS",
-    "KEY_BYTES",
     "LARGE_BYTES",
     "Folder",
     "bound",
@@ -33,9 +33,6 @@ __all__ = [
     "newest",
     "table_of",
 ]
-
-KEY_BYTES: Final = 16
-"""What is stored of a key."""
 
 BATCH_ROWS: Final = 1024
 """Rows of a record batch: what is read at once for an answer."""

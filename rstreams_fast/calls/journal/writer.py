@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.calls.errors import noted
 from rstreams_fast.calls.journal.forms import AnswerForm
-from rstreams_fast.calls.journal.journal import KeyDigest
-from rstreams_fast.calls.journal.segments import KEY_BYTES, LARGE_BYTES, Folder, table_of
+from rstreams_fast.calls.journal.segments import LARGE_BYTES, Folder, table_of
 from rstreams_fast.calls.journal.write_ahead import Log, records_of
+from rstreams_fast.calls.keys import KEY_BYTES, KeyDigest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,8 +88,17 @@ class JournalWriter:
     segments, though each answer is written soon.
     """
 
-    def __init__(self, folder: Folder, logs: str, form: AnswerForm) -> None:
-        """``logs``: the name that all logs for this folder have."""
+    def __init__(
+        self,
+        folder: Folder,
+        logs: str,
+        form: AnswerForm,
+        written: Callable[[list[bytes]], None] | None = None,
+    ) -> None:
+        """``logs``: the name that all logs for this folder have. ``written`` is told the digests of
+        the keys whose answers are in segments now, before they leave their log.
+        """
+        self._written = written
         self._folder = folder
         self._form = form
         self._name = logs
@@ -106,6 +115,8 @@ class JournalWriter:
         self._some = threading.Event()
         self._enough = threading.Event()
         self._closed = False
+        self._idle: float | None = None
+        self._start: Callable[[Callable[[], object], str], None]
         self._ended = threading.Event()
         self._ended.set()
         self._failure: BaseException | None = None
@@ -115,15 +126,30 @@ class JournalWriter:
         self.wrote = False
         """Whether this writer has written a segment."""
 
-    def start(self, start: Callable[[Callable[[], object], str], None]) -> None:
-        """Create the logs, and write on a thread that ``start`` starts."""
-        self._ended.clear()
+    def start(
+        self, start: Callable[[Callable[[], object], str], None], idle: float | None = None
+    ) -> None:
+        """Create the logs, and write on a thread that ``start`` starts.
+
+        With ``idle`` the thread starts when there is something to write, and ends when there was
+        nothing for so many seconds.
+        """
+        self._start, self._idle, self._closed = start, idle, False
+        self._failure, self.is_slow = None, False
         try:
             for _ in range(2):
                 self._logs.append(Log(self._name))
-            start(self._run, "journal")
+            if idle is None:
+                self._start_thread()
         except BaseException:
             self._close_logs()
+            raise
+
+    def _start_thread(self) -> None:
+        self._ended.clear()
+        try:
+            self._start(self._run, "journal")
+        except BaseException:
             self._ended.set()
             raise
 
@@ -218,6 +244,8 @@ class JournalWriter:
             waiting.extend(digests)
             values.extend(answers)
             count = len(waiting)
+            if self._idle is not None and self._logs and self._ended.is_set():
+                self._start_thread()
             try:
                 for record in records if self._logs else ():  # even if the writer has failed
                     self._logs[0].append(record)
@@ -250,27 +278,47 @@ class JournalWriter:
         self._enough.set()
         self._some.set()
         self._ended.wait()
+        if self._idle is not None and self._failure is None:
+            self._merge_all()
+        self._some.clear()
+        self._enough.clear()
         self._close_logs()
         if self._failure is not None:
             raise self._failure
 
     def _run(self) -> None:
+        over = False
         try:
             while not self._closed:
-                self._some.wait()
+                if not self._some.wait(self._idle) and (over := self._is_over()):
+                    return
                 self._enough.wait(self._linger)
                 if not self._closed:
                     self._some.clear()
                     self._enough.clear()
                 while self._waiting[0]:
                     self._write_waiting()
-            rest = [segment for level in reversed(self._levels) for segment in level]
-            if len(rest) > 1:
-                self._merge(rest)
+            while self._waiting[0]:  # closed before the thread had begun
+                self._write_waiting()
+            self._merge_all()
         except Exception as raised:
             self._fail(raised, "raised by the journal in")
         finally:
-            self._ended.set()
+            if not over:  # else another thread may be at work
+                self._ended.set()
+
+    def _is_over(self) -> bool:
+        """Whether nothing came for long: then the next answer starts a thread again."""
+        with self._lock:
+            if not self._waiting[0]:
+                self._ended.set()
+            return self._ended.is_set()
+
+    def _merge_all(self) -> None:
+        rest = [segment for level in reversed(self._levels) for segment in level]
+        self._levels = []
+        if len(rest) > 1:
+            self._merge(rest)
 
     def _close_logs(self) -> None:
         with self._lock:
@@ -281,8 +329,11 @@ class JournalWriter:
         with self._lock:
             self._taken, self._waiting = self._waiting, ([], [])
             self._logs.reverse()
+        digests = self._taken[0]
         while self._taken[0]:
             self._write()
+        if self._written is not None:
+            self._written(digests)
         self._logs[1].clear()
 
     def _write(self) -> None:

@@ -9,7 +9,7 @@ from rstreams_fast.spark.worker.values.conversions import Columns
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ColumnForm"]
+__all__ = ["BatchesForm", "ColumnForm"]
 
 
 class ColumnForm:
@@ -37,3 +37,34 @@ class ColumnForm:
     def value(self, scalar: pa.Scalar) -> Any:
         """Return the answer that became ``scalar``."""
         return scalar.as_py()
+
+
+class BatchesForm:
+    """The answers are lists of record batches of one schema."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        import pyarrow as pa
+
+        self._schema = schema
+        self.type = pa.large_binary()
+        self.text = f"batches of {schema.to_string(show_schema_metadata=False)}"
+
+    def array(self, answers: list[Any]) -> pa.Array:
+        """Return the column of ``answers``: streams of Arrow."""
+        import pyarrow as pa
+
+        streams = []
+        for batches in answers:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, self._schema) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+            streams.append(sink.getvalue().to_pybytes())
+        return pa.array(streams, self.type)
+
+    def value(self, scalar: pa.Scalar) -> Any:
+        """Return the batches of one answer."""
+        import pyarrow as pa
+
+        with pa.ipc.open_stream(scalar.as_buffer()) as reader:
+            return list(reader)

@@ -11,14 +11,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.calls.attempts import Attempts, Tries
+from rstreams_fast.calls.cache import CachedResults
 from rstreams_fast.calls.engine import Surroundings
 from rstreams_fast.calls.errors import noted
+from rstreams_fast.calls.ids import begin_calls, names_call_id, set_key
+from rstreams_fast.calls.journal.calls import JournalledCalls
+from rstreams_fast.calls.keys import KeyDigest, checked_key
 from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.retry import RetryAfter
 from rstreams_fast.calls.threads import CallThreads
 from rstreams_fast.core import SpscRing
 from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.options import CallOptions
+from rstreams_fast.spark.worker.answer_forms import BatchesForm
 from rstreams_fast.spark.worker.outcomes import OUTCOME, RowFailures, outcome_with_inputs
 from rstreams_fast.spark.worker.partition import Output, Partition
 from rstreams_fast.spark.worker.pump import REPORT_SECONDS, CallPump
@@ -42,33 +47,63 @@ def run_batches(
     """Return the batches that the function makes, in input order; ``held`` has the first input."""
     if leaves_as_it_comes(options):
         return _BatchesOnThreads(options, schema, partition).outputs(held)
-    fn, options = options.fn, replace(options, fn=_whole(options))
+    fn, called_id = options.fn, options.called_id
+    options = replace(options, fn=_whole(options, schema))
     calls = _BatchCalls(options, schema, partition)
     failures = None
     if options.on_failure != "raise":
         convert = calls.declared if options.on_failure == "column" else None
         failures = partial(RowFailures(options, partition.counters).around, convert=convert)
-    around = Surroundings(failures=failures, wrap=calls.wrap)
-    pump = CallPump(partition, options, calls, calls, around=around, watched=fn)
+    policy, counters, key_of, journal, cache = (
+        options.policy,
+        partition.counters,
+        partial(_key_of, options),
+        None,
+        None,
+    )
+    if policy.journal is not None:
+        form = BatchesForm(schema)
+        journal = JournalledCalls(options, policy.journal, form, counters, key_of)
+    if policy.cache is not None:
+        of = called_id, schema.types
+        cache = CachedResults(policy.cache, *of, counters, told=options.told)
+    around = Surroundings(cache=cache, key_of=key_of, failures=failures, wrap=calls.wrap)
+    pump = CallPump(partition, options, calls, calls, around=around, journal=journal, watched=fn)
     return pump.outputs(held)
+
+
+def _key_of(options: CallOptions, batch: pa.RecordBatch) -> tuple[Any, ...]:
+    """Return what a call is known by: what the policy's ``key`` says, or what is in the batch."""
+    if (key := options.policy.key) is not None:
+        return checked_key((key(batch),), options.label)
+    return (KeyDigest(options.label, "")((batch,)),)
 
 
 def leaves_as_it_comes(options: CallOptions) -> bool:
     """Say whether rows may leave before their call has ended: then it is never repeated."""
     policy = options.policy
     after = (policy.retry, policy.limit, policy.circuit, options.bounds.seconds)
-    return not options.is_async and options.on_failure == "raise" and not any(after)
+    whole = options.is_async or options.on_failure != "raise" or policy.remembers
+    return not whole and not any(after)
 
 
-def _whole(options: CallOptions) -> Callable[..., Any]:
-    """Return the function; an iterable result becomes a list, so its errors are the call's."""
-    fn = options.fn
+def _whole(options: CallOptions, schema: pa.Schema) -> Callable[..., Any]:
+    """Return the function; an iterable result becomes a list, so its errors are the call's.
+
+    Where results are remembered, they are lists of batches of the ``schema``.
+    """
+    fn, label = options.fn, options.label
+
+    def listed(result: Any) -> Any:
+        if options.policy.remembers:
+            return list(_pieces(result, schema, label))
+        return _listed(result)
 
     def call(*args: Any) -> Any:
-        return _listed(fn(*args))
+        return listed(fn(*args))
 
     async def call_async(*args: Any) -> Any:
-        return _listed(await fn(*args))
+        return listed(await fn(*args))
 
     whole = call_async if options.is_async else call
     whole.__qualname__ = options.label
@@ -161,6 +196,7 @@ class _BatchesOnThreads:
         self._failure: BaseException | None = None
         self._client = PlainClient(options.using)
         self._attempts = Attempts(options.policy, options.label, partition.counters)
+        self._keyed = names_call_id(options.fn)
 
     def outputs(self, first: list[Any]) -> Iterator[Any]:
         """Run the stage; ``first`` holds the first batch. For the main thread."""
@@ -277,6 +313,9 @@ class _BatchesOnThreads:
         """Make the call; repeat it after ``RetryAfter`` if none of its rows has left."""
         options, tries, counters = self._options, Tries(self._attempts), self._counters
         batch, job.batch = job.batch, None
+        if self._keyed:
+            begin_calls(KeyDigest(options.label, ""))
+            set_key((batch,))
         while True:
             with self._lock:  # all threads write these counters
                 counters.attempts += 1

@@ -1,0 +1,141 @@
+"""``call_id``: the id of a call, for a service that takes an idempotency key."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Awaitable, Callable, Iterator
+from contextvars import ContextVar
+from typing import Any, Final
+
+from rstreams_fast.calls.functions import unwrapped
+from rstreams_fast.calls.keys import KeyDigest
+
+__all__ = ["begin_calls", "call_id", "keyed", "keyed_function", "names_call_id", "set_key"]
+
+MOST_LOOKED_AT: Final = 1000
+"""The most functions that ``names_call_id`` looks into."""
+
+_of_run: Final[ContextVar[KeyDigest | None]] = ContextVar("digest_of_run", default=None)
+"""How the keys of the calls of a stage become digests."""
+
+_key: Final[ContextVar[tuple[Any, ...] | None]] = ContextVar("key_of_call", default=None)
+"""The key of the call of a stage, if it has one of its own."""
+
+_of_function: Final[ContextVar[tuple[KeyDigest, Callable[[], Any]] | None]] = ContextVar(
+    "call_of_function", default=None
+)
+"""The call of a function with a policy: how its key becomes a digest, and what makes the key."""
+
+Call = Callable[..., Awaitable[Any]]
+
+
+def call_id(*key: Any) -> str:
+    """Return the id of the present call, for a service that takes an idempotency key.
+
+    It is for the function of a stage, and for a function with a ``Policy``, also on their threads.
+    The id has 32 hexadecimal digits, made of the function's name, the version of its ``Journal``
+    and the key of the call: it is the same in each attempt, task and job.
+
+    In a stage without a journal, the function must name ``call_id`` itself, or call a function of
+    its own or of a module that does: so the calls of others cost nothing more.
+
+    Args:
+        *key: The key that is meant, in a function that gets lists of keys. Default: the key of the
+            call.
+
+    Raises:
+        RuntimeError: This is no such call, or the call is of several keys and none is given.
+        TypeError: The key is not made of plain values; ``Policy(key=...)`` says another.
+    """
+    if len(key) == 1 and type(key[0]) is tuple:  # as a list of keys of several columns has them
+        (key,) = key
+    if (called := _of_function.get()) is not None:
+        digest_of, make = called
+        return digest_of(key or make()).hex()
+    of_run = _of_run.get()
+    if of_run is None:
+        raise RuntimeError("call_id is for the function of a stage, or one with a Policy")
+    wanted = key or _key.get()
+    if wanted is None:
+        raise RuntimeError(
+            "this call is of several keys: give call_id the one that is meant; or the function of "
+            "the stage does not name call_id, but calls what does: give it the key there"
+        )
+    return of_run(wanted).hex()
+
+
+def begin_calls(digest_of: KeyDigest) -> None:
+    """Have the calls that are made in copies of the present context know how ids are made."""
+    _of_run.set(digest_of)
+
+
+set_key: Final = _key.set
+"""Say which key the call has whose context this is."""
+
+
+def keyed(fn: Call) -> Call:
+    """Return ``fn``, whose calls know their key. Each call needs a context of its own."""
+
+    async def call(*key: Any) -> Any:
+        set_key(key)
+        return await fn(*key)
+
+    return call
+
+
+def keyed_function(fn: Call, digest_of: KeyDigest, key_of: Callable[..., Any]) -> Call:
+    """Return ``fn``, whose calls know their key, which ``key_of`` makes of their arguments."""
+
+    async def call(*args: Any) -> Any:
+        token = _of_function.set((digest_of, functools.partial(key_of, *args)))
+        try:
+            return await fn(*args)
+        finally:
+            _of_function.reset(token)
+
+    return call
+
+
+def names_call_id(fn: Callable[..., Any]) -> bool:
+    """Say whether ``fn`` names ``call_id``, or a function or a method of its own that does."""
+    return any("call_id" in code.co_names + code.co_freevars for code in _codes(unwrapped(fn)))
+
+
+def _codes(fn: Any) -> Iterator[types.CodeType]:
+    left, seen = [fn], set[int]()
+    while left and len(seen) < MOST_LOOKED_AT:
+        one = left.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, types.MethodType):
+            left += [one.__func__, type(one.__self__)]
+        elif isinstance(one, types.CodeType):
+            yield one
+            left += one.co_consts
+        elif isinstance(one, types.FunctionType):
+            left.append(one.__code__)
+            left += _named(one)
+        elif isinstance(one, type):
+            left += [part for part in vars(one).values() if isinstance(part, types.FunctionType)]
+        elif isinstance(one, functools.partial):
+            left.append(one.func)
+        elif callable(one) and isinstance(getattr(type(one), "__call__", None), types.FunctionType):  # noqa: B004
+            left.append(type(one))
+
+
+def _named(fn: types.FunctionType) -> Iterator[Any]:
+    """Yield the functions and the classes that ``fn`` names."""
+    names, own = fn.__code__.co_names, fn.__globals__
+    found = [own[name] for name in names if name in own]
+    for cell in fn.__closure__ or ():
+        try:
+            found.append(cell.cell_contents)
+        except ValueError:  # it is empty yet
+            continue
+    for one in found:
+        if isinstance(one, types.ModuleType):
+            yield from (vars(one)[name] for name in names if name in vars(one))
+        else:
+            yield one

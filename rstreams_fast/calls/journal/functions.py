@@ -1,0 +1,195 @@
+"""The journal of a function that is called outside stages: it is opened and closed as needed."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from rstreams_fast.calls.counts import CallCounts
+from rstreams_fast.calls.errors import noted
+from rstreams_fast.calls.journal.answers import answers_of
+from rstreams_fast.calls.journal.calls import WAIT_SECONDS, Call, digest_of_text, tidy_up
+from rstreams_fast.calls.journal.journal import Journal
+from rstreams_fast.calls.journal.plain import answer_of, text_of_answer
+from rstreams_fast.calls.journal.writer import JournalWriter
+from rstreams_fast.calls.keys import KeyDigest
+from rstreams_fast.core import MISSING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["FunctionJournal"]
+
+IDLE_SECONDS: Final = 1.0
+"""The thread that writes segments ends when there was no answer for so long."""
+
+
+class _Texts:
+    """The form of answers outside stages, where no type is declared: text."""
+
+    text = "plain values, 1"
+
+    def __init__(self) -> None:
+        import pyarrow as pa
+
+        self.type = pa.string()
+
+    def array(self, answers: list[Any]) -> pa.Array:
+        """Return the column of ``answers``."""
+        import pyarrow as pa
+
+        return pa.array(answers, self.type)
+
+    def value(self, scalar: pa.Scalar) -> Any:
+        """Return the answer that became ``scalar``."""
+        return scalar.as_py()
+
+
+class _Open:
+    """The answers of one function and version, for all threads and loops of the process."""
+
+    def __init__(self, journal: Journal, label: str) -> None:
+        form = _Texts()
+        place = digest_of_text(label, journal.version, form.text)
+        self._journal = journal
+        self.answers = answers_of(journal.uri, place, form)
+        self.digest_of = KeyDigest(label, journal.version)
+        logs = digest_of_text(journal.uri, place)
+        self.writer = JournalWriter(self.answers.folder, logs, form, self._indexed)
+        self._lock = threading.Lock()
+        self._users = 0
+        self.is_open = False
+
+    def use(self, users: int) -> None:
+        """Count users; when the last one leaves, wait until every answer is written."""
+        with self._lock:
+            self._users += users
+            if not self._users:
+                self._close()
+
+    def open(self) -> None:
+        """Find the answers written so far, once."""
+        with self._lock:
+            if self.is_open:
+                return
+            folder = self.answers.folder
+            folder.prove()  # fails before the first call is paid for
+            self.answers.unwritten = self.writer.left()
+            self.answers.refresh()
+            self.writer.start(_start, IDLE_SECONDS)
+            self.is_open = True
+
+    def close(self) -> None:
+        """Wait until every answer is written."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            self.writer.close()
+            tidy_up(self.writer, self.answers, self._journal)
+
+    def put(self, key: tuple[Any, ...], answer: Any) -> None:
+        """Keep an answer, which is found from now on. ``TypeError``: it is no plain value."""
+        text = text_of_answer(answer)
+        self.answers.add(self.digest_of(key), text)
+        self.writer.put(self.digest_of, [key], [text])
+
+    def _indexed(self, digests: list[bytes]) -> None:
+        self.answers.refresh()
+        self.answers.forget(digests)
+
+
+def _start(run: Callable[[], object], name: str) -> None:
+    threading.Thread(target=run, name=f"rstreams-{name}", daemon=True).start()
+
+
+_known: Final[dict[tuple[int, str, str, str], _Open]] = {}
+_known_lock: Final = threading.Lock()
+
+
+def _open_of(journal: Journal, label: str) -> _Open:
+    place = os.getpid(), journal.uri, label, journal.version  # a forked child has its own
+    with _known_lock:
+        found = _known.get(place)
+        if found is None:
+            if not _known:
+                atexit.register(_close_all)
+            found = _known[place] = _Open(journal, label)
+        return found
+
+
+def _close_all() -> None:
+    for (pid, *_), each in list(_known.items()):
+        if pid == os.getpid():
+            each.close()
+
+
+class FunctionJournal:
+    """Asks a journal before each call of a function with a policy, and keeps its answers.
+
+    From ``begin`` until ``end`` the process has files open. Without ``end``, the end of the
+    interpreter writes what is left, and what a kill leaves in the log the next process finds.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        label: str,
+        key_of: Callable[..., tuple[Any, ...]],
+        counts: CallCounts,
+    ) -> None:
+        """``key_of`` makes the key of the arguments."""
+        self._open = _open_of(journal, label)
+        self._label = label
+        self._key_of = key_of
+        self._counts = counts
+        self._open.use(1)
+
+    def end(self) -> None:
+        """Wait until every answer is written, unless others still use the journal."""
+        self._open.use(-1)
+
+    def around(self, fn: Call, loop: asyncio.AbstractEventLoop | None) -> Call:
+        """Return ``fn``, which is called only for keys without a kept answer. Without a ``loop``
+        its calls block, and do not suspend.
+        """
+        kept, counts, key_of = self._open, self._counts, self._key_of
+        answers = kept.answers
+        is_local = answers.folder.is_local
+
+        async def call(*args: Any) -> Any:
+            key = key_of(*args)
+            digest = kept.digest_of(key)
+            if not kept.is_open:
+                if loop is None:
+                    kept.open()
+                else:
+                    await loop.run_in_executor(None, kept.open)
+            if answers.any and answers.may_have(digest):
+                if loop is None or is_local:
+                    found = answers.get(digest)
+                else:
+                    found = await loop.run_in_executor(None, answers.get, digest)
+                if found is not MISSING:
+                    counts.journal_hits += 1
+                    return answer_of(found)
+            result = await fn(*args)
+            try:
+                kept.put(key, result)
+            except TypeError as refused:
+                raise noted(refused, f"returned by {self._label}") from None
+            while kept.writer.is_slow and kept.writer.behind:
+                if loop is None:
+                    time.sleep(WAIT_SECONDS)  # noqa: ASYNC251 - the call is to block
+                else:
+                    await asyncio.sleep(WAIT_SECONDS)
+            return result
+
+        return call

@@ -1,0 +1,106 @@
+"""Plain answers as text: JSON, with a mark where Python has more types than JSON."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import sys
+import uuid
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final
+
+__all__ = ["answer_of", "text_of_answer"]
+
+_AS_THEY_ARE: Final = frozenset({type(None), bool, int, float, str})
+
+_MARK: Final = "$"
+"""What the only key of an object begins with that stands for a value of another type."""
+
+_encode: Final = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
+
+
+def text_of_answer(answer: Any) -> str:
+    """Return the text of an answer. ``TypeError``: a part of it is no plain value."""
+    return _encode(_packed(answer))
+
+
+def answer_of(text: str) -> Any:
+    """Return the answer that became ``text``."""
+    return _unpacked(json.loads(text))
+
+
+def _packed(value: Any) -> Any:
+    kind = type(value)
+    if kind in _AS_THEY_ARE:
+        return value
+    if kind is list:
+        return list(map(_packed, value))
+    if kind is dict:
+        if all(type(key) is str and not key.startswith(_MARK) for key in value):
+            return {key: _packed(one) for key, one in value.items()}
+        return {"$dict": [[_packed(key), _packed(one)] for key, one in value.items()]}
+    if kind in _MARKS:
+        name, write = _MARKS[kind]
+        return {name: write(value)}
+    if (np := sys.modules.get("numpy")) and isinstance(value, np.number | np.bool_):
+        return _packed(value.item())
+    if (pa := sys.modules.get("pyarrow")) and kind is pa.RecordBatch:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, value.schema) as writer:
+            writer.write_batch(value)
+        return {"$batch": _base64(sink.getvalue())}
+    raise TypeError(
+        f"a journal keeps plain values: an answer has a {kind.__qualname__}, which is none; "
+        "give a dict, say"
+    )
+
+
+def _unpacked(value: Any) -> Any:
+    kind = type(value)
+    if kind is list:
+        return list(map(_unpacked, value))
+    if kind is not dict:
+        return value
+    if len(value) == 1:
+        ((name, content),) = value.items()
+        if name in _READS:
+            return _READS[name](content)
+    return {key: _unpacked(one) for key, one in value.items()}
+
+
+def _base64(content: Any) -> str:
+    return base64.b64encode(content).decode()
+
+
+def _batch(text: str) -> Any:
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(base64.b64decode(text)) as reader:
+        return reader.read_next_batch()
+
+
+_MARKS: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
+    tuple: ("$tuple", lambda value: list(map(_packed, value))),
+    bytes: ("$bytes", _base64),
+    dt.datetime: ("$datetime", dt.datetime.isoformat),
+    dt.date: ("$date", dt.date.isoformat),
+    dt.time: ("$time", dt.time.isoformat),
+    dt.timedelta: ("$timedelta", lambda value: [value.days, value.seconds, value.microseconds]),
+    Decimal: ("$decimal", str),
+    uuid.UUID: ("$uuid", str),
+}
+
+_READS: Final[dict[str, Callable[[Any], Any]]] = {
+    "$dict": lambda pairs: {_unpacked(key): _unpacked(one) for key, one in pairs},
+    "$tuple": lambda parts: tuple(map(_unpacked, parts)),
+    "$bytes": base64.b64decode,
+    "$datetime": dt.datetime.fromisoformat,
+    "$date": dt.date.fromisoformat,
+    "$time": dt.time.fromisoformat,
+    "$timedelta": lambda parts: dt.timedelta(*parts),
+    "$decimal": Decimal,
+    "$uuid": uuid.UUID,
+    "$batch": _batch,
+}

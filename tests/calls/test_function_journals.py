@@ -1,0 +1,391 @@
+"""``Journal`` around functions outside stages, around ``map_batches``; and ``call_id``."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import math
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import rstreams_fast as rsf
+import rstreams_fast.spark as rs
+from rstreams_fast.calls.ids import names_call_id
+from rstreams_fast.calls.journal import answers, functions
+from rstreams_fast.calls.journal.plain import answer_of, text_of_answer
+from rstreams_fast.calls.keys import text_of
+from tests.helpers import wait_until
+from tests.spark.processes import OtherProcess
+from tests.spark.stages import V, made, parts, rows, values
+
+ROOT = Path(__file__).parents[2]
+BATCH = pa.RecordBatch.from_pydict({"a": [1, None], "b": ["x", "yz"]})
+PLAIN: list[Any] = [
+    *(
+        None,
+        True,
+        2**70,
+        0.1,
+        -math.inf,
+        "grüße \U0001f600",
+        b"\x00\xff",
+        [1, [2.5, None]],
+        (1, ("a",)),
+    ),
+    *({"a": {"b": [1]}}, {1: "a", (2, 3): None}, {"$bytes": "no mark"}, {"$": 1, "a": 2}),
+    *(dt.datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=dt.UTC), dt.datetime.fromisoformat("2026-03-04")),
+    *(dt.date(1582, 10, 4), dt.time(1, 2, 3, 4), dt.timedelta(-1, 1, 1), Decimal("-1.10")),
+    *(uuid.UUID(int=7), [BATCH], {"b": BATCH}),
+]
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    yield tmp_path
+    forget()
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> rsf.Journal:
+    return rsf.Journal(str(tmp_path / "journal"), version="1")
+
+
+def forget() -> None:
+    """Have this process know no journal, as a new one does."""
+    functions._close_all()
+    functions._known.clear()
+    answers._known.clear()
+
+
+def segments(place: Path) -> list[Path]:
+    return list(place.glob("journal/*/*.arrow"))
+
+
+def writers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if "journal" in thread.name]
+
+
+class Service:
+    def __init__(self, answers: list[Any] | None = None) -> None:
+        self.calls: list[Any] = []
+        self._answers = answers
+
+    def call(self, key: int, **words: Any) -> Any:
+        self.calls.append(key)
+        return 2 * key if self._answers is None else self._answers[key]
+
+    async def acall(self, key: int, **words: Any) -> Any:
+        await asyncio.sleep(0)
+        return self.call(key, **words)
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_plain_answers_are_found_again(is_async: bool, journal: rsf.Journal, place: Path) -> None:
+    service = Service(PLAIN)
+    keys = range(len(PLAIN))
+    for times in range(3):
+        function = rsf.Policy(journal=journal)(service.acall if is_async else service.call)
+
+        async def all_of(function: Any = function) -> list[Any]:
+            return [await function(key) for key in keys] + [await function(key) for key in keys]
+
+        found = asyncio.run(all_of()) if is_async else [function(key) for key in (*keys, *keys)]
+        assert found == PLAIN * 2
+        assert list(map(type, found)) == [*map(type, PLAIN)] * 2
+        assert service.calls == list(keys)
+        if is_async or times:
+            forget()
+            assert len(segments(place)) == 1  # what was merged when the loop ended
+            assert not writers()
+
+
+def test_what_is_not_plain_is_said(journal: rsf.Journal) -> None:
+    class Client:
+        asked = 0
+
+    def fetch(client: Client, key: int, **words: Any) -> Any:
+        client.asked += 1
+        return Client() if key < 0 else {"k": key}
+
+    client = Client()
+    with pytest.raises(TypeError, match=r"fetch: .*argument 1 .*Client .*Policy\(key="):
+        rsf.Policy(journal=journal)(fetch)(client, 1)
+    assert not client.asked
+    function = rsf.Policy(journal=journal, key=lambda client, key, **_: key)(fetch)
+    with pytest.raises(TypeError, match=r"an answer has a .*Client, which is none"):
+        function(client, -1)
+    assert [function(Client(), 1), function(client, 1, trace=2)] == [{"k": 1}] * 2
+    assert client.asked == 1
+    for kind in (object(), {object()}, rs.Bounds()):
+        with pytest.raises(TypeError, match="plain"):
+            text_of_answer([kind])
+    assert answer_of(text_of_answer(np_number())) == 1.5
+
+
+def np_number() -> Any:
+    return pytest.importorskip("numpy").float64(1.5)
+
+
+def test_arguments_and_versions_tell_calls_apart(journal: rsf.Journal) -> None:
+    service = Service(["a", "b", "c"])
+    for each in (journal, rsf.Journal(journal.uri, version="2")):
+        function = rsf.Policy(journal=each)(service.call)
+        for _ in range(2):
+            assert [function(1), function(True), function(1, a=2), function(1, a=3)] == ["b"] * 4
+    assert len(service.calls) == 8
+
+
+ENDING = """
+import asyncio, sys
+import rstreams_fast as rsf
+
+def call(key):
+    print(key, flush=True)
+    return 2 * key
+
+async def acall(key):
+    return call(key)
+
+journal = rsf.Journal(sys.argv[1], version="1")
+if sys.argv[2] == "plain":
+    fetch = rsf.Policy(journal=journal)(call)
+    assert [fetch(key) for key in range(100)] == [2 * key for key in range(100)]
+else:
+    fetch = rsf.Policy(journal=journal)(acall)
+    async def main():
+        return await asyncio.gather(*map(fetch, range(100)))
+    assert asyncio.run(main()) == [2 * key for key in range(100)]
+"""
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_program_writes_its_journal_before_it_ends(kind: str, place: Path) -> None:
+    command = [sys.executable, "-c", ENDING, str(place / "journal"), kind]
+    for calls in (100, 0):
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        assert len(done.stdout.split()) == calls, done.stderr
+        assert len(segments(place)) == 1
+        assert not list(place.glob("rstreams-journal-*"))  # no log is left
+
+
+KILLED = """
+import asyncio, sys
+import rstreams_fast as rsf
+
+@rsf.Policy(journal=rsf.Journal(sys.argv[1], version="1"))
+async def fetch(key):
+    print(key, flush=True)
+    await asyncio.sleep(0.01)
+    return 2 * key
+
+async def main():
+    left = iter(range(600))
+    async def some():
+        for key in left:
+            assert await fetch(key) == 2 * key
+    await asyncio.gather(*(some() for _ in range(16)))
+    print("end", flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_a_killed_program_calls_again_what_was_in_flight(place: Path) -> None:
+    calls = Counter[str]()
+    for most in (200, 200, 10_000):
+        with OtherProcess(KILLED, str(place / "journal")) as process:
+            while most and (line := process.line()) not in {"end", ""}:
+                calls[line] += 1
+                most -= 1
+            process.send_signal(signal.SIGKILL)
+            while (line := process.line()) not in {"end", ""}:
+                calls[line] += 1
+    assert len(calls) == 600
+    assert calls.total() <= 600 + 2 * 16
+
+
+def test_the_thread_that_writes_ends_and_begins_again(
+    journal: rsf.Journal, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(functions, "IDLE_SECONDS", 0.01)
+    service = Service()
+    function = rsf.Policy(journal=journal)(service.call)
+    for key in range(3):
+        assert [function(key), function(key)] == [2 * key] * 2
+        assert writers() or segments(place)
+        wait_until(lambda: not writers(), "the end of the thread")
+        assert len(segments(place)) == key + 1
+    assert [function(key) for key in range(3)] == [0, 2, 4]
+    assert service.calls == [0, 1, 2]
+
+
+def test_a_journal_that_cannot_be_written_is_no_call(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    service = Service()
+    function = rsf.Policy(journal=rsf.Journal(str(tmp_path / "file" / "x"), version="1"))
+    with pytest.raises(OSError):
+        function(service.call)(1)
+    with pytest.raises(OSError):
+        asyncio.run(function(service.acall)(1))
+    assert not service.calls
+
+
+# -- batches ---------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_known_by_what_is_in_it() -> None:
+    def text(column: pa.Array) -> str:
+        return text_of(pa.RecordBatch.from_arrays([column], ["a"]))
+
+    for kind, some in ((pa.int32(), [1, None, 3]), (pa.string(), ["a", None, "bc"])):
+        column = pa.array(some, kind)
+        longer = pa.array([some[2], *some, some[0]], kind)
+        assert text(column) == text(longer.slice(1, 3)) == text(pa.concat_arrays([column]))
+        garbage = pa.Array.from_buffers(
+            kind, 3, [column.buffers()[0], *pa.array([some[0]] * 3, kind).buffers()[1:]]
+        )
+        assert text(garbage) != text(column)
+    zeros = pa.array([1, 7, 3], pa.int32())
+    nulls = pa.Array.from_buffers(
+        pa.int32(), 3, [pa.array([1, None, 3]).buffers()[0], zeros.buffers()[1]]
+    )
+    assert text(nulls) == text(pa.array([1, None, 3], pa.int32()))
+    different = [[1], [2], [1, 1], ["1"], ["1", "1"], ["11"], ["11", ""], ["", "11"], [None], [[1]]]
+    different += [[1.0], [True], [{"a": 1}], [], [dt.date(2026, 1, 1)], [Decimal(1)]]
+    texts = {text(pa.array(values)) for values in different}
+    assert len(texts) == len(different)
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize("told", [False, True])
+def test_map_batches_pays_once_for_a_batch(
+    is_async: bool, told: bool, journal: rsf.Journal
+) -> None:
+    service, words = Service(), {"on_failure": "column"} if told else {}
+
+    def call(batch: pa.RecordBatch) -> Any:
+        service.calls.append(batch["k"][0].as_py())
+        return [{"v": 2 * k} for k in batch["k"].to_pylist()]
+
+    async def acall(batch: pa.RecordBatch) -> Any:
+        return call(batch)
+
+    for key in (None, lambda batch: batch["k"][0].as_py()):
+        stage = made(
+            rs.map_batches, acall if is_async else call, V, journal=journal, key=key, **words
+        )
+        for _ in range(2):
+            found = stage.as_map_fn()(iter(parts(10, 3)))
+            assert [v for batch in found for v in batch["v"].to_pylist()] == [*range(0, 20, 2)]
+            answers._known.clear()
+    assert sorted(service.calls) == sorted([0, 3, 6, 9] * 2)
+
+
+# -- call_id ---------------------------------------------------------------------------------------
+
+
+def named(key: int) -> str:
+    return rs.call_id()
+
+
+class Client:
+    async def send(self, key: int) -> str:
+        return rs.call_id()
+
+    async def __call__(self, key: int) -> str:
+        return await self.send(key)
+
+
+async def through_another(key: int) -> str:
+    await asyncio.sleep(0.0001 * (key % 2))
+    return await asyncio.to_thread(named, key)
+
+
+async def of_another(key: int, key_of: Any = len) -> int:
+    return key
+
+
+def test_call_id_is_known_in_every_stage(journal: rsf.Journal) -> None:
+    ids = dict[Any, list[str]]()
+    text = pa.string()
+    for fn in (named, through_another, Client()):
+        assert names_call_id(fn)
+        for _ in range(2):
+            found = values(rs.lookup(fn, text), range(20))
+            assert len(set(found)) == 20
+            assert ids.setdefault(fn, sorted(found)) == sorted(found)
+            unordered = rs.enrich(fn, on="k", output=pa.schema([("v", text)]), ordered=False)
+            assert rows(unordered, [7]) == [(7, found[7])]
+    assert len({tuple(each) for each in ids.values()}) == 3
+    kept = rs.Policy(journal=journal)
+    assert not set(values(rs.lookup(kept(named), text), range(20))) & set(ids[named])
+    assert not names_call_id(of_another)
+
+    async def lists(keys: list[int]) -> list[str]:
+        return list(map(rs.call_id, keys))
+
+    lists.__qualname__ = "named"
+    assert sorted(values(rs.lookup(lists, text, batch=7), range(20))) == ids[named]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_call_id_of_a_batch_is_that_of_what_is_in_it(is_async: bool) -> None:
+    def call(batch: pa.RecordBatch) -> Any:
+        return [{"v": rs.call_id()}]
+
+    async def acall(batch: pa.RecordBatch) -> Any:
+        return call(batch)
+
+    stage = rs.map_batches(acall if is_async else call, pa.schema([("v", pa.string())]))
+    first, second = (
+        [b["v"][0].as_py() for b in stage.as_map_fn()(iter(parts(9, 3)))] for _ in range(2)
+    )
+    assert first == second
+    assert len(set(first)) == 3
+
+
+def test_call_id_is_known_in_a_function_with_a_policy() -> None:
+    @rsf.Policy()
+    def inner(key: int) -> str:
+        return rs.call_id()
+
+    @rsf.Policy(retry=rsf.Retry(2, backoff=0))
+    async def outer(key: int) -> list[str]:
+        tries[key] += 1
+        found = [rs.call_id(), inner(key), rs.call_id()]
+        found.append(await asyncio.create_task(own()))
+        if tries[key] < 2:
+            raise OSError
+        return [*found, await asyncio.to_thread(rs.call_id)]
+
+    async def own() -> str:
+        return rs.call_id()
+
+    async def main() -> list[list[str]]:
+        return await asyncio.gather(outer(1), outer(2), outer(1))
+
+    tries = Counter[int]()
+    one, two, again = asyncio.run(main())
+    assert one == again
+    assert len({*one, *two}) == 4
+    assert one[0] == one[2] == one[3] == one[4] != one[1]
+    with pytest.raises(RuntimeError, match="call_id is for"):
+        rs.call_id()
+    keyed = rsf.Policy(key=lambda client, key: key)(lambda client, key: rs.call_id())
+    assert keyed(object(), 1) == keyed(object(), 1)
+    with pytest.raises(TypeError, match=r"Policy\(key="):
+        rsf.Policy()(lambda client: rs.call_id())(object())
