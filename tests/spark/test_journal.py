@@ -248,7 +248,7 @@ def test_an_id_is_that_of_the_key_in_every_attempt_and_thread(uri: str) -> None:
         assert values(stage, range(100)) == list(range(100))
         assert {len(ids) for ids in seen.values()} == {int(version)}
     assert len(set.union(*seen.values())) == 200
-    with pytest.raises(RuntimeError, match="for the function of a stage that has a journal"):
+    with pytest.raises(RuntimeError, match="call_id is for the function of a stage"):
         rs.call_id()
 
 
