@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import importlib
+import inspect
 import os
 import sys
 import threading
@@ -37,7 +38,10 @@ class Policy(PolicyWords):
 
     ``Policy(...)(fn)`` is called as ``fn`` is, anywhere: in an asyncio program, in a stream, as a
     UDF, in a stage of Spark. A stage takes the function and its policy apart, and makes the calls
-    itself. A policy may decorate any number of functions.
+    itself. A policy may decorate any number of functions, and methods; threads may share one.
+
+    A plain function has all words but ``timeout`` and ``deadline``. While a call of it waits, for a
+    permit or for its next attempt, it blocks its thread. So call it on threads, not on a loop.
 
     ```python
     import rstreams_fast as rsf
@@ -214,6 +218,14 @@ def _tell_of_stock_worker() -> None:
 class _AsyncFunction(PolicyFunction):
     _made: tuple[asyncio.AbstractEventLoop, _Call, Any] | None = None
     """The loop of the latest call, what makes the calls there, and what ends with the loop."""
+
+    def __init__(self, settings: CallSettings) -> None:
+        super().__init__(settings)
+        # Web frameworks, for instance, call by these marks what has to be awaited.
+        if sys.version_info >= (3, 12):
+            inspect.markcoroutinefunction(self)
+        else:
+            self._is_coroutine = getattr(asyncio.coroutines, "_is_coroutine", None)
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
         loop, made = asyncio.get_running_loop(), self._made

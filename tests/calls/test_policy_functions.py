@@ -111,6 +111,9 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], str, bool]] = {
 def test_it_is_called_and_named_as_the_function(kind: str) -> None:
     fn, name, suspends = FUNCTIONS[kind]
     assert is_coroutine_function(fn) is suspends
+    if kind != "in a partial":
+        asked = inspect if sys.version_info >= (3, 12) else asyncio
+        assert asked.iscoroutinefunction(fn) is suspends
     assert label_of(fn) == name
     assert list(inspect.signature(fn).parameters) == ["x", "y"]
 
@@ -132,6 +135,20 @@ def test_it_is_called_and_named_as_the_function(kind: str) -> None:
     assert stage.to_list() == [(x, 0) for x in range(3)]
     if kind != "in a partial":  # whose name streams do not look for
         assert f"{name})" in stage.describe()
+
+
+def test_a_stream_names_the_function_that_returned_none() -> None:
+    @TWICE
+    async def nothing(x: int) -> None: ...
+
+    @TWICE
+    def no_thing(x: int) -> None: ...
+
+    stream = rsf.range_(3)
+    with pytest.raises(TypeError, match=r"<locals>\.nothing, that of map_async, returned None"):
+        stream.map_async(nothing).run()
+    with pytest.raises(TypeError, match=r"<locals>\.no_thing, that of map_blocking, returned None"):
+        stream.map_blocking(no_thing).run()
 
 
 def test_two_policies_surround_a_function_each() -> None:
