@@ -20,24 +20,35 @@ __all__ = ["main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     arguments = sys.argv[1:] if argv is None else argv
-    options = _parser(uses_tck="tck" in arguments).parse_args(arguments)
+    options = _parser(set(arguments)).parse_args(arguments)
     command: Command = options.command
     return command(options)
 
 
-def _parser(*, uses_tck: bool) -> argparse.ArgumentParser:
+def _parser(words: set[str]) -> argparse.ArgumentParser:
+    """Return the parser. A command that is not among the ``words`` is not imported."""
     parser = argparse.ArgumentParser(
         prog="rstreams-fast",
-        description="Reactive Streams for Python: the test kit, and what is installed.",
+        description="Reactive Streams for Python: calls for the rows of a file, and the test kit.",
     )
     parser.add_argument("--version", action="version", version=rstreams_fast.__version__)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     tck = commands.add_parser("tck", help="the test kit: does an implementation keep the rules?")
-    if uses_tck:  # what it understands comes with the kit, which nobody else needs
-        from rstreams_fast.tck.command import add_arguments, run
+    if "tck" in words:
+        from rstreams_fast.tck.command import add_arguments as add_of_tck
+        from rstreams_fast.tck.command import run as run_tck
 
-        add_arguments(tck)
-        tck.set_defaults(command=_printing(run))
+        add_of_tck(tck)
+        tck.set_defaults(command=_printing(run_tck))
+    job = commands.add_parser(
+        "run", help="call a function for each row of a file, by Spark: Parquet, CSV, JSON"
+    )
+    if "run" in words:
+        from rstreams_fast.spark.shell.command import add_arguments as add_of_run
+        from rstreams_fast.spark.shell.command import run as run_job
+
+        add_of_run(job)
+        job.set_defaults(command=_printing(run_job))
     info = commands.add_parser(
         "info", help="say what is installed, which backend is in use, which bounds hold"
     )

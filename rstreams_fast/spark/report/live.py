@@ -36,9 +36,13 @@ PLAIN_WIDTH: Final = 120
 """Columns where there is no terminal to ask."""
 
 
-def make_console() -> Console:
-    """Return the console for standard output; if that is no terminal, lines may be long."""
-    return Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH)
+def make_console(*, quiet: bool = False) -> Console:
+    """Return the console for standard output; if that is no terminal, lines may be long.
+
+    Args:
+        quiet: Whether it shows nothing.
+    """
+    return Console(quiet=quiet, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 
 
 @contextlib.contextmanager

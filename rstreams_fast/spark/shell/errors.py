@@ -1,0 +1,125 @@
+"""What stops ``rstreams-fast run``, and with which exit status."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+__all__ = [
+    "EXIT_DEAD_LETTERS",
+    "EXIT_FAILED",
+    "EXIT_INTERRUPTED",
+    "EXIT_OK",
+    "EXIT_WRONG",
+    "CommandError",
+    "JobError",
+    "exception_told",
+    "in_words_of_the_command",
+    "sentence_of",
+    "told_by_worker",
+]
+
+EXIT_OK: Final = 0
+"""Every row is in the output."""
+EXIT_FAILED: Final = 1
+"""The job failed: a call, or Spark. There is no output."""
+EXIT_WRONG: Final = 2
+"""The command is wrong, or something is not installed. No call was made."""
+EXIT_DEAD_LETTERS: Final = 3
+"""The output is there, and some rows are dead letters."""
+EXIT_INTERRUPTED: Final = 130
+"""Ctrl-C, as shells tell it."""
+
+
+class CommandError(Exception):
+    """A mistake of the user's: its text is the whole message."""
+
+
+class JobError(Exception):
+    """A call failed, or Spark: its text is the whole message."""
+
+
+_OPTIONS: Final[Mapping[str, str]] = {
+    "on": "--on",
+    "output": "--add",
+    "batch": "--batch",
+    "timeout": "--timeout",
+    "using": "--using",
+    "fn": "--call",
+    "on_failure='column'": "--dead-letters",
+    "Limit(concurrency)": "--limit",
+    "Limit(rate)": "--rate",
+    "Retry(times)": "--retries",
+    "Cache(entries)": "--cache",
+    "Journal(uri)": "--journal",
+    "Journal(version)": "--journal-version",
+    "Failures(at_most)": "--max-failures",
+}
+"""The words of ``enrich`` and of policies, and the options that give them."""
+
+
+def in_words_of_the_command(refused: Exception) -> str:
+    """Return the message of ``enrich`` with the command's options for its words."""
+    text = sentence_of(str(refused))
+    for word, option in _OPTIONS.items():
+        text = re.sub(rf"^{re.escape(word)}(?=[:= ])", option, text)
+    return text.replace("the frame", "the input")
+
+
+def sentence_of(text: str) -> str:
+    """Return what a message of Spark's says, on one line: neither plan nor stack."""
+    said, _, _ = text.strip().partition("\n\n")
+    said, _, _ = said.partition("\n== ")
+    said, _, _ = said.partition(";\n'")
+    said, _, _ = said.partition("\nJVM stacktrace")
+    return " ".join(line.strip() for line in said.splitlines() if not _FRAME(line))
+
+
+_FRAME: Final = re.compile(r"\s+at [\w.$]+\(|\s*\.\.\. \d+ more").match
+
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_FILE: Final = re.compile(r'  File "([^"]+)", line \d+, in ')
+
+
+def told_by_worker(text: str) -> str | None:
+    """Return what a Python worker's exception was, with the lines of the user's code alone.
+
+    ``None`` if no worker raised one.
+    """
+    if _TRACEBACK not in text:
+        return None
+    lines = text.rpartition(_TRACEBACK)[2].splitlines()[1:]
+    frames: list[str] = []
+    last: list[str] = []
+    is_own = False
+    for place, line in enumerate(lines):
+        if found := _FILE.match(line):
+            is_own = _is_of_the_user(found[1])
+        elif not line.startswith("  "):
+            last = lines[place:]
+            break
+        if is_own:
+            frames.append(line)
+    said = []
+    for line in last:
+        if _FRAME(line) or not line.strip():
+            break
+        said.append(line)
+    return "\n".join([*said, *frames])
+
+
+_OTHERS: Final = ("rstreams_fast", "pyspark", "asyncio", "concurrent", "uvloop", "<frozen ")
+
+
+def _is_of_the_user(file: str) -> bool:
+    return not any(part in _OTHERS for part in Path(file).parts) and not file.startswith("<")
+
+
+def exception_told(raised: BaseException) -> str:
+    """Return an exception of the user's module in one line, with the place that raised it."""
+    own = [f for f in traceback.extract_tb(raised.__traceback__) if _is_of_the_user(f.filename)]
+    where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+    return f"{traceback.format_exception_only(raised)[-1].strip()}{where}"

@@ -1,0 +1,233 @@
+"""The files of a run: how Spark reads them, and how the output appears as a whole."""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import os
+import re
+import shutil
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rstreams_fast.calls.journal.uris import SCHEME
+from rstreams_fast.spark.shell.errors import CommandError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Target", "found", "kind_of", "read", "target_of", "write"]
+
+KINDS: Final = ("parquet", "csv", "json")
+
+_SUFFIXES: Final = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+}
+_PACKED: Final = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", ".xz")
+
+_READING: Final[Mapping[str, Mapping[str, str]]] = {
+    "parquet": {},
+    # A quote in a quoted value is doubled, as all but Spark write it; no line is cut or filled up.
+    "csv": {"header": "true", "escape": '"', "mode": "FAILFAST", "enforceSchema": "false"},
+    "json": {"mode": "FAILFAST"},
+}
+_WRITING: Final[Mapping[str, Mapping[str, str]]] = {
+    "parquet": {},
+    "csv": {
+        "header": "true",
+        "escape": '"',
+        "ignoreLeadingWhiteSpace": "false",
+        "ignoreTrailingWhiteSpace": "false",
+    },
+    "json": {},
+}
+
+
+def kind_of(path: str, option: str, otherwise: str | None) -> str:
+    """Return the kind of files at ``path``, by its suffix."""
+    name = path.rstrip("/").rpartition("/")[2].lower()
+    for packed in _PACKED:
+        name = name.removesuffix(packed)
+    kind = _SUFFIXES.get(os.path.splitext(name)[1], otherwise)  # noqa: PTH122 - may be a URI
+    if kind is None:
+        raise CommandError(
+            f"{option} {path}: no suffix says what kind of files it is; "
+            f"give --format {', '.join(KINDS[:-1])} or {KINDS[-1]}"
+        )
+    return kind
+
+
+def read(
+    spark: SparkSession,
+    path: str,
+    kind: str,
+    *,
+    here: bool,
+    types: str | None,
+    options: Mapping[str, str],
+) -> DataFrame:
+    """Return the frame of the input. The columns of CSV are strings but those in ``types``.
+
+    Args:
+        spark: The session.
+        path: A file, a directory or a pattern.
+        kind: One of ``KINDS``.
+        here: Whether a path without a scheme is one of this machine.
+        types: The types of some columns, as DDL.
+        options: Of Spark's reader.
+    """
+    if here and not SCHEME.match(path):
+        path = found(path)
+    reader = spark.read.format(kind).options(**{**_READING[kind], **options})
+    if types is None:
+        return reader.load(path)
+    if kind == "parquet":
+        raise CommandError("--types: the columns of Parquet have types already")
+    from pyspark.sql.types import StructType
+
+    from rstreams_fast.spark.declared import resolve_schema
+
+    before = reader.load(path).schema
+    declared, _ = resolve_schema(types, "--types")
+    given = {field.name.lower(): field for field in declared}
+    known = {name.lower() for name in before.names}
+    for field in declared:
+        if field.name.lower() not in known:
+            raise CommandError(
+                f"--types: the input has no column {field.name!r}; it has {', '.join(before.names)}"
+            )
+    schema = StructType([given.get(field.name.lower(), field) for field in before])
+    return reader.schema(schema).load(path)
+
+
+def found(path: str) -> str:
+    """Return a path as Spark takes it, which reads patterns in it."""
+    absolute = str(Path(path).absolute())
+    if Path(absolute).exists():
+        return "file:" + re.sub(r"[\\*?{}\[\]]", r"\\\g<0>", absolute)
+    if not glob.glob(absolute):  # noqa: PTH207 - an absolute pattern
+        raise CommandError(f"--input {path}: there is no such file or directory")
+    return f"file:{absolute}"
+
+
+def write(frame: DataFrame, path: str, kind: str, options: Mapping[str, str]) -> None:
+    """Write ``frame`` to ``path``, over what is there."""
+    writer = frame.write.format(kind).options(**{**_WRITING[kind], **options})
+    writer.mode("overwrite").save(path)
+
+
+class Target(ABC):
+    """A directory that is there as a whole or not at all. Used by one thread."""
+
+    def __init__(self, path: str, option: str, *, overwrite: bool) -> None:
+        self.path = path
+        self._option = option
+        self._overwrite = overwrite
+
+    @property
+    @abstractmethod
+    def written_to(self) -> str:
+        """The path that Spark writes to, which takes the place of what is there."""
+
+    def claim(self) -> None:  # noqa: B027 - Spark may be needed to know
+        """Refuse a target that exists, or cannot be written."""
+
+    def check(self, spark: SparkSession) -> None:  # noqa: B027 - Spark may not be needed
+        """Refuse a target that exists where Spark alone sees it."""
+
+    def publish(self) -> None:  # noqa: B027 - Spark may have done it
+        """Have the target appear."""
+
+    def close(self) -> None:  # noqa: B027
+        """Remove what was written and not published. Idempotent."""
+
+    def _refuse(self) -> CommandError:
+        return CommandError(f"{self._option} {self.path} exists; --overwrite replaces it")
+
+
+class _LocalTarget(Target):
+    """Is written beside its place, and renamed."""
+
+    def __init__(self, path: str, option: str, *, overwrite: bool) -> None:
+        super().__init__(path, option, overwrite=overwrite)
+        self._place = Path(path).absolute()
+        self._beside = self._place.with_name(f"{self._place.name}.partial")
+        self._new = self._beside / uuid.uuid4().hex  # a killed run's JVM may write for a while
+        self._lock = -1
+
+    @property
+    def written_to(self) -> str:
+        return f"file:{self._new}"
+
+    def claim(self) -> None:
+        if os.path.lexists(self._place) and not self._overwrite:
+            raise self._refuse()
+        try:
+            self._beside.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self._beside, os.O_RDONLY)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for left in self._beside.iterdir():
+                _remove(left)
+        except BlockingIOError:
+            os.close(self._lock)
+            self._lock = -1
+            raise CommandError(f"{self._option} {self.path}: another run is writing it") from None
+        except OSError as refused:
+            raise CommandError(f"{self._option} {self.path}: {refused.strerror}") from None
+
+    def publish(self) -> None:
+        if os.path.lexists(self._place):
+            self._place.rename(self._beside / "replaced")
+        self._new.rename(self._place)
+
+    def close(self) -> None:
+        if self._lock >= 0:
+            _remove(self._beside)
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:  # a file, or a link, whose other end stays
+        path.unlink(missing_ok=True)
+
+
+class _SparkTarget(Target):
+    """Is written by Spark's own commit: its files are there when the job is done."""
+
+    @property
+    def written_to(self) -> str:
+        return self.path
+
+    def check(self, spark: SparkSession) -> None:
+        if not self._overwrite and _has_files(spark, self.path):
+            raise self._refuse()
+
+
+def _has_files(spark: SparkSession, path: str) -> bool:
+    """Whether there are files which Spark sees: those of a job that was killed have other names."""
+    from pyspark.errors import AnalysisException
+
+    files = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    try:
+        return bool(files.load(path).select("path").take(1))
+    except AnalysisException:  # there is no such path
+        return False
+
+
+def target_of(path: str, option: str, *, here: bool, overwrite: bool) -> Target:
+    """Return the target of an option's path; ``here``: a path without a scheme is local."""
+    local = path.removeprefix("file://").removeprefix("file:")
+    if local != path or (here and not SCHEME.match(path)):
+        return _LocalTarget(local, option, overwrite=overwrite)
+    return _SparkTarget(path, option, overwrite=overwrite)

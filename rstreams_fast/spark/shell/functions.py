@@ -1,0 +1,100 @@
+"""The function that a run calls: found by its name, with the policy of the command around it."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from rstreams_fast.calls.functions import label_of
+from rstreams_fast.calls.policy import Policy, PolicyFunction
+from rstreams_fast.calls.words import PolicyWords
+from rstreams_fast.spark.shell.errors import CommandError, exception_told
+
+__all__ = ["check_arguments", "found", "policy_of", "send_by_value", "with_policy"]
+
+
+def found(option: str, name: str) -> Callable[..., Any]:
+    """Return the callable that ``package.module:name`` names.
+
+    Modules in the working directory are found, as by ``python -m``.
+    """
+    module_name, colon, attribute = name.partition(":")
+    if not (colon and module_name and attribute):
+        raise CommandError(f"{option} {name}: must be package.module:function")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        thing: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or not f"{module_name}.".startswith(f"{missing.name}."):
+            raise CommandError(f"{option} {name}: {exception_told(missing)}") from None
+        raise CommandError(
+            f"{option} {name}: there is no module {missing.name!r} in {here} or installed"
+        ) from None
+    except Exception as raised:
+        raise CommandError(f"{option} {name}: {exception_told(raised)}") from None
+    for part in attribute.split("."):
+        if not hasattr(thing, part):
+            raise CommandError(f"{option} {name}: {module_name} has no {attribute!r}")
+        thing = getattr(thing, part)
+    if not callable(thing):
+        raise CommandError(f"{option} {name}: is a {type(thing).__name__}, and no function")
+    function: Callable[..., Any] = thing
+    return function
+
+
+def policy_of(fn: Callable[..., Any]) -> PolicyWords:
+    """Return the policy that the function has, or one of no words."""
+    return fn.policy if isinstance(fn, PolicyFunction) else PolicyWords()
+
+
+def with_policy(
+    fn: Callable[..., Any], words: Mapping[str, Any]
+) -> tuple[Callable[..., Any], list[str]]:
+    """Return ``fn`` with the words that its own policy lacks, and the names of those it has."""
+    own = policy_of(fn)
+    every = {each.name: getattr(own, each.name) for each in fields(own)}
+    kept = [word for word in words if every[word] is not None]
+    every |= {word: value for word, value in words.items() if word not in kept}
+    inner = fn.fn if isinstance(fn, PolicyFunction) else fn
+    return Policy(**every)(inner), kept
+
+
+def check_arguments(fn: Callable[..., Any], count: int, *, using: bool, lists: bool) -> None:
+    """Refuse a function that cannot be called with ``count`` keys."""
+    inner = fn.fn if isinstance(fn, PolicyFunction) else fn
+    try:
+        signature = inspect.signature(inner)
+    except (TypeError, ValueError):  # of some written in C
+        return
+    given = int(using) + (1 if lists else count)
+    try:
+        signature.bind(*range(given))
+    except TypeError:
+        keys = "a list of keys" if lists else f"{count} key{'s' if count > 1 else ''}"
+        client = "the client of --using and " if using else ""
+        raise CommandError(
+            f"--call: {label_of(fn)}{signature} does not take what it would get: {client}{keys}"
+        ) from None
+
+
+def send_by_value(fns: list[Callable[..., Any]]) -> None:
+    """Have the modules of the working directory travel to executors on other hosts.
+
+    A module there that these import in turn needs ``--py-files``.
+    """
+    from pyspark import cloudpickle
+
+    register: Any = cloudpickle.register_pickle_by_value
+
+    for fn in fns:
+        module = sys.modules.get(getattr(fn, "__module__", None) or type(fn).__module__)
+        file = getattr(module, "__file__", None)
+        if module is not None and file and Path(file).is_relative_to(Path.cwd()):
+            register(module)

@@ -1,0 +1,307 @@
+"""The run itself: read, call, write, and let the output appear."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rstreams_fast.calls.cache import Cache
+from rstreams_fast.calls.functions import label_of
+from rstreams_fast.calls.journal.journal import Journal
+from rstreams_fast.calls.journal.uris import SCHEME
+from rstreams_fast.calls.limits.limit import Limit
+from rstreams_fast.calls.retry import Retry
+from rstreams_fast.calls.words import DEFAULT_CONCURRENCY
+from rstreams_fast.spark.failures import split_failures
+from rstreams_fast.spark.lookups import Enrich, enrich
+from rstreams_fast.spark.metrics import Metrics
+from rstreams_fast.spark.options import Failures
+from rstreams_fast.spark.shell import files, functions
+from rstreams_fast.spark.shell.errors import (
+    CommandError,
+    JobError,
+    in_words_of_the_command,
+    sentence_of,
+    told_by_worker,
+)
+from rstreams_fast.spark.shell.estimate import Estimate, told
+from rstreams_fast.spark.shell.sessions import check_installed, runs_here, session, slots_of
+from rstreams_fast.spark.worker.outcomes import OUTCOME
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rstreams_fast.spark.report import Sample
+
+__all__ = ["Job"]
+
+FAILURE: Final = "failure"
+"""The column of dead letters that says why: one may be the input of another run."""
+
+_NEEDED: Final = ("input", "call", "on", "add")
+
+
+class Job:
+    """One run of the command. What it refuses before a call is made is a ``CommandError``."""
+
+    def __init__(self, options: argparse.Namespace, scratch: Path, log: Path) -> None:
+        self._options = options
+        self._log = log
+        self._targets: list[files.Target] = []
+        self._draws = bool(options.page or options.picture) and not options.explain
+        self._reports = self._draws or not (options.quiet or options.explain)
+        self._samples: list[Sample] = []
+        needed = _NEEDED if options.explain else (*_NEEDED, "output")
+        if missing := [f"--{name}" for name in needed if not getattr(options, name)]:
+            raise CommandError(f"not given: {', '.join(missing)}")
+        if options.max_failures is not None and not options.dead_letters:
+            raise CommandError("--max-failures needs --dead-letters")
+        for name in ("page", "picture", "log"):
+            path = getattr(options, name)
+            if path and not Path(path).absolute().parent.is_dir():
+                raise CommandError(f"--{name} {path}: there is no such directory")
+        packages = ["pyspark", "pyarrow", *["rich"] * self._reports, *["matplotlib"] * self._draws]
+        check_installed(packages, options.master, options.remote)
+        self._here = runs_here(options.master, options.remote)
+        self._on = [name.strip() for name in options.on.split(",")]
+        self._input_kind = files.kind_of(options.input, "--input", options.format)
+        self._fn, self._kept = self._function()
+        shared = options.metrics or (scratch / "metrics" if self._here else None)
+        self._metrics = None if shared is None else Metrics(shared)
+        if self._here and not SCHEME.match(options.input):
+            files.found(options.input)
+        if not options.explain:
+            self._output_kind = files.kind_of(
+                options.output, "--output", options.format or self._input_kind
+            )
+            self._targets = [self._target("output")]
+            if options.dead_letters:
+                self._targets.append(self._target("dead_letters"))
+
+    def _target(self, word: str) -> files.Target:
+        path, option = getattr(self._options, word), f"--{word.replace('_', '-')}"
+        overwrite = self._options.overwrite
+        return files.target_of(path, option, here=self._here, overwrite=overwrite)
+
+    def close(self) -> None:
+        """Remove what was written and is not whole."""
+        for target in self._targets:
+            target.close()
+
+    def _function(self) -> tuple[Callable[..., Any], list[str]]:
+        options = self._options
+        fn = functions.found("--call", options.call)
+        self._using = functions.found("--using", options.using) if options.using else None
+        lists = options.batch is not None
+        functions.check_arguments(fn, len(self._on), using=self._using is not None, lists=lists)
+        with _refusing():
+            words: dict[str, Any] = {}
+            if options.limit is not None or options.rate is not None:
+                words["limit"] = Limit(
+                    options.call, concurrency=options.limit, rate=options.rate, scope="job"
+                )
+            if options.timeout is not None:
+                words["timeout"] = options.timeout
+            if options.retries:
+                words["retry"] = Retry(options.retries)
+            if options.cache:
+                words["cache"] = Cache(options.cache)
+            if options.journal:
+                uri = options.journal
+                if self._here and not SCHEME.match(uri):
+                    uri = str(Path(uri).absolute())
+                words["journal"] = Journal(uri, version=options.journal_version or options.call)
+            return functions.with_policy(fn, words)
+
+    def _stage(self) -> Enrich:
+        options, policy = self._options, functions.policy_of(self._fn)
+        on_failure: str | Failures = "raise"
+        if options.dead_letters:
+            on_failure = Failures("column", at_most=options.max_failures)
+        return enrich(
+            self._fn,
+            on=self._on,
+            output=options.add,
+            using=self._using,
+            concurrency=self._concurrency,
+            batch=options.batch,
+            dedupe=policy.cache is not None,
+            on_failure=on_failure,
+            metrics=self._metrics,
+        )
+
+    @property
+    def _concurrency(self) -> int:
+        limit = functions.policy_of(self._fn).limit
+        return DEFAULT_CONCURRENCY if limit is None else limit.concurrency or DEFAULT_CONCURRENCY
+
+    def run(self) -> int:
+        """Run to the end; return how many rows are dead letters."""
+        options = self._options
+        for target in self._targets:
+            target.claim()
+        self._say_what_holds()
+        self._say("Starting Spark")
+        with session(options.master, options.remote, dict(options.conf), self._log) as spark:
+            with _refusing():
+                for target in self._targets:
+                    target.check(spark)
+                frame = self._read(spark)
+                stage = self._stage()
+                enriched = frame.transform(stage)
+            with _failing():
+                if options.explain:
+                    self._explain(frame, stage, slots_of(spark))
+                    return 0
+                failed = self._write(frame, enriched)
+        for target in reversed(self._targets[: 2 if failed else 1]):
+            target.publish()
+        if self._draws and self._metrics is not None:
+            self._draw(self._metrics)
+        self._say_what_was_written(failed)
+        return failed
+
+    def _read(self, spark: SparkSession) -> DataFrame:
+        options = self._options
+        if not self._here:
+            functions.send_by_value([fn for fn in (self._fn, self._using) if fn is not None])
+        if options.py_files:
+            spark.addArtifacts(*options.py_files.split(","), pyfile=True)
+        return files.read(
+            spark,
+            options.input,
+            self._input_kind,
+            here=self._here,
+            types=options.types,
+            options=dict(options.read),
+        )
+
+    def _write(self, frame: DataFrame, enriched: DataFrame) -> int:
+        """Write the output, and the dead letters; return how many of these there are."""
+        from pyspark import StorageLevel
+
+        options, good = self._options, enriched
+        if options.dead_letters:
+            good, bad = split_failures(enriched.persist(StorageLevel.DISK_ONLY))
+        place = self._targets[0].written_to
+        with self._watched(frame):
+            files.write(good, place, self._output_kind, dict(options.write))
+        if not options.dead_letters:
+            return 0
+        failed = bad.count()
+        if failed:
+            bad = bad.select(*map(_column, frame.columns), _column(OUTCOME))
+            bad = bad.withColumnRenamed(OUTCOME, FAILURE)
+            files.write(bad, self._targets[1].written_to, "parquet", {})
+        return failed
+
+    @contextlib.contextmanager
+    def _watched(self, frame: DataFrame) -> Iterator[None]:
+        """Show the bar while the block runs, and the tables at its end."""
+        if self._metrics is None or not self._reports:
+            yield
+            return
+        from rstreams_fast.spark import report
+
+        console = report.make_console(quiet=self._options.quiet)
+        with console.status("Counting the rows"):
+            rows = frame.count()
+        with report.watch(self._metrics, rows=rows, console=console) as watched:
+            yield
+        self._samples = watched.samples
+
+    def _draw(self, metrics: Metrics) -> None:
+        from rstreams_fast.spark import report
+
+        options, title = self._options, f"{label_of(self._fn)} for {self._options.input}"
+        if options.picture:
+            report.draw(self._samples, options.picture, title=title)
+        if options.page:
+            stages = metrics.by_stage()
+            tables = [
+                ("Work", report.work_table(stages)),
+                ("High-water marks and bounds, per task", report.bounds_table(stages)),
+            ]
+            picture = report.draw(self._samples, Path(metrics.path, "page.png"), title=title)
+            report.write_page(options.page, title, tables, picture)
+
+    # -- what is said ------------------------------------------------------------------------------
+
+    def _say(self, text: str) -> None:
+        if not self._options.quiet or self._options.explain:
+            print(text, flush=True)
+
+    def _say_what_holds(self) -> None:
+        own = functions.policy_of(self._fn)
+        for word in self._kept:
+            value = getattr(own, word)
+            self._say(
+                f"--call {self._options.call} has a Policy with {word}={value!r}, which holds"
+            )
+        journal = own.journal
+        if journal is not None and _has_entries(journal.uri):
+            self._say(f"Going on from the journal {self._options.journal or journal.uri}")
+
+    def _say_what_was_written(self, failed: int) -> None:
+        options = self._options
+        if self._metrics is not None and (hits := self._metrics.totals().journal_hits):
+            self._say(f"{hits:,} rows had their answer in the journal, and made no call")
+        if failed:
+            self._say(f"{failed:,} rows whose call failed: {options.dead_letters}")
+        self._say(f"Output: {options.output}")
+
+    def _explain(self, frame: DataFrame, stage: Enrich, slots: int | None) -> None:
+        policy, batch = functions.policy_of(self._fn), self._options.batch
+        estimate = Estimate.of(frame, self._on, slots)
+        lines = told(estimate, policy, concurrency=self._concurrency, batch=batch)
+        self._say(f"{label_of(self._fn)} for {self._options.input}, by {', '.join(self._on)}:")
+        self._say("\n".join([*lines, stage.describe(), "Nothing was called or written."]))
+
+
+def _column(name: str) -> Any:
+    from pyspark.sql.functions import col
+
+    return col(f"`{name.replace('`', '``')}`")
+
+
+def _has_entries(uri: str) -> bool:
+    """Whether a local journal has anything in it; what another has is known at the end."""
+    return not SCHEME.match(uri) and Path(uri).is_dir() and any(Path(uri).iterdir())
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """Have what Spark and the stages refuse before a call be a mistake in the command."""
+    kinds: tuple[type[Exception], ...]
+    kinds = (*_spark_errors(), ValueError, TypeError, RuntimeError)
+    try:
+        yield
+    except kinds as refused:
+        raise CommandError(in_words_of_the_command(refused)) from None
+
+
+@contextlib.contextmanager
+def _failing() -> Iterator[None]:
+    """Have what fails in Spark be the failure of the job, with the user's own exception."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        yield
+    except AnalysisException as refused:  # such as a type that CSV has not
+        raise CommandError(in_words_of_the_command(refused)) from None
+    except _spark_errors() as failed:
+        text = str(failed)
+        raise JobError(told_by_worker(text) or sentence_of(text)) from None
+
+
+def _spark_errors() -> tuple[type[Exception], ...]:
+    from pyspark.errors import PySparkException
+
+    with contextlib.suppress(ModuleNotFoundError):  # a client of Connect alone has none
+        from py4j.protocol import Py4JError
+
+        return PySparkException, Py4JError
+    return (PySparkException,)

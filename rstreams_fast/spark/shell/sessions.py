@@ -1,0 +1,150 @@
+"""The session of a run: Spark on this machine unless the command says where."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rstreams_fast.spark.shell.errors import CommandError, sentence_of
+from rstreams_fast.spark.versions import spark_version
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["check_installed", "runs_here", "session", "slots_of"]
+
+_UNDER_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
+"""Is set where spark-submit has started this process."""
+
+
+@contextlib.contextmanager
+def session(
+    master: str | None, remote: str | None, conf: Mapping[str, str], log: Path
+) -> Iterator[SparkSession]:
+    """Start Spark, and stop it at the end of the block. For the main thread.
+
+    Args:
+        master: Spark's master. Default: ``local[*]``, or what spark-submit was told.
+        remote: The address of a server of Spark Connect.
+        conf: Further settings.
+        log: What Spark and its workers write to standard error goes there.
+    """
+    remote = _remote(master, remote)
+    if _starts_java(remote):
+        _prepare_workers()
+    from pyspark.sql import SparkSession
+
+    settings = {"spark.ui.showConsoleProgress": "false", **conf}
+    builder: Any = SparkSession.builder
+    if remote:
+        builder = builder.remote(remote)
+    elif master or _UNDER_SUBMIT not in os.environ:
+        builder = builder.master(master or "local[*]")
+        if (master or "local").startswith("local"):  # nobody else is to reach it
+            loopback = ("spark.driver.host", "spark.driver.bindAddress")
+            settings = {**dict.fromkeys(loopback, "127.0.0.1"), **settings}
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        with _standard_error_to(log):
+            spark: SparkSession = builder.appName("rstreams-fast run").getOrCreate()
+    except Exception as failed:
+        raise CommandError(_not_started(failed, log)) from None
+    try:
+        yield spark
+    except KeyboardInterrupt:
+        with contextlib.suppress(Exception):  # a classic session before 4.0 cannot, and stops
+            spark.interruptAll()
+        raise
+    finally:
+        with contextlib.suppress(Exception):  # its JVM may be gone already
+            spark.stop()
+
+
+def check_installed(packages: Sequence[str], master: str | None, remote: str | None) -> None:
+    """Refuse to begin where one of the ``packages`` or Java is missing."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            raise CommandError(
+                f"this needs {package}, which is not installed: "
+                "pip install 'rstreams_fast[pyspark,report]'"
+            )
+    try:
+        spark_version()
+    except RuntimeError as unsupported:
+        raise CommandError(str(unsupported)) from None
+    if _starts_java(_remote(master, remote)):
+        _check_java()
+
+
+def _starts_java(remote: str | None) -> bool:
+    return _UNDER_SUBMIT not in os.environ and not (remote or "").startswith("sc:")
+
+
+def runs_here(master: str | None, remote: str | None) -> bool:
+    """Whether the workers will run on this machine, so that its paths are theirs."""
+    remote = _remote(master, remote)
+    if remote or _UNDER_SUBMIT in os.environ:
+        return (remote or master or "").startswith("local")
+    return (master or "local").startswith("local")
+
+
+def _remote(master: str | None, remote: str | None) -> str | None:
+    return remote or (None if master else os.environ.get("SPARK_REMOTE"))
+
+
+def slots_of(spark: SparkSession) -> int | None:
+    """Return how many tasks run at once, if that is known."""
+    master = str(spark.conf.get("spark.master", "") or "")
+    if master.startswith("local"):
+        count = master.partition("[")[2].rstrip("]").partition(",")[0] or "1"
+        return os.cpu_count() or 1 if count == "*" else int(count)
+    sizes = [spark.conf.get(f"spark.executor.{of}", "") for of in ("instances", "cores")]
+    counts = [int(size) for size in sizes if size and size.isdigit()]
+    return counts[0] * counts[1] if len(counts) == len(sizes) else None
+
+
+def _check_java() -> None:
+    if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
+        raise CommandError(
+            "Spark needs Java 17 or 21, which is not installed: on Debian or Ubuntu "
+            "'apt-get install default-jre-headless', on macOS 'brew install openjdk@21'; "
+            "or set JAVA_HOME"
+        )
+
+
+def _prepare_workers() -> None:
+    """Have the workers run on this interpreter, and find modules in the working directory."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    parts = [str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(parts)
+
+
+def _not_started(failed: Exception, log: Path) -> str:
+    said = [line for line in log.read_text(errors="replace").splitlines() if "rror" in line]
+    why = f": {said[-1].strip()}" if said else ""
+    text = f"Spark did not start: {sentence_of(str(failed))}{why}"
+    if "gateway" in text.lower():
+        text += "; it needs Java 17 or 21, and 'rstreams-fast info' tells which it finds"
+    return text
+
+
+@contextlib.contextmanager
+def _standard_error_to(log: Path) -> Iterator[None]:
+    # The JVM and, through it, the workers inherit the file descriptor for good.
+    sys.stderr.flush()
+    saved = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)

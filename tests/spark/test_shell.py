@@ -1,0 +1,251 @@
+"""``rstreams-fast run``: what it refuses, what it writes, and how it goes on after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import rstreams_fast.spark as rs
+from examples.flights import data
+from examples.flights.client import OpenSession, Session, fetch_plane
+from examples.flights.service import Behaviour
+from examples.flights.service_process import ServiceProcess
+from rstreams_fast.cli import main
+from tests.helpers import wait_until
+
+NAME = "tests.spark.test_shell"
+CALL = ["--call", f"{NAME}:upper", "--on", "key", "--add", "big string"]
+
+
+async def upper(key: str) -> str:
+    if key == "bad":
+        raise LookupError("nobody knows it")
+    return key.upper()
+
+
+@rs.Policy(timeout=2.0)
+async def own(key: str) -> str:
+    return key
+
+
+def plain(key: str) -> str:
+    return key
+
+
+async def plane_of_row(session: Session, tailnum: str, row: str) -> tuple[str | None, int]:
+    """Every row has a key of its own, so that one pass makes as many calls as there are rows."""
+    found = await fetch_plane(session, tailnum)
+    return found["model"] if found else None, int(row)
+
+
+client = OpenSession(os.environ.get("SERVICE_URL", ""), 64)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    file = tmp_path / "in [1].csv"  # whose name is a pattern, too
+    file.write_text('key,text\na,"it is ""so"" "\na,0012\nbad,\n,x\n', encoding="utf-8")
+    return file
+
+
+def run(source: Path, *words: str) -> int:
+    return main(
+        ["run", "--input", str(source), "--output", str(source.with_name("out.csv")), *words]
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (CALL[:4], "not given: --add"),
+        ([*CALL, "--input", "nowhere.csv"], "--input nowhere.csv: there is no such file"),
+        ([*CALL, "--input", "nowhere"], "--input nowhere: no suffix says what kind of files"),
+        ([*CALL, "--call", "upper"], "--call upper: must be package.module:function"),
+        ([*CALL, "--call", "nomodule:f"], "--call nomodule:f: there is no module 'nomodule'"),
+        ([*CALL, "--call", f"{NAME}:nothing"], "has no 'nothing'"),
+        ([*CALL, "--call", f"{NAME}:NAME"], "is a str, and no function"),
+        ([*CALL, "--on", "a,b"], "does not take what it would get: 2 keys"),
+        ([*CALL, "--using", f"{NAME}:client"], "would get: the client of --using and 1 key"),
+        ([*CALL, "--rate", "-1"], "--rate must be finite and > 0, got -1.0"),
+        ([*CALL, "--retries", "-1"], "--retries must be >= 1, got -1"),
+        ([*CALL, "--timeout", "0"], "--timeout must be > 0 seconds"),
+        ([*CALL, "--call", f"{NAME}:plain", "--timeout", "1"], "--timeout needs an async fn"),
+        ([*CALL, "--page", "nowhere/page.html"], "nowhere/page.html: there is no such dir"),
+        ([*CALL, "--max-failures", "1%"], "--max-failures needs --dead-letters"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_sentence_and_status_2(
+    words: list[str], told: str, source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(source, *words) == 2
+    assert told in (said := capsys.readouterr().err)
+    assert re.fullmatch("rstreams-fast run: .*\n", said)
+    assert list(source.parent.iterdir()) == [source]
+
+
+def test_an_output_is_not_replaced_nor_written_twice_at_once(
+    source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rstreams_fast.spark.shell.errors import CommandError
+    from rstreams_fast.spark.shell.files import target_of
+
+    out = source.with_name("out.csv")
+    first, second = (target_of(str(out), "--output", here=True, overwrite=True) for _ in "12")
+    first.claim()
+    with pytest.raises(CommandError, match="another run is writing it"):
+        second.claim()
+    first.close()
+    second.claim()
+    second.close()
+    out.mkdir()
+    assert run(source, *CALL) == 2
+    assert f"--output {out} exists; --overwrite replaces it" in capsys.readouterr().err
+
+
+def test_what_is_not_installed_is_said(
+    source: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    assert run(source, *CALL) == 2
+    assert "Spark needs Java 17 or 21, which is not installed: on Debian" in capsys.readouterr().err
+    for missing in "pyspark", "rich":
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, missing, None)
+            assert run(source, *CALL) == 2
+        told = capsys.readouterr().err
+        assert f"needs {missing}, which is not installed: pip install 'rstreams_fast[" in told
+
+
+SEVERAL = """
+import json, sys
+from rstreams_fast.cli import main
+print(json.dumps([main(words) for words in json.loads(sys.argv[1])]))
+"""
+
+
+def run_all(source: Path, *commands: list[str]) -> tuple[list[int], str, str]:
+    """Run commands in a process of their own; return the statuses, and what they said."""
+    lines = [["run", "--input", str(source), *words] for words in commands]
+    done = subprocess.run(
+        [sys.executable, "-c", SEVERAL, json.dumps(lines)],
+        capture_output=True, text=True, check=True, timeout=110,
+    )  # fmt: skip
+    return json.loads(done.stdout.splitlines()[-1]), done.stdout, done.stderr
+
+
+@pytest.mark.spark
+def test_rows_go_in_and_come_out(source: Path) -> None:
+    out, page = str(source.with_name("out.csv")), source.with_name("page.html")
+    dead, again = str(source.with_name("dead")), str(source.with_name("again.json"))
+    own_policy = ["--call", f"{NAME}:own", "--timeout", "9", "--rate", "50"]
+    statuses, said, errors = run_all(
+        source,
+        [*CALL, "--on", "kye", "--output", out],
+        [*CALL, "--add", "big strin", "--output", out],
+        [*CALL, "--add", "big array<int>", "--output", out],
+        [*CALL, "--types", "txt int", "--output", out],
+        [*CALL, "--output", out],
+        [*CALL, "--output", out, "--dead-letters", dead, "--page", str(page)],
+        [*CALL, *own_policy, "--explain"],
+        [*CALL, *own_policy, "--quiet", "--input", dead, "--format", "parquet", "--output", again],
+    )
+    assert statuses == [2, 2, 2, 2, 1, 3, 0, 0]
+    assert "--on: the input has no column 'kye'; it has key, text\n" in errors
+    assert "--add='big strin' is no valid DDL" in errors
+    assert "doesn't support the column `big`" in errors
+    assert "--types: the input has no column 'txt'; it has key, text\n" in errors
+    assert (
+        "run: LookupError: nobody knows it\nrstreams_fast: raised by upper for the key key='bad'"
+        in errors
+    )
+    assert not re.search("Traceback|pyspark", errors)
+    assert "1 rows whose call failed" in said
+    for told in (
+        "has a Policy with timeout=2.0, which holds",
+        "rows: 4, of which 1 have a null key and make no call",
+        "calls: about 2, by one worker",
+        "64 calls at once, 50 calls a second",
+    ):
+        assert told in said
+    written = [p.read_text() for p in Path(out).glob("*.csv")]
+    assert written == ['key,text,big\na,"it is ""so"" ",A\na,0012,A\n,x,\n']
+    texts = [p.read_text() for p in Path(again).glob("*.json")]
+    rows = [json.loads(line) for text in texts for line in text.splitlines()]
+    assert [(row["key"], row["big"], row["failure"]["error"]["type"]) for row in rows] == [
+        ("bad", "bad", "LookupError")
+    ]
+    assert "data:image/png" in page.read_text()
+    names = {source.name, "out.csv", "page.html", "dead", "again.json"}
+    assert {path.name for path in source.parent.iterdir()} == names
+
+
+FLIGHTS = 30_000
+AT_ONCE = 32
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # three runs of Spark
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_run_that_was_killed_goes_on(number: signal.Signals, tmp_path: Path) -> None:
+    found = data.find_files()
+    data.write_flights(found, tmp_path / "flights.csv", FLIGHTS)
+    data.write_database(found, tmp_path / "lookups.sqlite")
+    words = [
+        "run", "--input", "flights.csv", "--output", "out.parquet", "--read", "nullValue=NA",
+        "--call", f"{NAME}:plane_of_row", "--using", f"{NAME}:client", "--on", "tailnum,row",
+        "--add", "model string, number int", "--limit", str(AT_ONCE), "--journal", "journal",
+        "--master", "local[2]",
+    ]  # fmt: skip
+    root = str(Path(__file__).parents[2])
+    with ServiceProcess(tmp_path / "lookups.sqlite", Behaviour(), tmp_path / "log") as service:
+        environment = {
+            **os.environ,
+            "SERVICE_URL": service.url,
+            "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]),
+        }
+
+        def start(*more: str) -> subprocess.Popen[str]:
+            return subprocess.Popen(
+                [sys.executable, "-m", "rstreams_fast.cli", *words, *more],
+                cwd=tmp_path, env=environment, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            )  # fmt: skip
+
+        told, _ = start("--explain").communicate(timeout=300)
+        assert not service.stats()["requests"]
+        killed = start()
+        wait_until(lambda: service.stats()["requests"] > FLIGHTS / 2, "half", timeout=300)
+        killed.send_signal(number)
+        said, errors = killed.communicate(timeout=120)
+        if number == signal.SIGINT:
+            assert killed.returncode == 130
+            assert "nothing was written; the answers are in journal" in errors
+        else:
+            assert killed.returncode == -number
+        assert not (tmp_path / "out.parquet").exists()
+        again = start()
+        said, errors = again.communicate(timeout=300)
+        assert again.returncode == 0, errors
+        counted = service.stats()
+    table = pq.read_table(tmp_path / "out.parquet")
+    with_key = pc.sum(pc.is_valid(table["tailnum"])).as_py()
+    assert pc.sum(pc.is_valid(table["number"])).as_py() == with_key
+    assert table.num_rows == FLIGHTS
+    assert with_key <= counted["requests"] <= with_key + AT_ONCE
+    assert counted["max_held"] <= AT_ONCE
+    assert "Going on from the journal journal" in said
+    assert "rows had their answer in the journal, and made no call" in said
+    estimate = re.search(r"calls: about ([\d,]+)", told)
+    assert estimate
+    assert float(estimate[1].replace(",", "")) == pytest.approx(with_key, rel=0.1)
