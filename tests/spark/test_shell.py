@@ -32,7 +32,10 @@ async def upper(key: str) -> str:
     return key.upper()
 
 
-@rs.Policy(timeout=2.0)
+units = rs.Limit("own", rate=50, units={"letters": rs.per_minute(3)}, weigh=len)
+
+
+@rs.Policy(timeout=2.0, limit=units)
 async def own(key: str) -> str:
     return key
 
@@ -147,7 +150,7 @@ def run_all(source: Path, *commands: list[str]) -> tuple[list[int], str, str]:
 def test_rows_go_in_and_come_out(source: Path) -> None:
     out, page = str(source.with_name("out.csv")), source.with_name("page.html")
     dead, again = str(source.with_name("dead")), str(source.with_name("again.json"))
-    own_policy = ["--call", f"{NAME}:own", "--timeout", "9", "--rate", "50"]
+    own_policy = ["--call", f"{NAME}:own", "--timeout", "9", "--retries", "2"]
     statuses, said, errors = run_all(
         source,
         [*CALL, "--on", "kye", "--output", out],
@@ -174,7 +177,9 @@ def test_rows_go_in_and_come_out(source: Path) -> None:
         "has a Policy with timeout=2.0, which holds",
         "rows: 4, of which 1 have a null key and make no call",
         "calls: about 2, by one worker",
-        "64 calls at once, 50 calls a second",
+        "64 calls at once, 50 calls a second, 3 letters in 60 s",
+        "letters: about 4, from a sample",
+        "at least 80",
     ):
         assert told in said
     written = [p.read_text() for p in Path(out).glob("*.csv")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.calls.words import PolicyWords
 
@@ -16,6 +16,9 @@ __all__ = ["Estimate", "told"]
 
 DEVIATION: Final = 0.01
 """The relative standard deviation of the number of different keys."""
+
+SAMPLE_ROWS: Final = 1000
+"""How many rows are weighed, for a limit with units."""
 
 CALL_SECONDS: Final = 0.1
 """How long a call is said to take for an example."""
@@ -44,6 +47,8 @@ class Estimate:
     workers: Sequence[Keys]
     different: int
     """Different keys of all rows."""
+    sample: Sequence[tuple[Any, ...]]
+    """Keys without nulls, of about ``SAMPLE_ROWS`` rows."""
 
     @classmethod
     def of(cls, frame: DataFrame, on: Sequence[str], slots: int | None) -> Estimate:
@@ -69,7 +74,10 @@ class Estimate:
         )
         parts = [Keys(row[1], row[2], min(row[2], row[3])) for row in counted if row[0] is not None]
         whole = max((min(row[2], row[3]) for row in counted if row[0] is None), default=0)
-        return cls(parts, whole)
+        share = min(1.0, SAMPLE_ROWS / max(1, sum(part.rows for part in parts)))
+        some = frame.select(*keys).sample(fraction=share, seed=0).collect()
+        sample = [tuple(row) for row in some if None not in tuple(row)]
+        return cls(parts, whole, sample)
 
     @property
     def rows(self) -> int:
@@ -86,6 +94,17 @@ class Estimate:
         entries = None if policy.cache is None else policy.cache.entries
         return sum(math.ceil(part.calls(entries) / (batch or 1)) for part in self.workers)
 
+    def units(self, policy: PolicyWords) -> dict[str, float]:
+        """What the calls cost in all, in the units of the limit."""
+        limit, keys = policy.limit, list(self.sample)
+        if limit is None or not limit.units or not keys:
+            return {}
+        if policy.cache is not None:
+            keys = list({repr(key): key for key in keys}.values())
+        weighed = [limit.weights(key) for key in keys]
+        each = self.calls(policy, None) / len(keys)
+        return {unit: each * sum(weights[unit] for weights in weighed) for unit in limit.units}
+
 
 def told(
     estimate: Estimate, policy: PolicyWords, *, concurrency: int, batch: int | None
@@ -94,10 +113,6 @@ def told(
     without = estimate.rows - estimate.with_key
     calls = estimate.calls(policy, batch)
     lists = "" if batch is None else f" of up to {batch} keys each"
-    tasks = max(1, len(estimate.workers))
-    at_once, rate = tasks * concurrency, None
-    if (limit := policy.limit) is not None:
-        at_once, rate = min(at_once, limit.concurrency or at_once), limit.rate
     lines = [
         f"  rows: {estimate.rows:,}, of which {without:,} have a null key and make no call",
         f"  different keys: about {estimate.different:,}",
@@ -109,18 +124,22 @@ def told(
         lines.append(
             "  journal: what it has answers for makes no call, and is not counted off here"
         )
-    a_second = "with no bound on calls a second" if rate is None else f"{rate:g} calls a second"
-    lines.append(
-        f"  the service sees at most: {at_once:,} calls at once, {a_second}, over all tasks"
-    )
-    by_time = calls * CALL_SECONDS / at_once
-    if rate is None:
-        lines.append(f"  seconds: {by_time:,.0f}, if a call takes {CALL_SECONDS} s")
-    else:
-        lines.append(
-            f"  seconds: {max(calls / rate, by_time):,.0f}, if a call takes {CALL_SECONDS} s; "
-            f"at least {calls / rate:,.0f}"
-        )
+    at_once, bounds, least = max(1, len(estimate.workers)) * concurrency, [], 0.0
+    if (limit := policy.limit) is not None:
+        at_once = min(at_once, limit.concurrency or at_once)
+        if limit.numbers.rate is not None:
+            bounds.append(f"{limit.numbers.rate:g} calls a second")
+            least = calls / limit.numbers.rate
+        for unit, amount in estimate.units(policy).items():
+            quota = (limit.units or {})[unit]
+            lines.append(f"  {unit}: about {amount:,.0f}, from a sample of {SAMPLE_ROWS:,} rows")
+            bounds.append(f"{quota.amount:,.0f} {unit} in {quota.seconds:g} s")
+            least = max(least, amount * quota.seconds / quota.amount)
+    seen = ", ".join([f"{at_once:,} calls at once", *(bounds or ["no bound on calls a second"])])
+    lines.append(f"  the service sees at most: {seen}, over all tasks")
+    seconds = max(least, calls * CALL_SECONDS / at_once)
+    bound = f"; at least {least:,.0f}" if least else ""
+    lines.append(f"  seconds: about {seconds:,.0f}, if a call takes {CALL_SECONDS} s{bound}")
     return lines
 
 
