@@ -360,6 +360,34 @@ async def test_results_move_into_a_ring_as_far_as_they_fit_and_are_no_none(core:
         assert harness.figures == (0, 0, 0, 4)
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("words", [{}, {"dedupe": True}, {"key": lambda k: k % 3}, {"ahead": 3}])
+async def test_results_come_with_the_numbers_of_their_items(
+    core: Any, ordered: bool, words: dict[str, Any]
+) -> None:
+    async def fn(item: int) -> int:
+        if item % 3:
+            await asyncio.sleep(0.001 * (item % 5))
+        return -item
+
+    items = [k * 7 % 50 for k in range(100)]
+    harness = Harness(core, fn, ordered=ordered, **words)
+    found: dict[int, int] = {}
+    given = 0
+    while len(found) < len(items):
+        given += await harness.call(harness.window.submit_many, items, given)
+        numbers, results = harness.window.take_numbered(3)
+        assert len(numbers) == len(results) <= 3
+        found.update(zip(numbers, results, strict=True))
+        if not numbers:
+            await harness.until(lambda: harness.window.ready > 0)
+    assert [found[number] for number in range(100)] == [-item for item in items]
+    assert not ordered or list(found) == sorted(found)
+    assert harness.window.take_numbered(9) == ([], [])
+    with pytest.raises(ValueError, match="max"):
+        harness.window.take_numbered(-1)
+
+
 async def test_one_that_waits_at_the_ring_may_cancel_the_window(core: Any) -> None:
     harness = Harness(core, echo)
     await harness.submit(1, 2, 3)

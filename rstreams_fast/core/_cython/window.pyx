@@ -381,11 +381,14 @@ cdef inline bint submit_one(CallWindow self, object item, bint permitted) except
 
 
 cdef inline uint64_t hold(CallWindow self) noexcept:
-    cdef uint64_t place = 0
+    # The place of an item: its slot's index, if the results are in order, or else its number.
+    cdef uint64_t place
     with cython.critical_section(self):
         self.places_held += 1
         if <int64_t> self.places_held > self.max_pending:
             self.max_pending = self.places_held
+        place = self.submitted
+        self.submitted += 1
         if self.ordered:
             rsf_ring_reserve(&self.ring, 1, &place)
             rsf_ring_commit(&self.ring, 1)
@@ -397,11 +400,14 @@ cdef inline int place_result(CallWindow self, uint64_t place, PyObject *result) 
     if self.cancelled:
         Py_DECREF_ptr(result)
         return 0
+    cdef uint64_t index = place
     with cython.critical_section(self):
-        if not self.ordered:
-            rsf_ring_reserve(&self.ring, 1, &place)
-        self.results[rsf_ring_slot(&self.ring, place)] = result
-        if not self.ordered:
+        if self.ordered:
+            self.results[rsf_ring_slot(&self.ring, place)] = result
+        else:
+            rsf_ring_reserve(&self.ring, 1, &index)
+            self.results[rsf_ring_slot(&self.ring, index)] = result
+            self.numbers[rsf_ring_slot(&self.ring, index)] = place
             rsf_ring_commit(&self.ring, 1)
     return 0
 
@@ -423,11 +429,13 @@ cdef class CallWindow:
     cdef DemandCounter permit_counter
     cdef rsf_ring ring
     cdef PyObject **results  # owned; NULL where a result is still awaited
+    cdef uint64_t *numbers  # of the items of the results; NULL if they are in order
     cdef bint ordered
     cdef bint spread
     cdef dict in_flight
     cdef dict running_calls  # in the order of submission
     cdef uint64_t places_held
+    cdef uint64_t submitted
     cdef Py_ssize_t ahead
     cdef Py_ssize_t enough  # with so many waiting items, results may wait
     cdef object patience
@@ -479,6 +487,10 @@ cdef class CallWindow:
         if self.results == NULL:
             raise MemoryError(f"no memory for a window of {capacity} places")
         self.ordered = ordered
+        if not ordered:
+            self.numbers = <uint64_t *> calloc(rsf_ring_slots(&self.ring), sizeof(uint64_t))
+            if self.numbers == NULL:
+                raise MemoryError(f"no memory for a window of {capacity} places")
         self.spread = spread
         self.in_flight = {} if dedupe else None
         self.running_calls = {}
@@ -499,6 +511,7 @@ cdef class CallWindow:
         if self.results != NULL:
             drop_all(&self.ring, self.results)
             free(self.results)
+        free(self.numbers)
 
     @property
     def concurrency(self):
@@ -633,6 +646,21 @@ cdef class CallWindow:
             rsf_ring_release(&self.ring, count)
             self.places_held -= count
         return taken
+
+    def take_numbered(self, max, /):
+        cdef int64_t wanted = rsfpy_plain_count(max, 0)
+        cdef uint64_t count, index, first, i
+        if wanted < 0:
+            wanted = min(check_count("max", max), INT64_MAX)
+        with cython.critical_section(self):
+            count = self._ready(wanted)
+            rsf_ring_peek(&self.ring, count, &index)
+            first = self.submitted - self.places_held
+            numbers = [
+                first + i if self.ordered else self.numbers[rsf_ring_slot(&self.ring, index + i)]
+                for i in range(count)
+            ]
+        return numbers, self.take(count)
 
     def cancel(self):
         cdef Call call

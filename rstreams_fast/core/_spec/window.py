@@ -22,10 +22,11 @@ __all__ = ["CallWindow"]
 class _Call:
     """One place in a window: an item, and the result of its call."""
 
-    __slots__ = ("done", "followers", "item", "leads", "result", "turn")
+    __slots__ = ("done", "followers", "item", "leads", "number", "result", "turn")
 
     def __init__(self, item: Any) -> None:
         self.item = item
+        self.number = 0
         self.done = False
         self.result: Any = None
         self.followers: list[_Call] = []
@@ -108,6 +109,7 @@ class CallWindow:
         self._line: deque[_Call] = deque()  # calls whose turn has come, but without a permit
         self._places: deque[_Call] = deque()  # in order of submission, or of completion
         self._pending = 0
+        self._submitted = 0
         self._tasks: dict[asyncio.Task[Any], _Call] = {}
         self._made_in = contextvars.copy_context()
         self._notified = False
@@ -251,6 +253,15 @@ class CallWindow:
         self._pending -= count
         return [self._places.popleft().result for _ in range(count)]
 
+    def take_numbered(self, max: int, /) -> tuple[list[int], list[Any]]:
+        """Take results out, and the numbers of their items: 0 for the first that was submitted.
+
+        Args:
+            max: The most results.
+        """
+        count = min(self.ready, check_count("max", max))
+        return [call.number for call in islice(self._places, count)], self.take(count)
+
     def cancel(self) -> None:
         """Start no more calls, drop all results and cancel the running calls.
 
@@ -383,6 +394,8 @@ class CallWindow:
         return await coro
 
     def _hold(self, call: _Call) -> None:
+        call.number = self._submitted
+        self._submitted += 1
         self._pending += 1
         self.max_pending = max(self.max_pending, self._pending)
         if self._ordered:
