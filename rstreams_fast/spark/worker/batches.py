@@ -20,7 +20,7 @@ from rstreams_fast.calls.keys import KeyDigest, checked_key
 from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.retry import RetryAfter
 from rstreams_fast.calls.threads import CallThreads
-from rstreams_fast.core import SpscRing
+from rstreams_fast.core import CallWindow, SpscRing
 from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.answer_forms import BatchesForm
@@ -363,6 +363,7 @@ class _Item:
 class _BatchCalls:
     """Source and sink of a pump whose items are batches. A call may return any number of rows."""
 
+    room = 1
     waiting = False
     """Whether results wait for more, to leave together: never."""
 
@@ -379,12 +380,15 @@ class _BatchCalls:
     def ended(self) -> bool:
         return self._read_ahead.ended
 
-    def next_items(self) -> list[Any] | None:
+    def next(self, rows: int) -> _Item | None:  # noqa: ARG002 - a batch is not divided
         found = self._read_ahead.poll()
         if found is None:
             return None
         item = _Item(found.batch, found.lease, self._next_row)
         self._next_row += found.batch.num_rows
+        return item
+
+    def expect(self, item: _Item) -> list[Any]:
         return [item]
 
     def wrap(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -424,13 +428,15 @@ class _BatchCalls:
     def name_of(self, item: _Item) -> str:
         return _name_of(item.first_row, item.lease.rows)
 
-    def put(self, results: list[Any]) -> None:
+    def take(self, window: CallWindow, most: int) -> int:
+        results = window.take(most)
         for pieces, lease in results:
             if not pieces:
                 self._budget.release(lease)
             last = len(pieces) - 1
             for index, piece in enumerate(pieces):
                 self.outputs.append(Output(piece, piece.num_rows, lease if index == last else None))
+        return len(results)
 
     def flush(self) -> None:
         """Do nothing: no result waits."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
 from rstreams_fast.calls.thread_group import STAGE_CLOSE_SECONDS, ThreadGroup
+from rstreams_fast.core import CallWindow
 from rstreams_fast.spark.metrics import Metrics
 from rstreams_fast.spark.worker.counters import Counters, MetricsWriter, task_context
 from rstreams_fast.spark.worker.read_ahead import ByteBudget, ByteLease, ReadAhead
@@ -35,11 +36,8 @@ class ItemSource(Protocol):
     def ended(self) -> bool:
         """Whether there will be no more items."""
 
-    def next_items(self) -> list[Any] | None:
-        """Return the items of the next calls; ``None`` if there are none now, or ever.
-
-        An empty list means: no call to make, but the source advanced, so ask again.
-        """
+    def next(self, rows: int) -> Any | None:
+        """Return a part of at most so many rows; ``None`` if there is none now, or ever."""
 
     def name_of(self, item: Any) -> str:
         """Describe the item of a call for the note of its failure."""
@@ -50,18 +48,27 @@ class ResultSink(Protocol):
 
     @property
     def outputs(self) -> deque[Output]:
-        """Batches that are ready to leave; while there are any, no results are put."""
+        """Batches that are ready to leave; while there are any, no results are taken."""
 
     @property
     def most_pending(self) -> int:
         """The most calls and untaken results that the window may hold."""
 
     @property
+    def room(self) -> int:
+        """How many rows the next part of the source may have; 0: no part now."""
+
+    @property
     def waiting(self) -> bool:
         """Whether ``flush`` would append to ``outputs``."""
 
-    def put(self, results: list[Any]) -> None:
-        """Take results from the window; append complete batches to ``outputs``."""
+    def expect(self, part: Any) -> list[Any]:
+        """Expect the results of a part of the source; return the items of its calls."""
+
+    def take(self, window: CallWindow, most: int) -> int:
+        """Take up to ``most`` results from ``window``, and return how many; append complete batches
+        to ``outputs``.
+        """
 
     def flush(self) -> None:
         """Append to ``outputs`` the results that would otherwise wait for more results."""

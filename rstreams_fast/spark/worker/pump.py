@@ -395,9 +395,7 @@ class CallPump:
         while True:
             taken = 0
             if self._hand_over():
-                results = window.take(RESULTS_PER_TAKE)
-                taken = len(results)
-                self._sink.put(results)
+                taken = self._sink.take(window, RESULTS_PER_TAKE)
                 self._hand_over()
             if window.failure is not None:
                 self._account(engine, window)
@@ -419,9 +417,11 @@ class CallPump:
         if self._next_item == len(self._items):
             if window.pending >= limit:
                 return 0
-            items = self._source.next_items()
-            if items is None:
+            rows = self._sink.room
+            taken = self._source.next(rows) if rows else None
+            if taken is None:
                 return 0
+            items = self._sink.expect(taken)
             self._items, self._next_item = items, 0
             if not items:
                 return 1

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rstreams_fast.calls.cache import CachedResults
 from rstreams_fast.calls.collector import YoungObjects
 from rstreams_fast.calls.engine import Surroundings
 from rstreams_fast.calls.errors import noted
 from rstreams_fast.calls.journal.calls import JournalledCalls
+from rstreams_fast.core import CallWindow
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.answer_forms import ColumnForm
 from rstreams_fast.spark.worker.counters import Counters
@@ -122,7 +125,7 @@ class _Chunk:
     ``keys`` are the keys of its calls. ``valid`` tells which rows have a call; ``None``: all.
     """
 
-    __slots__ = ("batch", "keys", "keys_out", "positions", "results", "rows", "rows_out", "start")
+    __slots__ = ("batch", "first", "keys", "left", "results", "rows", "rows_out", "start", "valid")
 
     def __init__(
         self, batch: _Batch, start: int, rows: int, keys: list[Any], valid: pa.Array | None
@@ -131,37 +134,24 @@ class _Chunk:
         self.start = start
         self.rows = rows
         self.keys = keys
-        self.positions: Any = None
-        """For every row the index of its key in ``keys``, or null; ``None``: its own number."""
-        if valid is not None:
-            import pyarrow.compute as pc
-
-            numbered = pc.subtract(pc.cumulative_sum(valid.cast("int64")), 1)
-            self.positions = pc.if_else(valid, numbered, None)
-        # An ordered sink's progress: results not yet emitted, and keys and rows that have left.
+        self.valid = valid
+        self.left = len(keys)
+        """How many results have not come."""
+        self.first = 0
+        """The number of its first key in the window."""
+        # An ordered sink's progress: results not yet emitted, and rows that have left.
         self.results: list[Any] = []
-        self.keys_out = 0
         self.rows_out = 0
-
-    @property
-    def missing(self) -> int:
-        """How many results the chunk still needs."""
-        return len(self.keys) - self.keys_out - len(self.results)
 
 
 # -- from batches to keys --------------------------------------------------------------------------
 
 
 class KeySource:
-    """Converts the inputs, chunk by chunk, to the items of calls; the sink learns of each chunk."""
+    """Converts the inputs, chunk by chunk, to the keys of calls."""
 
     def __init__(
-        self,
-        partition: Partition,
-        options: CallOptions,
-        layout: Layout,
-        sink: _RowSink,
-        spread: bool,
+        self, partition: Partition, options: CallOptions, layout: Layout, spread: bool
     ) -> None:
         self._read_ahead = partition.read_ahead
         self._budget = partition.budget
@@ -169,10 +159,7 @@ class KeySource:
         self._skip_nulls = options.on_null == "skip"
         self._compares = options.compares_keys
         self._layout = layout
-        self._columns = sink.columns
-        self._sink = sink
         self._spread = spread
-        self._most_rows = options.window_rows + SUB_BATCH_ROWS
         self._batch: _Batch | None = None  # the batch whose keys are being converted
         self._next_row = 0
 
@@ -180,40 +167,18 @@ class KeySource:
     def ended(self) -> bool:
         return self._read_ahead.ended
 
-    def next_items(self) -> list[Any] | None:
-        if self._columns.rows_in_work >= self._most_rows:
-            return None
+    def name_of(self, item: Any) -> str:
+        return self._layout.key_text(item)
+
+    def next(self, rows: int) -> _Chunk | None:
+        """Convert the keys of the next rows, at most so many."""
+        import pyarrow.compute as pc
+
         batch = self._next_batch()
         if batch is None:
             return None
-        chunk = self._next_chunk(batch)
-        self._columns.rows_in_work += chunk.rows
-        return self._sink.expect(chunk)
-
-    def name_of(self, item: Any) -> str:
-        return self._layout.key_text(self._sink.key_of(item))
-
-    def _next_batch(self) -> _Batch | None:
-        while self._batch is None or self._next_row == self._batch.total:
-            self._batch = None
-            self._next_row = 0
-            found = self._read_ahead.poll()
-            if found is None:
-                return None
-            rows, lease = found
-            total = self._layout.count(rows)
-            if total:
-                self._batch = _Batch(rows, self._layout.keys(rows), total, lease)
-            else:
-                self._budget.release(lease)
-        return self._batch
-
-    def _next_chunk(self, batch: _Batch) -> _Chunk:
-        """Convert the keys of the next rows."""
-        import pyarrow.compute as pc
-
         start = self._next_row
-        rows = min(self._columns.chunk_rows, batch.total - start)
+        rows = min(rows, batch.total - start)
         self._next_row = start + rows
         arrays = [array.slice(start, rows) for array in batch.keys]
         valid = None
@@ -239,6 +204,21 @@ class KeySource:
                 batch.rows = None
                 self._budget.release(batch.lease)
         return _Chunk(batch, start, rows, keys, valid)
+
+    def _next_batch(self) -> _Batch | None:
+        while self._batch is None or self._next_row == self._batch.total:
+            self._batch = None
+            self._next_row = 0
+            found = self._read_ahead.poll()
+            if found is None:
+                return None
+            rows, lease = found
+            total = self._layout.count(rows)
+            if total:
+                self._batch = _Batch(rows, self._layout.keys(rows), total, lease)
+            else:
+                self._budget.release(lease)
+        return self._batch
 
 
 # -- from results to batches -----------------------------------------------------------------------
@@ -319,55 +299,62 @@ class ResultColumns:
             raise RuntimeError(f"{self.rows_in_work} rows were not handed on; this is a bug")
 
 
-class _RowSink(Protocol):
-    columns: ResultColumns
+class _RowSink(ABC):
+    """Puts results and rows together again. The pump's view of the columns."""
 
-    def expect(self, chunk: _Chunk) -> list[Any]:
-        """Expect the results of a chunk; return the items of its calls."""
-
-    def key_of(self, item: Any) -> Any:
-        """Return the key of an item."""
-
-
-class _Sink:
-    """The common part of the two sinks: the pump's view of the columns."""
-
-    def __init__(self, columns: ResultColumns) -> None:
-        self.columns = columns
+    def __init__(self, columns: ResultColumns, most_rows: int) -> None:
+        self._columns = columns
+        self._most_rows = most_rows
         self.outputs = columns.outputs
         self.check_end = columns.check_end
 
     @property
     def most_pending(self) -> int:
-        return self.columns.most_pending
+        return self._columns.most_pending
 
-
-class OrderedSink(_Sink):
-    """Emits results in the order of the rows."""
-
-    def __init__(self, columns: ResultColumns) -> None:
-        super().__init__(columns)
-        self._expected: deque[_Chunk] = deque()
+    @property
+    def room(self) -> int:
+        columns = self._columns
+        return columns.chunk_rows if columns.rows_in_work < self._most_rows else 0
 
     def expect(self, chunk: _Chunk) -> list[Any]:
-        self._expected.append(chunk)
+        self._columns.rows_in_work += chunk.rows
+        self._append(chunk)
         return chunk.keys
 
-    def key_of(self, item: Any) -> Any:
-        return item
+    @abstractmethod
+    def _append(self, chunk: _Chunk) -> None:
+        """Expect the results of the chunk after those of the chunks before."""
 
-    def put(self, results: list[Any]) -> None:
+
+class OrderedSink(_RowSink):
+    """Emits results in the order of the rows."""
+
+    def __init__(self, columns: ResultColumns, most_rows: int) -> None:
+        super().__init__(columns, most_rows)
+        self._expected: deque[_Chunk] = deque()
+
+    def _append(self, chunk: _Chunk) -> None:
+        self._expected.append(chunk)
+
+    def take(self, window: CallWindow, most: int) -> int:
+        results = window.take(most)
+        self._put(results)
+        return len(results)
+
+    def _put(self, results: list[Any]) -> None:
         position = 0
         while self._expected:
             head = self._expected[0]
-            if missing := head.missing:
+            if missing := head.left:
                 part = results[position : position + missing] if position else results[:missing]
                 position += len(part)
+                head.left -= len(part)
                 if head.results:
                     head.results.extend(part)
                 else:
                     head.results = part
-                if head.missing:
+                if head.left:
                     return
             self._expected.popleft()
             self._emit_until(head, head.rows)
@@ -375,32 +362,29 @@ class OrderedSink(_Sink):
     @property
     def waiting(self) -> bool:
         head = self._expected[0] if self._expected else None
-        return head is not None and (bool(head.results) or not head.missing)
+        return head is not None and (bool(head.results) or not head.left)
 
     def flush(self) -> None:
         """Emit the rows whose results are there."""
-        import pyarrow.compute as pc
-
-        self.put([])
+        self._put([])
         if self.waiting:
             head = self._expected[0]
-            end = head.keys_out + len(head.results)
-            if head.positions is not None:
-                end = pc.index(head.positions, end).as_py()
+            end = len(head.keys) - head.left
+            if head.valid is not None:
+                import pyarrow.compute as pc
+
+                end = pc.indices_nonzero(head.valid)[end].as_py()
             self._emit_until(head, end)
 
     def _emit_until(self, chunk: _Chunk, end: int) -> None:
         """Emit the rows of the chunk up to ``end``, with the results so far."""
-        import pyarrow.compute as pc
-
-        columns, results, first, start = self.columns, chunk.results, chunk.keys_out, chunk.rows_out
+        columns, results, start = self._columns, chunk.results, chunk.rows_out
+        first = len(chunk.keys) - chunk.left - len(results)
         arrays = columns.arrays(results, lambda index: chunk.keys[first + index])
         count = end - start
-        if chunk.positions is not None:
-            own = pc.subtract(chunk.positions.slice(start, count), first)
-            arrays = [array.take(own) for array in arrays]
+        if chunk.valid is not None:
+            arrays = _spread_out(arrays, chunk.valid.slice(start, count))
         chunk.results = []
-        chunk.keys_out += len(results)
         chunk.rows_out = end
         rows = None
         if columns.layout.on is not None:
@@ -408,106 +392,95 @@ class OrderedSink(_Sink):
         columns.emit(chunk.batch, rows, count, arrays)
 
 
-_Place = tuple[_Batch, int]  # a batch, and the number of a row in it
-_Completed = tuple[_Batch, int, Any, Any]  # batch, row, key, value
+def _spread_out(arrays: list[pa.Array], valid: pa.Array) -> list[pa.Array]:
+    """Return ``arrays`` with a null for each row that is not ``valid``."""
+    import pyarrow.compute as pc
+
+    own = pc.subtract(pc.cumulative_sum(valid.cast("int64")), 1)
+    places = pc.if_else(valid, own, None)
+    return [array.take(places) for array in arrays]
 
 
-class UnorderedSink(_Sink):
-    """Emits results as their calls finish. Every call carries the places of its rows along.
+class _Completed:
+    """Rows of a batch that can leave: their numbers in it, their keys and results."""
 
-    An item is ``(places, *key)``. With ``dedupe`` rows of equal keys share an item here: the window
-    could not say for which rows a shared result is.
-    """
+    __slots__ = ("keys", "results", "rows")
 
-    def __init__(self, columns: ResultColumns, spread: bool, dedupe: bool) -> None:
-        super().__init__(columns)
-        self._spread = spread
-        self._dedupe = dedupe
-        self._completed: list[_Completed] = []
-        self._sharing: dict[Any, list[_Place]] = {}
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.keys: list[Any] = []
+        self.results: list[Any] = []
 
-    def wrap(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return a function of items, which calls ``fn`` and returns the places with its result."""
-        sharing = self._sharing
 
-        async def call(
-            places: list[_Place], *key: Any
-        ) -> tuple[list[_Place], tuple[Any, ...], Any]:
-            try:
-                return places, key, await fn(*key)
-            finally:
-                if sharing:
-                    with contextlib.suppress(TypeError):
-                        del sharing[key]
+class UnorderedSink(_RowSink):
+    """Emits results as their calls finish."""
 
-        return call
+    def __init__(self, columns: ResultColumns, most_rows: int) -> None:
+        super().__init__(columns, most_rows)
+        self._expected: deque[_Chunk] = deque()
+        self._keys = 0
+        """The number of the next key in the window."""
+        self._completed: defaultdict[_Batch, _Completed] = defaultdict(_Completed)
+        self._waiting = 0
 
-    def expect(self, chunk: _Chunk) -> list[Any]:
+    def _append(self, chunk: _Chunk) -> None:
         import pyarrow.compute as pc
 
-        batch, start = chunk.batch, chunk.start
-        rows: Sequence[int] = range(chunk.rows)
-        if chunk.positions is not None:
-            rows = pc.indices_nonzero(chunk.positions.is_valid()).to_pylist()
-            for row in pc.indices_nonzero(chunk.positions.is_null()).to_pylist():
-                self._completed.append((batch, start + row, None, None))
-        keys = chunk.keys if self._spread else [(key,) for key in chunk.keys]
-        places = ((batch, start + row) for row in rows)
-        if not self._dedupe:
-            return [([place], *key) for place, key in zip(places, keys, strict=True)]
-        items = []
-        for place, key in zip(places, keys, strict=True):
-            try:
-                shared = self._sharing.get(key)
-                if shared is not None:
-                    shared.append(place)
-                    continue
-                own = self._sharing[key] = [place]
-            except TypeError:  # the key has no hash, so it equals no other key
-                own = [place]
-            items.append((own, *key))
-        return items
+        chunk.first = self._keys
+        self._keys += len(chunk.keys)
+        self._expected.append(chunk)
+        if chunk.valid is not None:
+            rows = pc.indices_nonzero(pc.invert(chunk.valid)).to_pylist()
+            nulls = [None] * len(rows)
+            self._complete(chunk, rows, nulls, nulls)
+            chunk.valid = pc.indices_nonzero(chunk.valid).to_pylist()
 
-    def key_of(self, item: Any) -> Any:
-        return self._key(item[1:])
+    def _complete(
+        self, chunk: _Chunk, rows: list[int], keys: list[Any], results: list[Any]
+    ) -> None:
+        into, start = self._completed[chunk.batch], chunk.start
+        into.rows += [start + row for row in rows]
+        into.keys += keys
+        into.results += results
+        self._waiting += len(rows)
 
-    def _key(self, key: tuple[Any, ...]) -> Any:
-        return key if self._spread else key[0]
-
-    def put(self, results: list[Any]) -> None:
-        completed = self._completed
-        for places, key, value in results:
-            completed.extend((batch, row, key, value) for batch, row in places)
-        if len(completed) >= self.columns.chunk_rows:
+    def take(self, window: CallWindow, most: int) -> int:
+        numbers, results = window.take_numbered(most)
+        by_number = dict(zip(numbers, results, strict=True))
+        numbers.sort()
+        begin = 0
+        for chunk in self._expected:
+            if begin == len(numbers):
+                break
+            end = bisect_left(numbers, chunk.first + len(chunk.keys), begin)
+            if end > begin:
+                own = numbers[begin:end]
+                first, keys, begin = chunk.first, chunk.keys, end
+                chunk.left -= len(own)
+                places = [number - first for number in own]
+                rows = places if chunk.valid is None else [chunk.valid[at] for at in places]
+                found = [by_number[number] for number in own]
+                self._complete(chunk, rows, [keys[at] for at in places], found)
+        while self._expected and not self._expected[0].left:
+            self._expected.popleft()
+        if self._waiting >= self._columns.chunk_rows:
             self.flush()
+        return len(results)
 
     @property
     def waiting(self) -> bool:
-        return bool(self._completed)
+        return self._waiting > 0
 
     def flush(self) -> None:
+        """Emit the rows whose results are there."""
         import pyarrow as pa
 
-        completed, self._completed = self._completed, []
-        by_batch: dict[int, list[_Completed]] = {}
-        for entry in completed:
-            by_batch.setdefault(id(entry[0]), []).append(entry)
-        for entries in by_batch.values():
-            batch = entries[0][0]
-
-            def key_at(index: int, entries: list[_Completed] = entries) -> Any:
-                return self._key(entries[index][2])
-
-            arrays = self.columns.arrays([entry[3] for entry in entries], key_at)
-            places = pa.array([entry[1] for entry in entries], pa.int64())
-            self.columns.emit(batch, batch.rows.take(places), len(entries), arrays)
-
-
-def _turns(place: int | None, sink: _RowSink, spread: bool) -> Callable[[Any], Any] | None:
-    """Return the function that maps an item to its value of ``serialize_by``, if there is one."""
-    if place is None:
-        return None
-    return (lambda item: sink.key_of(item)[place]) if spread else sink.key_of
+        self._waiting = 0
+        while self._completed:
+            batch, found = self._completed.popitem()
+            arrays = self._columns.arrays(found.results, found.keys.__getitem__)
+            rows = batch.rows.take(pa.array(found.rows, pa.int64()))
+            self._columns.emit(batch, rows, len(found.rows), arrays)
 
 
 def run_rows(
@@ -528,7 +501,6 @@ def run_rows(
     partition.counters.max_pending_rows = options.window_rows
     key_types = [array.type for array in layout.keys(first)]
     spread = len(key_types) > 1  # several key columns: a key is a tuple
-    columns = ResultColumns(options, layout, partition.counters)
     journal = None
     if options.policy.journal is not None:
         form = ColumnForm(Columns(layout.names, layout.types))
@@ -543,29 +515,32 @@ def run_rows(
             told=options.told,
         )
     given = as_given if options.compares_keys and "timestamp" in str(key_types) else None
-    sink: OrderedSink | UnorderedSink = OrderedSink(columns)
-    wrap = None
-    if not options.ordered:
-        sink = unordered = UnorderedSink(columns, spread, options.dedupe)
-        wrap = unordered.wrap
+    columns = ResultColumns(options, layout, partition.counters)
+    sink = OrderedSink if options.ordered else UnorderedSink
+    turns = None
+    if (place := options.serialize_by) is not None:
+        turns = itemgetter(place) if spread else _itself
     pump = CallPump(
         partition,
         options,
-        KeySource(partition, options, layout, sink, spread),
-        sink,
+        KeySource(partition, options, layout, spread),
+        sink(columns, options.window_rows + SUB_BATCH_ROWS),
         around=Surroundings(
             given=given,
             cache=cache,
             failures=None if options.on_failure == "raise" else columns.failures.around,
-            wrap=wrap,
         ),
         journal=journal,
         ordered=options.ordered,
-        spread=spread or not options.ordered,
-        dedupe=options.dedupe and options.ordered,
-        key=_turns(options.serialize_by, sink, spread),
+        spread=spread,
+        dedupe=options.dedupe,
+        key=turns,
     )
     held = [first]
     del first, upstream
     with YoungObjects(options.running_rows):
         yield from pump.outputs(held)
+
+
+def _itself(item: Any) -> Any:
+    return item
