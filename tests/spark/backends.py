@@ -9,7 +9,14 @@ import pytest
 
 BACKENDS = {"c": "_cython", "cffi": "_cffi", "python": "_spec"}
 SLOW = [name if name == "c" else pytest.param(name, marks=pytest.mark.slow) for name in BACKENDS]
-USERS = ("worker.batches", "worker.pump", "worker.read_ahead", "worker.streams", "daemon.calls")
+USERS = (
+    "calls.engine",
+    "spark.daemon.calls",
+    "spark.worker.batches",
+    "spark.worker.read_ahead",
+    "spark.worker.streams",
+    "spark.worker.way_out",
+)
 PRIMITIVES = ("CallWindow", "DemandCounter", "SpscRing")
 
 
@@ -23,7 +30,7 @@ def use_backend(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
             raise
         pytest.skip(f"the backend {name!r} is not built here ({missing}); run: make build")
     for user in USERS:
-        module = importlib.import_module(f"rstreams_fast.spark.{user}")
+        module = importlib.import_module(f"rstreams_fast.{user}")
         for primitive, made in found.items():
             if hasattr(module, primitive):
                 monkeypatch.setattr(module, primitive, made)

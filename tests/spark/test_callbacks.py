@@ -17,7 +17,7 @@ import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.spark import worker
-from rstreams_fast.spark.worker.pump import CallPump
+from rstreams_fast.spark.worker.call_stage import CallStage
 from tests.helpers import DEADLINE, start_thread, wait_until
 
 V = pa.schema([("v", pa.int64())])
@@ -180,7 +180,7 @@ def test_a_loop_that_waits_for_a_batch_hears_of_a_wake_up_that_failed() -> None:
     def stage() -> Any:
         return rs.enrich(fn, on="k", output=V)
 
-    code = CallPump._wake.__code__
+    code = CallStage._wake.__code__
     for number in (1, 2):
         called.clear()
         calls = Calls(code, number)

@@ -24,9 +24,9 @@ from rstreams_fast.core import CallWindow, SpscRing
 from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.answer_forms import BatchesForm
+from rstreams_fast.spark.worker.call_stage import REPORT_SECONDS, CallStage
 from rstreams_fast.spark.worker.outcomes import OUTCOME, RowFailures, outcome_with_inputs
 from rstreams_fast.spark.worker.partition import Output, Partition
-from rstreams_fast.spark.worker.pump import REPORT_SECONDS, CallPump
 from rstreams_fast.spark.worker.read_ahead import ByteLease
 from rstreams_fast.spark.worker.using import PlainClient
 from rstreams_fast.spark.worker.values.conversions import conform
@@ -68,8 +68,8 @@ def run_batches(
         of = called_id, schema.types
         cache = CachedResults(policy.cache, *of, counters, told=options.told)
     around = Surroundings(cache=cache, key_of=key_of, failures=failures, wrap=calls.wrap)
-    pump = CallPump(partition, options, calls, calls, around=around, journal=journal, watched=fn)
-    return pump.outputs(held)
+    stage = CallStage(partition, options, calls, calls, around=around, journal=journal, watched=fn)
+    return stage.outputs(held)
 
 
 def _key_of(options: CallOptions, batch: pa.RecordBatch) -> tuple[Any, ...]:
@@ -346,7 +346,7 @@ class _BatchesOnThreads:
                 raise RingClosed
 
 
-# -- an async function: the pump -------------------------------------------------------------------
+# -- an async function: a loop ---------------------------------------------------------------------
 
 
 class _Item:
@@ -361,7 +361,7 @@ class _Item:
 
 
 class _BatchCalls:
-    """Source and sink of a pump whose items are batches. A call may return any number of rows."""
+    """Source and sink of a stage whose items are batches. A call may return any number of rows."""
 
     room = 1
     waiting = False

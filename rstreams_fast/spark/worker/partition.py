@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
+from rstreams_fast.calls.pump import ItemSource
 from rstreams_fast.calls.thread_group import STAGE_CLOSE_SECONDS, ThreadGroup
-from rstreams_fast.core import CallWindow
 from rstreams_fast.spark.metrics import Metrics
 from rstreams_fast.spark.worker.counters import Counters, MetricsWriter, task_context
 from rstreams_fast.spark.worker.read_ahead import ByteBudget, ByteLease, ReadAhead
 from rstreams_fast.spark.worker.shared_variables import lock_what_threads_share
 
-__all__ = ["ItemSource", "Output", "Partition", "ResultSink", "first_of"]
+__all__ = ["Output", "Partition", "StageSource", "first_of"]
 
 READ_AHEAD_THREAD: Final = "read-ahead"
 
@@ -29,52 +28,15 @@ class Output(NamedTuple):
     lease: ByteLease | None
 
 
-class ItemSource(Protocol):
-    """The items that the pump makes calls for. The loop's thread calls its methods."""
+class StageSource(ItemSource, Protocol):
+    """Where a stage takes the items of its calls. The loop's thread calls its methods."""
 
     @property
     def ended(self) -> bool:
         """Whether there will be no more items."""
 
-    def next(self, rows: int) -> Any | None:
-        """Return a part of at most so many rows; ``None`` if there is none now, or ever."""
-
     def name_of(self, item: Any) -> str:
         """Describe the item of a call for the note of its failure."""
-
-
-class ResultSink(Protocol):
-    """Receives the results of the calls. The loop's thread calls its methods."""
-
-    @property
-    def outputs(self) -> deque[Output]:
-        """Batches that are ready to leave; while there are any, no results are taken."""
-
-    @property
-    def most_pending(self) -> int:
-        """The most calls and untaken results that the window may hold."""
-
-    @property
-    def room(self) -> int:
-        """How many rows the next part of the source may have; 0: no part now."""
-
-    @property
-    def waiting(self) -> bool:
-        """Whether ``flush`` would append to ``outputs``."""
-
-    def expect(self, part: Any) -> list[Any]:
-        """Expect the results of a part of the source; return the items of its calls."""
-
-    def take(self, window: CallWindow, most: int) -> int:
-        """Take up to ``most`` results from ``window``, and return how many; append complete batches
-        to ``outputs``.
-        """
-
-    def flush(self) -> None:
-        """Append to ``outputs`` the results that would otherwise wait for more results."""
-
-    def check_end(self) -> None:
-        """Raise if, at the end, output rows are missing: nothing may be lost silently."""
 
 
 _INTERVAL_MONTHS: Final = 21

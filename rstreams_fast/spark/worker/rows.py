@@ -18,11 +18,11 @@ from rstreams_fast.calls.journal.calls import JournalledCalls
 from rstreams_fast.core import CallWindow
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.answer_forms import ColumnForm
+from rstreams_fast.spark.worker.call_stage import CallStage
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.keys import as_given, keys_of, shareable
 from rstreams_fast.spark.worker.outcomes import OUTCOME, RowFailures, outcomes_of, within
 from rstreams_fast.spark.worker.partition import Output, Partition, first_of
-from rstreams_fast.spark.worker.pump import CallPump
 from rstreams_fast.spark.worker.read_ahead import ByteLease
 from rstreams_fast.spark.worker.values.conversions import Columns, shorten
 
@@ -520,7 +520,7 @@ def run_rows(
     turns = None
     if (place := options.serialize_by) is not None:
         turns = itemgetter(place) if spread else _itself
-    pump = CallPump(
+    stage = CallStage(
         partition,
         options,
         KeySource(partition, options, layout, spread),
@@ -539,7 +539,7 @@ def run_rows(
     held = [first]
     del first, upstream
     with YoungObjects(options.running_rows):
-        yield from pump.outputs(held)
+        yield from stage.outputs(held)
 
 
 def _itself(item: Any) -> Any:

@@ -23,27 +23,19 @@ from typing import Any, Final
 from rstreams_fast.calls.engine import CallEngine, Surroundings
 from rstreams_fast.calls.errors import noted
 from rstreams_fast.calls.journal.calls import JournalledCalls
+from rstreams_fast.calls.pump import CallPump
 from rstreams_fast.calls.thread_group import STAGE_CLOSE_SECONDS
-from rstreams_fast.core import CallWindow, SpscRing
 from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.counters import task_context
 from rstreams_fast.spark.worker.event_loops import end_tasks, is_the_stages, new_loop
 from rstreams_fast.spark.worker.hang_up import hang_up
 from rstreams_fast.spark.worker.loop_watch import LoopWatch
-from rstreams_fast.spark.worker.partition import ItemSource, Output, Partition, ResultSink
+from rstreams_fast.spark.worker.partition import Partition, StageSource
 from rstreams_fast.spark.worker.using import CallsOver, Client
+from rstreams_fast.spark.worker.way_out import OutputSink, WayOut
 
-__all__ = ["OUTPUT_BATCHES", "REPORT_SECONDS", "CallPump"]
-
-OUTPUT_BATCHES: Final = 4
-"""Output batches between the pump and the main thread."""
-
-RESULTS_PER_TAKE: Final = 1024
-"""The most results that are taken from the window at once."""
-
-WORK_PER_TURN: Final = 4096
-"""The calls and results handled before the loop's sockets and timers get a turn."""
+__all__ = ["REPORT_SECONDS", "CallStage"]
 
 FLUSH_SECONDS: Final = 0.1
 """How long a result may wait for more results to leave with."""
@@ -52,7 +44,7 @@ REPORT_SECONDS: Final = 0.2
 """How often the metrics are updated."""
 
 HANG_UP_SECONDS: Final = 0.02
-"""How often the pump checks whether Spark still wants rows."""
+"""How often the stage checks whether Spark still wants rows."""
 
 STOP_SECONDS: Final = STAGE_CLOSE_SECONDS * 0.75
 """How long a stopped pump waits for cancelled calls and the ``using`` manager."""
@@ -61,7 +53,7 @@ LAST_SECONDS: Final = 0.1
 """How long tasks that are left after ``STOP_SECONDS`` get to end."""
 
 
-class CallPump:
+class CallStage:
     """Makes the calls of one partition: takes items from the source, puts results in the sink.
 
     Only ``outputs`` and ``stop`` may be called outside the loop's thread.
@@ -71,8 +63,8 @@ class CallPump:
         self,
         partition: Partition,
         options: CallOptions,
-        source: ItemSource,
-        sink: ResultSink,
+        source: StageSource,
+        sink: OutputSink,
         *,
         around: Surroundings,
         journal: JournalledCalls | None = None,
@@ -90,7 +82,6 @@ class CallPump:
         self._writer = partition.writer
         self._options = options
         self._source = source
-        self._sink = sink
         self._window_words = window
         self._loop = new_loop(options.loop_factory)
         self._executor = ThreadPoolExecutor(
@@ -106,13 +97,9 @@ class CallPump:
         self._host_cancelled_when = ""
         """The state of ``using`` when something else cancelled its task, as a task group does."""
         self._engine: CallEngine | None = None
+        self._pump: CallPump | None = None
         self._watch = LoopWatch(self._loop, watched or options.fn, partition.counters)
-        self._items: list[Any] = []
-        self._next_item = 0
-        self._submitted = 0
-        self._out = SpscRing(OUTPUT_BATCHES)
-        self._out_waiting = False
-        """The loop waits for room in ``_out``, so the main thread must wake it."""
+        self._out = WayOut(sink, self._wake)
         self._failure: BaseException | None = None
         """The exception that the main thread has to raise."""
         self._finishing = False
@@ -133,7 +120,7 @@ class CallPump:
     # -- the main thread's side --------------------------------------------------------------------
 
     def outputs(self, first: list[Any]) -> Iterator[Any]:
-        """Run the pump and yield its outputs; ``first`` holds the first batch."""
+        """Run the stage and yield its outputs; ``first`` holds the first batch."""
         import pyarrow as pa
 
         with self._partition.at_work(first, self.stop):
@@ -143,7 +130,7 @@ class CallPump:
             self._partition.threads.start(self._run, "loop")
             while self._failure is None:
                 try:
-                    output: Output = self._out.get(self._watch.seconds_until(late_at))
+                    output = self._out.get(self._watch.seconds_until(late_at))
                 except RingClosed:
                     break
                 except TimeoutError:
@@ -152,9 +139,6 @@ class CallPump:
                         continue
                     self._set_failure(self._late())  # a call blocks the loop's own timer
                     break
-                if self._out_waiting:
-                    self._out_waiting = False
-                    self._wake()
                 self._counters.emit(output.rows)
                 lease = output.lease
                 yield output.batch
@@ -171,7 +155,7 @@ class CallPump:
         self._call_soon(self._stop)
 
     def _wake(self) -> None:
-        self._call_soon(self._pump)
+        self._call_soon(self._go_on)
 
     def _call_soon(self, what: Callable[[], object]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is left to do
@@ -256,7 +240,7 @@ class CallPump:
                     self._host_opens = False
                     self._make_engine(opened)
                     self._context = copy_context()
-                    self._loop.call_soon(self._pump, context=self._context)  # fn starts in no task
+                    self._loop.call_soon(self._go_on, context=self._context)  # fn starts in no task
                     await self._calls_over
             except asyncio.CancelledError:
                 if self._host_opens and not self._stopping:
@@ -313,11 +297,12 @@ class CallPump:
             self._loop,
             self._counters,
             replace(self._around, client=client, journal=self._journal),
-            self._pump,
+            self._go_on,
             threads=None if options.is_async else self._partition.threads,
             capacity=options.window_rows,
             **self._window_words,
         )
+        self._pump = CallPump(self._engine, self._source, self._out)
 
     def _late(self) -> TimeoutError:
         most = self._options.bounds.seconds
@@ -377,70 +362,31 @@ class CallPump:
 
     # -- results out, items in, until neither moves ------------------------------------------------
 
-    def _pump(self) -> None:
+    def _go_on(self) -> None:
+        engine, pump = self._engine, self._pump
         try:
             if self._stopping:
                 self._check_stopped()
-            elif self._engine is not None and not self._finishing:
-                self._step(self._engine, self._engine.window)
+            elif engine is not None and pump is not None and not self._finishing:
+                self._step(engine, pump)
         except BaseException as raised:
+            failure = None if engine is None else engine.window.failure
+            if failure is not None and failure[1] is raised:  # SystemExit of a call's first step
+                self._call_failed(*failure)
             self._fail(raised)
             if not isinstance(raised, Exception):
                 raise
 
-    def _step(self, engine: CallEngine, window: CallWindow) -> None:
-        done = 0
+    def _step(self, engine: CallEngine, pump: CallPump) -> None:
         self._spend_time()
         self._state = "waiting_function"
-        while True:
-            taken = 0
-            if self._hand_over():
-                taken = self._sink.take(window, RESULTS_PER_TAKE)
-                self._hand_over()
-            if window.failure is not None:
-                self._account(engine, window)
-                self._fail(self._call_failed(*window.failure))
-                return
-            submitted = self._submit(window)
-            done += taken + submitted
-            if not taken and not submitted and window.failure is None:
-                break
-            if done >= WORK_PER_TURN:
-                self._loop.call_soon(self._pump)
-                break
-        self._account(engine, window)
-        self._look_ahead(window)
-
-    def _submit(self, window: CallWindow) -> int:
-        """Submit items while the window has room; return how many, or 1 if the source advanced."""
-        limit = self._sink.most_pending
-        if self._next_item == len(self._items):
-            if window.pending >= limit:
-                return 0
-            rows = self._sink.room
-            taken = self._source.next(rows) if rows else None
-            if taken is None:
-                return 0
-            items = self._sink.expect(taken)
-            self._items, self._next_item = items, 0
-            if not items:
-                return 1
-        items, start = self._items, self._next_item
-        try:
-            if limit < window.capacity:
-                room = max(limit - window.pending, 0 if window.pending else 1)
-                taken = window.submit_many(items[start : start + room])
-            else:
-                taken = window.submit_many(items, start)
-        except SystemExit:  # the first step of a call raised it
-            if window.failure is not None:
-                self._call_failed(*window.failure)
-            raise
-        self._next_item += taken
-        self._submitted += taken
-        if self._next_item == len(items):
-            self._items, self._next_item = [], 0  # do not keep the items alive
-        return taken
+        if pump.move():
+            self._loop.call_soon(self._go_on)
+        self._account(engine, pump)
+        if engine.window.failure is not None:
+            self._fail(self._call_failed(*engine.window.failure))
+        else:
+            self._look_ahead(pump)
 
     def _call_failed(self, item: Any, error: BaseException) -> BaseException:
         label = self._counters.stage
@@ -453,22 +399,20 @@ class CallPump:
             error = cancelled
         return noted(error, f"raised by {label} for {self._source.name_of(item)}")
 
-    def _look_ahead(self, window: CallWindow) -> None:
+    def _look_ahead(self, pump: CallPump) -> None:
         """After a step: flush results that nothing else would flush; notice the end."""
-        sink = self._sink
-        if window.pending == 0 and not self._items:
-            if sink.waiting and not sink.outputs:
-                sink.flush()
-                self._hand_over()
-            if self._source.ended and not sink.outputs and not sink.waiting:
+        out = self._out
+        if pump.at_rest:
+            out.flush()
+            if self._source.ended and not out.is_full and not out.waiting:
                 if self._read_ahead.error is not None:
                     self._fail(self._read_ahead.error)
                 else:
-                    sink.check_end()
+                    out.check_end()
                     self._complete = True
                     self._finish()
                 return
-        if self._flush_timer is None and sink.waiting:
+        if self._flush_timer is None and out.waiting:
             self._flush_timer = self._loop.call_later(FLUSH_SECONDS, self._flush)
 
     def _flush(self) -> None:
@@ -476,39 +420,26 @@ class CallPump:
         if self._stopping or self._finishing:
             return
         try:
-            if not self._sink.outputs:
-                self._sink.flush()
+            self._out.flush()
         except Exception as raised:
             self._fail(raised)
         else:
-            self._pump()
-
-    def _hand_over(self) -> bool:
-        """Move outputs to the ring; ``False`` when the ring is full."""
-        outputs = self._sink.outputs
-        while outputs:
-            if not self._out.offer(outputs[0]):
-                self._out_waiting = True
-                if not self._out.offer(outputs[0]):  # the main thread may have made room
-                    return False
-                self._out_waiting = False
-            outputs.popleft()
-        return True
+            self._go_on()
 
     # -- metrics -----------------------------------------------------------------------------------
 
-    def _account(self, engine: CallEngine, window: CallWindow) -> None:
-        counters = self._counters
+    def _account(self, engine: CallEngine, pump: CallPump) -> None:
+        counters, window = self._counters, engine.window
         engine.count()
         if self._options.dedupe:
-            counters.shared = self._submitted - window.started
+            counters.shared = pump.submitted - window.started
         counters.running = engine.running
         counters.max_running = engine.max_running
         counters.pending = window.pending
         counters.max_pending = window.max_pending
-        if self._sink.outputs:
+        if self._out.is_full:
             state = "waiting_downstream"
-        elif not self._source.ended and not self._items:
+        elif not self._source.ended and not pump.left:
             state = "waiting_upstream"
         else:
             state = "waiting_function"
@@ -521,8 +452,8 @@ class CallPump:
         self._since = now
 
     def _report(self) -> None:
-        engine = self._engine
-        if engine is not None and not (self._stopping or self._finishing):
-            self._account(engine, engine.window)
+        engine, pump = self._engine, self._pump
+        if engine is not None and pump is not None and not (self._stopping or self._finishing):
+            self._account(engine, pump)
         self._writer.write_if_due()
         self._loop.call_later(REPORT_SECONDS, self._report)

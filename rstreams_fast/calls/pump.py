@@ -1,0 +1,111 @@
+"""``CallPump``: moves items from a source into calls, and their results into a sink."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+from rstreams_fast.calls.engine import CallEngine
+from rstreams_fast.core import CallWindow
+
+__all__ = ["CallPump", "ItemSource", "ResultSink"]
+
+RESULTS_PER_TAKE: Final = 1024
+"""The most results that are taken from the window at once."""
+
+WORK_PER_TURN: Final = 4096
+"""The calls and results handled before the loop's sockets and timers get a turn."""
+
+
+class ItemSource(Protocol):
+    """The items that the pump makes calls for. The loop's thread calls its methods."""
+
+    def next(self, rows: int) -> Any | None:
+        """Return a part of at most so many rows; ``None`` if there is none now, or ever."""
+
+
+class ResultSink(Protocol):
+    """Receives the results of the calls. The loop's thread calls its methods."""
+
+    @property
+    def most_pending(self) -> int:
+        """The most calls and untaken results that the window may hold."""
+
+    @property
+    def room(self) -> int:
+        """How many rows the next part of the source may have; 0: no part now."""
+
+    def expect(self, part: Any, /) -> list[Any]:
+        """Expect the results of a part of the source; return the items of its calls."""
+
+    def take(self, window: CallWindow, most: int) -> int:
+        """Take up to ``most`` results, fewer if they could not go on; return how many."""
+
+
+class CallPump:
+    """Moves items and results as far as they go. Only the loop's thread uses it."""
+
+    def __init__(
+        self,
+        engine: CallEngine,
+        source: ItemSource,
+        sink: ResultSink,
+    ) -> None:
+        self._window = engine.window
+        self._source = source
+        self._sink = sink
+        self._items: list[Any] = []
+        self._next_item = 0
+        self.submitted = 0
+        """How many items the window has taken."""
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether there is no item, no call and no result."""
+        return self._window.pending == 0 and not self._items
+
+    @property
+    def left(self) -> list[Any]:
+        """The items that the window has not taken."""
+        return self._items[self._next_item :]
+
+    def move(self) -> bool:
+        """Move results out and items in, until neither moves, or a call has failed.
+
+        Returns:
+            Whether there is more to move, in a later turn of the loop.
+        """
+        window, done = self._window, 0
+        while done < WORK_PER_TURN:
+            taken = self._sink.take(window, RESULTS_PER_TAKE)
+            if window.failure is not None:
+                return False
+            submitted = self._submit(window)
+            done += taken + submitted
+            if not taken and not submitted and window.failure is None:
+                return False
+        return True
+
+    def _submit(self, window: CallWindow) -> int:
+        """Submit items while the window has room; return how many, or 1 if the source advanced."""
+        limit = self._sink.most_pending
+        if self._next_item == len(self._items):
+            if window.pending >= limit:
+                return 0
+            rows = self._sink.room
+            part = self._source.next(rows) if rows else None
+            if part is None:
+                return 0
+            self._items, self._next_item = self._sink.expect(part), 0
+            if not self._items:
+                return 1
+        items, start = self._items, self._next_item
+        if limit < window.capacity:
+            room = max(limit - window.pending, 0 if window.pending else 1)
+            taken = window.submit_many(items[start : start + room])
+        else:
+            taken = window.submit_many(items, start)
+        self._next_item += taken
+        self.submitted += taken
+        if self._next_item == len(items):
+            self._items, self._next_item = [], 0  # do not keep the items alive
+        return taken

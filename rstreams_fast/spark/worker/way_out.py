@@ -1,0 +1,100 @@
+"""``WayOut``: results become output batches, and go through a ring to the main thread."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from rstreams_fast.calls.pump import ResultSink
+from rstreams_fast.core import CallWindow, SpscRing
+from rstreams_fast.spark.worker.partition import Output
+
+__all__ = ["OUTPUT_BATCHES", "OutputSink", "WayOut"]
+
+OUTPUT_BATCHES: Final = 4
+"""Output batches between the loop and the main thread."""
+
+
+class OutputSink(ResultSink, Protocol):
+    """Makes output batches of results. The loop's thread calls its methods."""
+
+    @property
+    def outputs(self) -> deque[Output]:
+        """Batches that are ready to leave."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether ``flush`` would append to ``outputs``."""
+
+    def flush(self) -> None:
+        """Append to ``outputs`` the results that would otherwise wait for more results."""
+
+    def check_end(self) -> None:
+        """Raise if, at the end, output rows are missing: nothing may be lost silently."""
+
+
+class WayOut:
+    """Puts the outputs of a sink into a ring. While the ring is full, no results are taken."""
+
+    def __init__(self, sink: OutputSink, on_room: Callable[[], None]) -> None:
+        """The main thread calls ``on_room`` when it has made room that the loop waits for."""
+        self._sink = sink
+        self._on_room = on_room
+        self._ring = SpscRing(OUTPUT_BATCHES)
+        self._for_room = False
+        """The loop waits for room in the ring, so the main thread must wake it."""
+        self.expect: Final = sink.expect
+        self.check_end: Final = sink.check_end
+        self.close: Final = self._ring.close
+
+    def get(self, timeout: float | None) -> Output:
+        """Wait for the next output and return it. For the main thread."""
+        output: Output = self._ring.get(timeout)
+        if self._for_room:
+            self._for_room = False
+            self._on_room()
+        return output
+
+    @property
+    def most_pending(self) -> int:
+        return self._sink.most_pending
+
+    @property
+    def room(self) -> int:
+        return self._sink.room
+
+    @property
+    def is_full(self) -> bool:
+        """Whether outputs wait for room in the ring."""
+        return bool(self._sink.outputs)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether results wait for more results, to leave with them."""
+        return self._sink.waiting
+
+    def take(self, window: CallWindow, most: int) -> int:
+        if not self._hand_over():
+            return 0
+        taken = self._sink.take(window, most)
+        self._hand_over()
+        return taken
+
+    def flush(self) -> None:
+        """Let the results leave that wait for more results."""
+        if self._sink.waiting and not self._sink.outputs:
+            self._sink.flush()
+            self._hand_over()
+
+    def _hand_over(self) -> bool:
+        """Move outputs to the ring; ``False`` when the ring is full."""
+        outputs = self._sink.outputs
+        while outputs:
+            if not self._ring.offer(outputs[0]):
+                self._for_room = True
+                if not self._ring.offer(outputs[0]):  # the main thread may have made room
+                    return False
+                self._for_room = False
+            outputs.popleft()
+        return True
