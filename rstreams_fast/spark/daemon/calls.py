@@ -10,18 +10,25 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
+from rstreams_fast.calls.counts import CallCounts
+from rstreams_fast.calls.engine import CallEngine, Surroundings
+from rstreams_fast.calls.pump import CallPump
 from rstreams_fast.calls.thread_group import STAGE_CLOSE_SECONDS, ThreadGroup
 from rstreams_fast.calls.threads import CallThreads
+from rstreams_fast.calls.words import CallSettings, PolicyWords
 from rstreams_fast.core import CallWindow
 from rstreams_fast.spark.daemon.admission import LARGE_RESULT, NEVER_LARGE, Abandoned, Admission
 from rstreams_fast.spark.daemon.figures import Figures
 from rstreams_fast.spark.daemon.steps import drive
+from rstreams_fast.spark.worker.event_loops import end_tasks
 
 __all__ = ["LoopCalls", "Submits", "ThreadCalls", "UdfCall", "batches_in_order", "rows_in_order"]
 
 CALLS_PER_TURN = 1024
-"""Calls started before the loop's sockets and timers get a turn."""
+"""Calls that are queued for the loop at once."""
 
+NONE = PolicyWords()
+"""No policy: what surrounds a call is in the user's function."""
 
 BATCH_GRACE_SECONDS = 0.5
 """The threads of batches stop waiting so much earlier than the main thread."""
@@ -134,7 +141,9 @@ class ThreadCalls:
 
 
 class LoopCalls:
-    """Makes calls of async functions in a ``CallWindow``, on a loop of its own."""
+    """Makes calls of async functions on a loop of its own. It is source and sink of their pump."""
+
+    room = CALLS_PER_TURN
 
     def __init__(
         self,
@@ -143,20 +152,20 @@ class LoopCalls:
         admission: Admission,
         figures: Figures | None = None,
     ) -> None:
-        self._make = drive if figures is None else figures.drive
+        self._settings = CallSettings(
+            drive if figures is None else figures.drive, NONE, concurrency
+        )
         self._admission = admission
         self._group = ThreadGroup()
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._window: CallWindow
-        self._concurrency = concurrency
-        self._capacity = capacity
+        self._engine: CallEngine
+        self._pump: CallPump
+        self.most_pending = capacity
         self._waiting: deque[UdfCall] = deque()
-        self._items: list[UdfCall] = []
-        self._next = 0
-        self._taken = 0
-        self._last_taken: deque[UdfCall] = deque(maxlen=concurrency)
-        """The latest calls that the window took; some may not have started."""
+        self._given = 0
+        self._last_given: deque[UdfCall] = deque(maxlen=capacity + CALLS_PER_TURN)
+        """The latest calls that were given to the pump; some may not have started."""
         self._notified = False
         self._closed = False
         self._ended = False
@@ -169,22 +178,23 @@ class LoopCalls:
         self._waiting.append(call)
         if not self._notified:
             self._notified = True
-            self._call_soon(self._pump)
+            self._call_soon(self._go_on)
         return call
 
     def _start(self) -> None:
         with self._lock:
             if self._loop is None:
                 loop = asyncio.new_event_loop()
-                self._window = CallWindow(
-                    self._make,
-                    loop=loop,
-                    on_ready=self._pump,
-                    concurrency=self._concurrency,
-                    capacity=self._capacity,
-                    ahead=self._concurrency,
+                self._engine = CallEngine(
+                    self._settings,
+                    loop,
+                    CallCounts(),
+                    Surroundings(),
+                    self._go_on,
+                    capacity=self.most_pending,
                     ordered=False,
                 )
+                self._pump = CallPump(self._engine, self, self)
                 self._group.start(self._run, "loop")
                 self._loop = loop
 
@@ -205,61 +215,46 @@ class LoopCalls:
     # -- the loop's thread -------------------------------------------------------------------------
 
     def _run(self) -> None:
-        loop = self._window_loop()
+        with self._lock:  # waits until `_start` has set the loop
+            loop = self._loop
+        assert loop is not None  # noqa: S101 - for the reader, and for mypy
         try:
             loop.run_forever()
-            left = asyncio.all_tasks(loop)  # tasks of calls that ignored cancel, and their own
-            for task in left:
-                task.cancel()
-            left.add(loop.create_task(loop.shutdown_asyncgens()))
-            _, refuse = loop.run_until_complete(asyncio.wait(left, timeout=STAGE_CLOSE_SECONDS / 8))
-            for task in refuse:  # the task never runs again: asyncio need not warn
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
+            end_tasks(loop, lambda: STAGE_CLOSE_SECONDS / 16)
         finally:
             loop.close()
 
-    def _window_loop(self) -> asyncio.AbstractEventLoop:
-        with self._lock:  # waits until `_start` has set the loop
-            assert self._loop is not None  # noqa: S101 - for the reader, and for mypy
-            return self._loop
+    def next(self, rows: int) -> list[UdfCall] | None:
+        waiting = self._waiting
+        return [waiting.popleft() for _ in range(min(len(waiting), rows))] or None
 
-    def _pump(self) -> None:
+    def expect(self, calls: list[UdfCall]) -> list[UdfCall]:
+        self._given += len(calls)
+        self._last_given.extend(calls)
+        return calls
+
+    def take(self, window: CallWindow, most: int) -> int:
+        return len(window.take(most))  # each call has its own outcome
+
+    def _go_on(self) -> None:
         self._notified = False
-        window, waiting = self._window, self._waiting
         if self._closed:
             self._check_stopped()
-            return
-        started = 0
-        while started < CALLS_PER_TURN:
-            window.take(window.ready)
-            if self._next == len(self._items):
-                count = min(len(waiting), CALLS_PER_TURN)
-                self._items = [waiting.popleft() for _ in range(count)]
-                self._next = 0
-            begun = window.submit_many(self._items, self._next)
-            if not begun:
-                return
-            self._last_taken.extend(self._items[self._next : self._next + begun])
-            self._taken += begun
-            self._next += begun
-            started += begun
-        self._call_soon(self._pump)
+        elif self._pump.move():
+            self._call_soon(self._go_on)
 
     def _stop(self) -> None:
-        self._window.cancel()
-        not_begun = self._taken - self._window.started
-        last = list(self._last_taken)[len(self._last_taken) - not_begun :]
-        for call in (*last, *self._items[self._next :], *self._waiting):
+        self._engine.cancel()
+        not_begun = self._given - self._engine.window.started
+        for call in (*list(self._last_given)[len(self._last_given) - not_begun :], *self._waiting):
             call.abandon()
-        self._items.clear()
         self._waiting.clear()
         if self._loop is not None:
             self._loop.call_later(STAGE_CLOSE_SECONDS * 0.75, self._end)
         self._check_stopped()
 
     def _check_stopped(self) -> None:
-        self._window.take(0)  # arms on_ready again
-        if not self._window.running:
+        if not self._engine.at_work:
             self._end()
 
     def _end(self) -> None:
