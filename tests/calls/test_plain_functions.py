@@ -184,6 +184,28 @@ def test_it_waits_for_no_permit_that_cannot_come(name: str) -> None:
         Policy(limit=limit, retry=Retry(5, backoff=0))(print)()
 
 
+def test_an_interrupted_wait_leaves_its_permit_to_others(name: str) -> None:
+    hold = Held()
+    limit = Limit(name, concurrency=1)
+    call = Policy(limit=limit)(lambda: 1)
+    first = start_thread(Policy(limit=limit)(hold.call))
+    hold.begun.wait_until(1)
+
+    waits = threading.get_ident()
+
+    def interrupt() -> None:
+        wait_until(lambda: len(limit_threads()) == 2, "the wait for a permit")
+        signal.pthread_kill(waits, signal.SIGINT)
+
+    interrupts = start_thread(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        call()
+    interrupts.result()
+    hold.go_on.set()
+    first.result()
+    assert run_threads([call] * 4) == [1] * 4
+
+
 HOLDER = """
 import sys, threading
 from concurrent.futures import ThreadPoolExecutor

@@ -22,7 +22,7 @@ from rstreams_fast.calls.limits.permits import (
 )
 from rstreams_fast.calls.retry import PATIENCE_SECONDS
 from rstreams_fast.errors import WorkDroppedError
-from rstreams_fast.runtime.executors import process_id
+from rstreams_fast.runtime.executors import WhenDropped, process_id
 from rstreams_fast.runtime.loops import PrivateLoop
 
 __all__ = ["BlockingGate", "TimedGate"]
@@ -158,14 +158,7 @@ class _PermitLoop:
             self._tickets.append(ticket)
             asks = self._asked < len(self._tickets)
             self._asked += asks
-        if asks:
-            self._private.execute(self._ask, self._refuse)
-        try:
-            return ticket.result()
-        except BaseException:
-            if not ticket.cancel() and ticket.exception() is None:  # interrupted, but granted
-                self.release(ticket.result())
-            raise
+        return self._wait_for(ticket, self._ask if asks else None, self._refuse)
 
     def release(self, permit: _Permit) -> None:
         """Pass a permit on to the next call, or return it."""
@@ -197,10 +190,18 @@ class _PermitLoop:
     def weighed_permit(self, weights: tuple[float, ...]) -> _Permit:
         """Block until there is a permit for a call of ``weights``: no other thread may have it."""
         ticket: _Ticket = Future()
-        self._private.execute(partial(self._weigh, ticket, weights), ticket.set_exception)
+        return self._wait_for(ticket, partial(self._weigh, ticket, weights), ticket.set_exception)
+
+    def _wait_for(
+        self, ticket: _Ticket, ask: Callable[[], object] | None, refuse: WhenDropped
+    ) -> _Permit:
         try:
+            if ask is not None:
+                self._private.execute(ask, refuse)
             return ticket.result()
-        except BaseException:
+        except BaseException:  # KeyboardInterrupt may even have kept the loop from starting
+            with self._lock:
+                self._ended, self._asked = True, 0
             if not ticket.cancel() and ticket.exception() is None:  # interrupted, but granted
                 self.release(ticket.result())
             raise
