@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from rstreams_fast._checks import check_choice
 from rstreams_fast.calls.counts import CallCounts
-from rstreams_fast.calls.errors import CircuitOpenError, StageError
+from rstreams_fast.calls.errors import BudgetSpentError, CircuitOpenError, StageError
 from rstreams_fast.calls.functions import check_positive_int, check_seconds
 from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.retry import RetryAfter
@@ -22,7 +22,7 @@ from rstreams_fast.core import MISSING
 
 __all__ = ["Cache", "CachedResults"]
 
-_NOT_OF_THE_KEY: Final = (StageError, CircuitOpenError, RetryAfter)
+_NOT_OF_THE_KEY: Final = (StageError, CircuitOpenError, BudgetSpentError, RetryAfter)
 """Failures that say nothing of the key: another call for it may succeed now."""
 
 _stores: Final[dict[tuple[int, str], Store]] = {}

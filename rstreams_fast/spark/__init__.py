@@ -33,6 +33,7 @@ from rstreams_fast.calls.usage import observed, spent
 from rstreams_fast.spark.addresses import own_addresses
 from rstreams_fast.spark.batches import MapBatches, map_batches
 from rstreams_fast.spark.failures import split_failures
+from rstreams_fast.spark.lenient_types import lenient
 from rstreams_fast.spark.lookups import Enrich, Lookup, enrich, lookup
 from rstreams_fast.spark.metrics import Metrics, StageMetrics
 from rstreams_fast.spark.options import Bounds, Failures
@@ -62,6 +63,7 @@ __all__ = [
     "StreamStage",
     "call_id",
     "enrich",
+    "lenient",
     "lookup",
     "map_batches",
     "observed",

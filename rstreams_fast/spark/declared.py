@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rstreams_fast._third_parties import pyarrow_for
+from rstreams_fast.spark.lenient_types import declared_in
 from rstreams_fast.spark.versions import parse_ddl, spark_version
 from rstreams_fast.spark.worker.values.arrow_parts import BYTES, LIST, TEXT, family
 from rstreams_fast.spark.worker.values.conversions import shorten
@@ -29,6 +30,7 @@ def resolve_type(declared: Any, what: str) -> tuple[DataType, pa.DataType]:
     pa = pyarrow_for("rstreams_fast.spark")
     from pyspark.sql.types import DataType
 
+    declared = declared_in(declared)
     if isinstance(declared, pa.DataType):
         declared = _spark_type(declared, what)
     elif isinstance(declared, str):
@@ -51,6 +53,7 @@ def resolve_schema(declared: Any, what: str) -> tuple[StructType, pa.Schema]:
     def column(name: str) -> str:
         return f"{what}: the column {name!r}"
 
+    declared = declared_in(declared)
     if isinstance(declared, pa.Schema):
         declared = StructType(
             [StructField(f.name, _spark_type(f.type, column(f.name)), f.nullable) for f in declared]

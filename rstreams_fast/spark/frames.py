@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rstreams_fast.spark.declared import as_arrow_has_it, resolve_schema, resolve_type
+from rstreams_fast.spark.lenient_types import Lenient
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.versions import session_zone
 from rstreams_fast.spark.worker.partition import Partition, first_of
 from rstreams_fast.spark.worker.read_ahead import READ_AHEAD_BATCHES
-from rstreams_fast.spark.worker.values.frame_columns import ZONE
+from rstreams_fast.spark.worker.values.frame_columns import LENIENT, ZONE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,8 +71,10 @@ class FrameMap(ABC):
 
     def _map_fn(self, zone: str | None) -> MapFunction:
         _, schema = resolve_schema(self._schema, "schema")
-        if zone is not None:
-            schema = schema.with_metadata({ZONE: zone})
+        words = {} if zone is None else {ZONE: zone.encode()}
+        if isinstance(self._schema, Lenient):
+            words[LENIENT] = b"true"
+        schema = schema.with_metadata(words or None)
         spec = self
 
         def run(batches: Iterable[Any]) -> Iterator[Any]:

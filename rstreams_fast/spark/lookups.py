@@ -22,6 +22,7 @@ from rstreams_fast.spark.frames import (
     folding_of,
     map_in_arrow,
 )
+from rstreams_fast.spark.lenient_types import Lenient
 from rstreams_fast.spark.options import (
     Bounds,
     CallOptions,
@@ -263,7 +264,9 @@ class Lookup:
     def _column_function(self) -> tuple[Callable[[Iterator[Any]], Iterator[Any]], DataType]:
         declared, kind = resolve_type(self._returns, "returns")
         options, key = self._options, self._key
-        layout = Layout(None, ("value",), (kind,), outcome=self._outcome)
+        layout = Layout(
+            None, ("value",), (kind,), outcome=self._outcome, lenient=_is_lenient(self._returns)
+        )
         if self._outcome:
             declared = outcome_struct(value=declared)
 
@@ -316,7 +319,8 @@ class Lookup:
         _, kind = resolve_type(self._returns, "returns")
         if not isinstance(name, str):
             raise TypeError(f"name must be a column's name, got {name!r}")
-        layout = Layout(column_names("on", on), (name,), (kind,), "name", self._outcome)
+        given, is_lenient = column_names("on", on), _is_lenient(self._returns)
+        layout = Layout(given, (name,), (kind,), "name", self._outcome, is_lenient)
         return _map_function(self._options, layout, self._key)
 
     def describe(self) -> str:
@@ -373,7 +377,8 @@ class Enrich:
 
     def _over(self, keys: tuple[str, ...], schema: pa.Schema) -> MapFunction:
         outcome: Literal["", "beside"] = "beside" if self._options.on_failure == "column" else ""
-        layout = Layout(keys, tuple(schema.names), tuple(schema.types), outcome=outcome)
+        columns, is_lenient = (tuple(schema.names), tuple(schema.types)), _is_lenient(self._output)
+        layout = Layout(keys, *columns, outcome=outcome, lenient=is_lenient)
         return _map_function(self._options, layout, self._key)
 
     def describe(self) -> str:
@@ -382,6 +387,10 @@ class Enrich:
 
     def __repr__(self) -> str:
         return f"<enrich {self._options.label} on {', '.join(self._on)}>"
+
+
+def _is_lenient(declared: Any) -> bool:
+    return isinstance(declared, Lenient)
 
 
 def _resolve_name(name: str, names: Sequence[str], fold: Callable[[str], str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import functools
 import itertools
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PythonColumn",
     "as_given",
+    "fields_of",
     "keys_of",
     "loaded_pandas",
     "own_names",
@@ -185,6 +187,27 @@ def own_names(value: Any) -> Sequence[str] | None:
     return None
 
 
+@functools.cache
+def _names_in(kind: Any) -> tuple[str, ...] | None:
+    if dataclasses.is_dataclass(kind):
+        return tuple(field.name for field in dataclasses.fields(kind))
+    for names in ("__struct_fields__", "model_fields", "__fields__"):  # of msgspec, and of pydantic
+        found = getattr(kind, names, None)
+        if isinstance(found, dict if names != "__struct_fields__" else tuple):
+            return tuple(found)
+    attributes = getattr(kind, "__attrs_attrs__", None)  # of attrs
+    return None if attributes is None else tuple(each.name for each in attributes)
+
+
+def fields_of(value: Any) -> dict[str, Any] | None:
+    """Return the fields of a data class, or of a model of msgspec, pydantic or attrs; ``None`` for
+    other values.
+    """
+    kind: Any = type(value)
+    names = _names_in(kind)
+    return None if names is None else {name: getattr(value, name) for name in names}
+
+
 def loaded_pandas() -> Any:
     """Return pandas if its import is complete. Otherwise no values of its types exist."""
     pandas = sys.modules.get("pandas")
@@ -221,6 +244,8 @@ def plain(value: Any) -> Any:
         return dict(zip(names, values, strict=True))
     elif isinstance(value, dict):
         return {plain(key): plain(one) for key, one in value.items()}
+    elif (fields := fields_of(value)) is not None:
+        return plain(fields)
     elif type(value).__name__ == "VariantVal":  # a type of Spark's since 4.0
         return {"value": bytes(value.value), "metadata": bytes(value.metadata)}
     return value

@@ -24,7 +24,7 @@ from rstreams_fast.spark.worker.keys import as_given, keys_of, shareable
 from rstreams_fast.spark.worker.outcomes import OUTCOME, RowFailures, outcomes_of, within
 from rstreams_fast.spark.worker.partition import Output, Partition, first_of
 from rstreams_fast.spark.worker.read_ahead import ByteLease
-from rstreams_fast.spark.worker.values.conversions import Columns, shorten
+from rstreams_fast.spark.worker.values.conversions import Columns, ValueSource, shorten
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,6 +54,13 @@ class Layout:
     """The user's argument that declares the names."""
     outcome: Literal["", "within", "beside"] = ""
     """Where the outcome of a call goes: in a struct with the value, or in a last column."""
+    lenient: bool = False
+    """Whether results need not have exactly the declared fields."""
+
+    @property
+    def columns(self) -> Columns:
+        """What makes columns of results."""
+        return Columns(self.names, self.types, ValueSource(lenient=self.lenient))
 
     @property
     def appended(self) -> tuple[str, ...]:
@@ -230,7 +237,7 @@ class ResultColumns:
     def __init__(self, options: CallOptions, layout: Layout, counters: Counters) -> None:
         self._options = options
         self.layout = layout
-        self._columns = Columns(layout.names, layout.types)
+        self._columns = layout.columns
         self._counters = counters
         self.failures = RowFailures(options, counters)
         self.outputs: deque[Output] = deque()
@@ -503,7 +510,7 @@ def run_rows(
     spread = len(key_types) > 1  # several key columns: a key is a tuple
     journal = None
     if options.policy.journal is not None:
-        form = ColumnForm(Columns(layout.names, layout.types))
+        form = ColumnForm(layout.columns)
         journal = JournalledCalls(options, options.policy.journal, form, partition.counters)
     cache = None
     if options.policy.cache is not None:

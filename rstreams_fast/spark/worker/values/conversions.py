@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from rstreams_fast.spark.worker.keys import own_names, plain
+from rstreams_fast.spark.worker.keys import fields_of, own_names, plain
 from rstreams_fast.spark.worker.values.arrow_parts import (
     LIST,
     decoded,
@@ -53,6 +53,8 @@ class ValueSource(NamedTuple):
     """The values are a frame's, and Spark's conversions apply: NaN or a missing field becomes null,
     a number a boolean or the reverse, a time a date, a time with a zone one without (in UTC).
     """
+    lenient: bool = False
+    """Fields that are not declared are left out, missing ones are null, and texts become times."""
 
 
 # -- results: from Python to Arrow -----------------------------------------------------------------
@@ -62,7 +64,8 @@ class Columns:
     """The declared output columns; turns a list of results into one Arrow array per column.
 
     With one column, a result is the value of the column. With several, it is a tuple in their
-    order; a dict, ``Row`` or named tuple with exactly their names; or ``None``: all are null.
+    order; a dict, ``Row``, named tuple, data class or model with exactly their names; or ``None``:
+    all are null.
     """
 
     def __init__(
@@ -117,7 +120,11 @@ class Columns:
         names = ", ".join(self.names)
         if own := own_names(row):
             row = dict(zip(own, row, strict=True))
+        elif not isinstance(row, dict | tuple) and (fields := fields_of(row)) is not None:
+            row = fields
         if isinstance(row, dict):
+            if self._source.lenient:
+                return tuple(map(row.get, self.names))
             if row.keys() == self._known:
                 return tuple(row[name] for name in self.names)
             parts = []
@@ -250,11 +257,15 @@ def _rule(kind: pa.DataType, source: ValueSource) -> _ConversionRule | None:
         return _ConversionRule(frozenset({bytes, type(None)}), _unviewed)
     if is_.is_date(kind):
         date = _date if source.is_frame else _instance(dt.date, but_no=dt.datetime)
+        if source.lenient:
+            date = _of_text(dt.date.fromisoformat, date)
         return _ConversionRule(frozenset({dt.date, type(None)}), date)
     if is_.is_timestamp(kind):
         moment = _with_zone(source.zone)
         if kind.tz is None:
             moment = _in_utc if source.is_frame else _without_zone
+        if source.lenient:
+            moment = _of_text(dt.datetime.fromisoformat, moment)
         return _ConversionRule(_NO_PLAIN, _no_nanoseconds(moment) if source.is_frame else moment)
     if is_.is_duration(kind):
         length = _instance(dt.timedelta)
@@ -337,6 +348,10 @@ def _without_zone(value: Any) -> Any:
     return value
 
 
+def _of_text(parse: Callable[[str], Any], convert: Converter) -> Converter:
+    return lambda value: convert(parse(value) if isinstance(value, str) else value)
+
+
 def _in_utc(value: Any) -> Any:
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         value = value.astimezone(dt.UTC).replace(tzinfo=None)
@@ -371,6 +386,8 @@ def _struct_converter(kind: pa.StructType, source: ValueSource) -> Converter:
     def parts_of(value: Any) -> Iterable[Any]:
         if source.is_frame and isinstance(value, list | tuple) and not own_names(value):
             value = (*value, *[None] * (len(names) - len(value)))
+        if source.lenient and (own := own_names(value)):
+            value = dict(zip(own, value, strict=True))
         if isinstance(value, tuple):  # a Row, a named tuple or a plain tuple
             own = own_names(value) or names
             if len(own) != len(value) or len(value) != len(names):
@@ -380,11 +397,14 @@ def _struct_converter(kind: pa.StructType, source: ValueSource) -> Converter:
             if len(known) != len(names) or len(set(own)) != len(own):
                 raise ValueError(f"fields {list(own)} instead of {names}")
             value = dict(zip(own, value, strict=True))
+        elif not isinstance(value, dict) and (fields := fields_of(value)) is not None:
+            value = fields
         if not isinstance(value, dict):
             raise TypeError(f"a struct must be a dict or a tuple, got {type(value).__name__}")
         if len(known) != len(names):
             raise ValueError(f"a dict does not tell the fields {names} apart; a tuple does")
-        if value.keys() != known and not (source.is_frame and value.keys() <= known):
+        whole = source.lenient or value.keys() == known
+        if not whole and not (source.is_frame and value.keys() <= known):
             raise ValueError(f"fields {sorted(map(str, value))} instead of {names}")
         return map(value.get, names)
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from rstreams_fast.spark.worker.keys import loaded_pandas
+from rstreams_fast.spark.worker.keys import fields_of, loaded_pandas
 from rstreams_fast.spark.worker.values.arrow_parts import TEXT, family, infinities
 from rstreams_fast.spark.worker.values.conversions import (
     Columns,
@@ -20,11 +20,13 @@ from rstreams_fast.spark.worker.values.zones import zone_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ZONE", "batches_of"]
+__all__ = ["LENIENT", "ZONE", "batches_of"]
 
 ZONE: Final = b"zone"
 """A key of the schema's metadata: the session's time zone, which a frame's times are in."""
 
+LENIENT: Final = b"lenient"
+"""A key of the schema's metadata: rows need not have exactly the declared fields."""
 
 _NAIVE: Final = frozenset(f"datetime64[{unit}]" for unit in ("D", "h", "m", "s", "ms", "us", "ns"))
 
@@ -41,8 +43,11 @@ def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
     def at(row: int) -> str:
         return f"row {row} of what {label} gave"
 
-    if isinstance(rows, list) and (not rows or isinstance(rows[0], dict)):
-        arrays = Columns(schema.names, schema.types).arrays_of_rows(rows, at)
+    if isinstance(rows, list) and (
+        not rows or isinstance(rows[0], dict) or fields_of(rows[0]) is not None
+    ):
+        source = ValueSource(lenient=LENIENT in (schema.metadata or {}))
+        arrays = Columns(schema.names, schema.types, source).arrays_of_rows(rows, at)
         return [pa.RecordBatch.from_arrays(arrays, schema=schema)]
     columns = _columns_by_name(rows, schema, label)
     if columns is None:
