@@ -12,6 +12,7 @@ PUBLIC = (
     "rstreams_fast.queues",
     "rstreams_fast.spark",
     "rstreams_fast.spark.report",
+    "rstreams_fast.spark.sinks",
     "rstreams_fast.tck",
     "rstreams_fast.interop.reactivex",
     "rstreams_fast.interop.rsocket",
@@ -22,6 +23,8 @@ PUBLIC = (
 #: underscore says so.
 INTERNAL = {
     "FrameMap": {"output_of", "work"},
+    "CalledSink": {"client"},
+    "HttpSink": {"client"},
     "ForEach": {"drop_references", "finish", "is_called_by", "leave", "slot"},
     "FunctionSubscriber": {"slot"},
     "Limit": {"numbers", "served_at", "weights"},
@@ -58,7 +61,7 @@ def names_of(module: str) -> Iterator[str]:
     for name in found.__all__:
         public = getattr(found, name)
         others = inspect.isclass(public) and not public.__module__.startswith("rstreams_fast")
-        if name.startswith("__") or others:
+        if name.startswith("__") or others or inspect.ismodule(public):
             continue
         yield name
         if inspect.isclass(public):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types
 from collections.abc import Awaitable, Callable, Iterator
@@ -11,10 +12,12 @@ from typing import Any, Final
 from rstreams_fast.calls.functions import unwrapped
 from rstreams_fast.calls.keys import KeyDigest
 
-__all__ = ["begin_calls", "call_id", "keyed", "keyed_function", "names_call_id", "set_key"]
+__all__ = ["begin_calls", "call_id", "keyed", "keyed_function", "named", "names_call_id", "set_key"]
 
 MOST_LOOKED_AT: Final = 1000
 """The most functions that ``names_call_id`` looks into."""
+
+DigestOf = Callable[[tuple[Any, ...]], bytes]
 
 _of_run: Final[ContextVar[KeyDigest | None]] = ContextVar("digest_of_run", default=None)
 """How the keys of the calls of a stage become digests."""
@@ -22,7 +25,7 @@ _of_run: Final[ContextVar[KeyDigest | None]] = ContextVar("digest_of_run", defau
 _key: Final[ContextVar[tuple[Any, ...] | None]] = ContextVar("key_of_call", default=None)
 """The key of the call of a stage, if it has one of its own."""
 
-_of_function: Final[ContextVar[tuple[KeyDigest, Callable[[], Any]] | None]] = ContextVar(
+_of_function: Final[ContextVar[tuple[DigestOf, Callable[[], Any]] | None]] = ContextVar(
     "call_of_function", default=None
 )
 """The call of a function with a policy: how its key becomes a digest, and what makes the key."""
@@ -95,6 +98,19 @@ def keyed_function(fn: Call, digest_of: KeyDigest, key_of: Callable[..., Any]) -
             _of_function.reset(token)
 
     return call
+
+
+@contextlib.contextmanager
+def named(digest_of: DigestOf, key_of: Callable[[], Any]) -> Iterator[None]:
+    """Have ``call_id`` make digests by ``digest_of`` here, of ``key_of()`` if it is given no key.
+
+    This goes before what a stage says of its calls.
+    """
+    token = _of_function.set((digest_of, key_of))
+    try:
+        yield
+    finally:
+        _of_function.reset(token)
 
 
 def names_call_id(fn: Callable[..., Any]) -> bool:

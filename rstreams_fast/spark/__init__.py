@@ -30,6 +30,7 @@ from rstreams_fast.calls.limits.pace import per_minute, per_second
 from rstreams_fast.calls.policy import Policy
 from rstreams_fast.calls.retry import Retry, RetryAfter
 from rstreams_fast.calls.usage import observed, spent
+from rstreams_fast.spark import sinks
 from rstreams_fast.spark.addresses import own_addresses
 from rstreams_fast.spark.batches import MapBatches, map_batches
 from rstreams_fast.spark.failures import split_failures
@@ -38,6 +39,9 @@ from rstreams_fast.spark.lookups import Enrich, Lookup, enrich, lookup
 from rstreams_fast.spark.metrics import Metrics, StageMetrics
 from rstreams_fast.spark.options import Bounds, Failures
 from rstreams_fast.spark.per_worker import PerWorker
+from rstreams_fast.spark.sinks.letters import DeadLetters, dead_letters
+from rstreams_fast.spark.sinks.report import WriteReport
+from rstreams_fast.spark.sinks.write import Writer, write, writer
 from rstreams_fast.spark.stream_stage import StreamStage, stage
 
 __all__ = [
@@ -48,6 +52,7 @@ __all__ = [
     "Cache",
     "Circuit",
     "CircuitOpenError",
+    "DeadLetters",
     "Enrich",
     "Failures",
     "Journal",
@@ -61,7 +66,10 @@ __all__ = [
     "RetryAfter",
     "StageMetrics",
     "StreamStage",
+    "WriteReport",
+    "Writer",
     "call_id",
+    "dead_letters",
     "enrich",
     "lenient",
     "lookup",
@@ -69,9 +77,12 @@ __all__ = [
     "observed",
     "per_minute",
     "per_second",
+    "sinks",
     "spent",
     "split_failures",
     "stage",
+    "write",
+    "writer",
 ]
 
 serve_at(own_addresses)  # a limit of a job is served where Spark's executors reach it

@@ -1,0 +1,310 @@
+"""A function as a sink: rows are gathered into calls, and failed rows are sent again alone."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from rstreams_fast._checks import is_coroutine_function, refuse_coroutine
+from rstreams_fast._third_parties import pyarrow_for
+from rstreams_fast.calls.batching_words import Batching
+from rstreams_fast.calls.errors import CircuitOpenError
+from rstreams_fast.calls.functions import label_of
+from rstreams_fast.calls.ids import named
+from rstreams_fast.calls.keys import KeyDigest
+from rstreams_fast.calls.policy import PolicyFunction
+from rstreams_fast.spark.frames import MapFunction
+from rstreams_fast.spark.lookups import Lookup, lookup
+from rstreams_fast.spark.options import Failures
+from rstreams_fast.spark.sinks.letters import DeadLetters, LetterFile
+from rstreams_fast.spark.sinks.report import PartCounts
+from rstreams_fast.spark.sinks.sink import Frame, Sink, SinkWords
+from rstreams_fast.spark.worker.counters import task_context
+from rstreams_fast.spark.worker.outcomes import OUTCOME
+from rstreams_fast.spark.worker.values.conversions import Columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["CalledSink", "FunctionSink"]
+
+DEFAULT_CALLS: Final = 4
+"""Calls of a sink at once, in a partition."""
+
+DEFAULT_ROWS: Final = 100
+"""Rows of a call."""
+
+TOLD: Final = "rstreams_fast.outcome"
+"""The column in which a partition finds what became of a row."""
+
+
+class CalledSink(ABC):
+    """A sink of this package that is called as a user's function is: with a client, and rows."""
+
+    batch: Batching
+    """How many rows a call gets, if the user does not say."""
+
+    @abstractmethod
+    def client(self, concurrency: int) -> AbstractAsyncContextManager[Any]:
+        """Return the context manager of the client for so many calls at once."""
+
+    @abstractmethod
+    async def __call__(self, client: Any, rows: list[dict[str, Any]]) -> list[Any] | None:
+        """Write ``rows``; return the result of each of them."""
+
+
+@dataclass(frozen=True)
+class _RowIds:
+    """Makes the ids of rows. It stands where ``call_id`` finds how keys become digests."""
+
+    names: tuple[str, ...]
+    key: tuple[str, ...]
+    job: str
+    batch: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_digest", KeyDigest(self.job, self.batch))
+        places = tuple(self.names.index(name) for name in self.key)
+        object.__setattr__(self, "_places", places)
+
+    _digest: KeyDigest = field(init=False)
+    _places: tuple[int, ...] = field(init=False)
+
+    def __reduce__(self) -> Any:  # a digest that has begun has no pickle
+        return _RowIds, (self.names, self.key, self.job, self.batch)
+
+    def __call__(self, row: tuple[Any, ...]) -> bytes:
+        if len(row) == 1 and isinstance(row[0], dict):
+            return self._digest(tuple(row[0][name] for name in self.key))
+        return self._digest(tuple(row[place] for place in self._places))
+
+
+def _one_of(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    if len(rows) > 1:
+        raise RuntimeError("this call is of several rows: give call_id the one that is meant")
+    return rows[0]
+
+
+class FunctionSink(Sink):
+    """Makes calls of a function, under its policy, as a stage of rows does."""
+
+    def __init__(self, fn: Callable[..., Any], words: SinkWords) -> None:
+        if not callable(fn):
+            raise TypeError(
+                "sink must be a function, a class of subscribers or one of sinks, "
+                f"got {type(fn).__name__}"
+            )
+        self._policy: Any = None
+        if isinstance(fn, PolicyFunction):
+            fn, self._policy = fn.fn, fn.policy
+            if self._policy.cache is not None:
+                raise ValueError("a sink takes no cache: it would keep back rows that are equal")
+        self._fn, self._label = fn, label_of(fn)
+        concurrency = words.concurrency or DEFAULT_CALLS
+        batch, using = Batching(DEFAULT_ROWS), words.using
+        if isinstance(fn, CalledSink):
+            words.refuse(self._label, "using")
+            batch, using = fn.batch, partial(fn.client, concurrency)
+        self._batch = words.batch or batch
+        self._words = replace(words, using=using, concurrency=concurrency, batch=self._batch)
+        self._stage(self._calls(None), "")  # checks the words
+
+    def drain(self, frame: Frame) -> MapFunction:
+        names, words = frame.names, self._words
+        if unknown := sorted(set(words.key) - set(names)):
+            raise ValueError(
+                f"key: the frame has no column {', '.join(unknown)}; it has {', '.join(names)}"
+            )
+        part = "" if frame.batch is None else str(frame.batch)
+        calls = self._calls(_RowIds(names, words.key or names, frame.job or self._label, part))
+        version = ascii((frame.job, part))  # a row of another job or batch is another row
+        outcomes = self._stage(calls, version).as_map_fn(names, TOLD)
+        return _Drain(calls, outcomes, words.letters, f"{frame.run}-{part}")
+
+    def _calls(self, ids: _RowIds | None) -> _Calls:
+        kind = _AsyncCalls if is_coroutine_function(self._fn) else _PlainCalls
+        return kind(self._fn, self._words.using is not None, ids)
+
+    def _stage(self, calls: _Calls, version: str) -> Lookup:
+        words, policy, letters = self._words, self._policy, self._words.letters
+        called: Any = calls
+        if policy is not None:
+            if (journal := policy.journal) is not None:
+                version = f"{journal.version} {version}"
+                policy = replace(policy, journal=replace(journal, version=version))
+            called = policy(calls)
+        return lookup(
+            called,
+            pyarrow_for("rstreams_fast.spark").bool_(),
+            using=words.using,
+            concurrency=words.concurrency or DEFAULT_CALLS,
+            batch=words.batch,
+            on_null="call",
+            on_failure="raise" if letters is None else Failures("column", letters.at_most),
+            bounds=words.bounds,
+            metrics=words.metrics,
+        )
+
+
+class _Calls:
+    """The user's function, called with rows instead of keys; it counts what it sends."""
+
+    def __init__(self, fn: Callable[..., Any], has_client: bool, ids: _RowIds | None) -> None:
+        self.__qualname__ = label_of(fn)
+        self._fn = fn
+        self._ids = ids
+        self._gives_batches = _takes_batches(fn, 1 if has_client else 0)
+        self._schema: Any = None
+        self._columns: Any = None
+        self.counts = PartCounts()
+        self.failed = 0
+        """How often a row was sent in vain."""
+
+    def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the ``batches`` of a partition; from now on calls are counted for it."""
+        self.counts, self.failed = PartCounts(), 0
+        for batch in batches:
+            if self._schema is None:
+                self._schema = batch.schema
+            self.counts.bytes += batch.nbytes
+            yield batch
+
+    @contextlib.contextmanager
+    def _call(self, keys: list[Any]) -> Iterator[Any]:
+        """Yield what the function is given. Within, ``call_id`` knows the rows."""
+        ids, schema = self._ids, self._schema
+        assert ids is not None  # noqa: S101 - for mypy
+        rows = keys if len(ids.names) > 1 else [(key,) for key in keys]
+        if not self._gives_batches:
+            given: Any = [dict(zip(ids.names, row, strict=True)) for row in rows]
+        else:
+            import pyarrow as pa
+
+            if self._columns is None:
+                self._columns = Columns(schema.names, schema.types)
+            arrays = self._columns.arrays(keys, lambda index: f"row {index} of a call")
+            given = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        with named(ids, lambda: _one_of(rows)):
+            yield given
+
+    def _results(self, returned: Any, rows: int) -> list[Any]:
+        """Return the result of each row: true, or its exception."""
+        if returned is None:
+            return [True] * rows
+        if not isinstance(returned, list | tuple) or len(returned) != rows:
+            size = f" of {len(returned)}" if isinstance(returned, list | tuple) else ""
+            raise TypeError(
+                f"{self.__qualname__} was called with {rows} rows and must return nothing, or a "
+                f"list of as many results; it returned {type(returned).__name__}{size}"
+            )
+        found = [one if isinstance(one, BaseException) else True for one in returned]
+        self.failed += rows - found.count(True)
+        return found
+
+
+class _AsyncCalls(_Calls):
+    async def __call__(self, *args: Any) -> list[Any]:
+        *client, keys = args
+        rows = len(keys)
+        self.counts.calls += 1
+        try:
+            with self._call(keys) as given:
+                return self._results(await self._fn(*client, given), rows)
+        except BaseException:
+            self.failed += rows
+            raise
+
+
+class _PlainCalls(_Calls):
+    """The same on threads, which count one after the other."""
+
+    _lock = threading.Lock()
+
+    def __call__(self, *args: Any) -> list[Any]:
+        *client, keys = args
+        rows = len(keys)
+        with self._lock:
+            self.counts.calls += 1
+        try:
+            with self._call(keys) as given:
+                returned = self._fn(*client, given)
+            refuse_coroutine("write", self._fn, returned, "; make the function async")
+            with self._lock:
+                return self._results(returned, rows)
+        except BaseException:
+            with self._lock:
+                self.failed += rows
+            raise
+
+
+def _takes_batches(fn: Callable[..., Any], place: int) -> bool:
+    """Whether the parameter of rows is annotated as a ``RecordBatch``."""
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):  # a builtin
+        return False
+    kind = parameters[place].annotation if place < len(parameters) else None
+    name = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
+    return name.rpartition(".")[2] == "RecordBatch"
+
+
+class _Drain:
+    """Writes the batches of a partition. It is pickled to the workers."""
+
+    def __init__(
+        self, calls: _Calls, outcomes: MapFunction, letters: DeadLetters | None, run: str
+    ) -> None:
+        self._calls = calls
+        self._outcomes = outcomes
+        self._letters = letters
+        self._run = run
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one batch of counts, when all rows are written."""
+        calls, refused = self._calls, 0
+        context = task_context()
+        partition = 0 if context is None else context.partitionId()
+        with contextlib.ExitStack() as stack:
+            if self._letters is not None:
+                name = f"dead-{self._run}-{partition:05d}"
+                file = stack.enter_context(LetterFile(self._letters, name))
+            outputs = stack.enter_context(contextlib.closing(self._outcomes(calls.of(batches))))  # type: ignore[type-var]
+            for output in outputs:
+                calls.counts.rows += output.num_rows
+                if self._letters is not None and (dead := _dead_of(output)) is not None:
+                    file.put(dead)
+                    calls.counts.dead += dead.num_rows
+                    refused += _never_sent(dead)
+        counts = calls.counts
+        counts.retried = max(0, calls.failed - (counts.dead - refused))
+        counts.rows -= counts.dead
+        yield counts.batch()
+
+
+def _dead_of(output: pa.RecordBatch) -> pa.RecordBatch | None:
+    """Return the rows of ``output`` that failed, with their outcome as a last column."""
+    import pyarrow as pa
+
+    told = output.column(output.num_columns - 1)
+    fields = [told.type.field(place) for place in range(1, told.type.num_fields)]
+    parts = told.flatten()[1:]
+    failed = parts[0].is_valid()
+    if not failed.true_count:
+        return None
+    outcome = pa.StructArray.from_arrays(parts, fields=fields)
+    columns = [*output.columns[:-1], outcome]
+    names = [*output.schema.names[:-1], OUTCOME]
+    return pa.RecordBatch.from_arrays(columns, names).filter(failed)
+
+
+def _never_sent(dead: pa.RecordBatch) -> int:
+    """Return how many rows an open circuit kept back."""
+    outcomes: list[Any] = dead.column(dead.num_columns - 1).to_pylist()
+    return sum(one["error"]["type"] == CircuitOpenError.__qualname__ for one in outcomes)

@@ -1,0 +1,247 @@
+"""Rows to an HTTP service: bodies of JSON, one pool of connections, the service's own words."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import datetime as dt
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from decimal import Decimal
+from http import HTTPStatus
+from typing import Any, Final, Literal
+
+from rstreams_fast._checks import check_choice
+from rstreams_fast._third_parties import importing
+from rstreams_fast.calls.batching_words import Batching
+from rstreams_fast.calls.ids import call_id
+from rstreams_fast.calls.journal.uris import check_no_keys, shown_uri
+from rstreams_fast.calls.retry import RetryAfter
+from rstreams_fast.spark.options import batching_of
+from rstreams_fast.spark.sinks.functions import CalledSink
+
+__all__ = ["HttpError", "HttpSink", "http"]
+
+SHOWN: Final = 500
+"""The most characters of an answer that an error shows."""
+
+_MEDIA: Final = {
+    "json": "application/json",
+    "ndjson": "application/x-ndjson",
+    "elasticsearch-bulk": "application/x-ndjson",
+}
+
+_ASKS_TO_WAIT: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+
+Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
+
+
+class HttpError(Exception):
+    """A service answered with a status that is no success, or refused a row.
+
+    Args:
+        status: The HTTP status.
+        text: The beginning of the answer.
+    """
+
+    def __init__(self, status: int, text: str = "") -> None:
+        self.status = status
+        self.text = text
+        super().__init__(status, text)
+
+    def __str__(self) -> str:
+        return f"HTTP status {self.status}" + (self.text and f": {self.text}")
+
+
+def http(
+    url: str,
+    *,
+    method: str = "POST",
+    batch: int | Batching | None = None,
+    body: Literal["json", "ndjson", "elasticsearch-bulk"] = "json",
+    headers: Headers | None = None,
+    partial: Callable[[Any, int], list[Any]] | None = None,
+    id_header: str | None = "Idempotency-Key",
+    id_field: str | None = None,
+) -> HttpSink:
+    """Send rows to an HTTP service: ``rs.write(frame, rs.sinks.http(url, batch=100))``.
+
+    It needs aiohttp. Connections are kept alive, as many as ``concurrency``. The answers 429 and
+    503 become ``RetryAfter``, with the seconds of their header; other failures ``HttpError``. A
+    ``Policy`` may surround the sink.
+
+    ```python
+    import rstreams_fast.spark as rs
+
+    sink = rs.sinks.http("https://example.org/rows", batch=100, body="ndjson", id_field="id")
+    patient = rs.Policy(timeout=30.0, retry=rs.Retry(5))(sink)
+    ```
+
+    Args:
+        url: Where requests go. It holds no key or password: ``headers`` has those.
+        method: The method of the requests.
+        batch: The most rows of a request, or a ``Batching``. Default: a row for each.
+        body: With ``"json"`` a row is an object, and a list of rows (``batch``) an array. With
+            ``"ndjson"`` each row is a line. With ``"elasticsearch-bulk"`` there is a line before
+            each row, with its ``call_id`` as ``_id``; the answer says which rows failed. Times are
+            ISO texts, decimals texts, and bytes base64.
+        headers: Headers of all requests; or a function that returns them, for secrets: it is called
+            on the worker, when a partition begins, and again after the answer 401.
+        partial: ``partial(answer, rows)`` is called with the answer's JSON and the number of rows,
+            and returns a list of the result of each row, in which exceptions are the failures of
+            rows. Default: an answer of success is one for all its rows.
+        id_header: The name of the header that has the ``call_id`` of a row; of a list, a digest of
+            all of its ids. ``None``: none.
+        id_field: The name of a field that is added to each row, with its ``call_id``.
+
+    Returns:
+        The sink.
+
+    Raises:
+        TypeError: An argument has the wrong type; the message names it.
+        ValueError: An argument has a wrong value; the message names it.
+    """
+    if not isinstance(url, str):
+        raise TypeError(f"url must be a str, got {type(url).__name__}")
+    check_no_keys("url", url)
+    check_choice("body", body, tuple(_MEDIA))
+    if headers is not None and not callable(headers) and not isinstance(headers, Mapping):
+        raise TypeError(f"headers must be a mapping or a function, got {type(headers).__name__}")
+    if partial is not None and not callable(partial):
+        raise TypeError(f"partial must be callable, got {type(partial).__name__}")
+    made = HttpSink()
+    made.url, made.method, made.body = url, method, body
+    made.batch = batching_of(batch) or Batching(1, linger=0)
+    made.is_list = batch is not None
+    made.headers, made.partial = headers, partial
+    made.id_header, made.id_field = id_header, id_field
+    return made
+
+
+class HttpSink(CalledSink):
+    """Sends rows to an HTTP service, made by ``http``. Immutable."""
+
+    url: str
+    method: str
+    body: str
+    is_list: bool
+    headers: Headers | None
+    partial: Callable[[Any, int], list[Any]] | None
+    id_header: str | None
+    id_field: str | None
+
+    @contextlib.asynccontextmanager
+    async def client(self, concurrency: int) -> AsyncIterator[_Client]:
+        with importing("aiohttp", "sinks.http", "'rstreams_fast[http]'"):
+            import aiohttp
+        pool = aiohttp.TCPConnector(limit=concurrency)
+        waits = aiohttp.ClientTimeout(total=None)  # a policy has the time-outs
+        async with aiohttp.ClientSession(connector=pool, timeout=waits) as session:
+            yield _Client(session, self)
+
+    async def __call__(self, client: _Client, rows: list[dict[str, Any]]) -> list[Any] | None:
+        results: list[Any] = [None] * len(rows)
+        bodies, ids, places = [], [], []
+        for place, row in enumerate(rows):
+            own = call_id(row)
+            try:
+                bodies.append(self._encoded(row, own))
+            except (TypeError, ValueError) as refused:  # this row's failure, not the list's
+                results[place] = refused
+            else:
+                ids.append(own)
+                places.append(place)
+        if bodies:
+            answers = await client.send(bodies, ids)
+            for place, answer in zip(places, answers, strict=True):
+                results[place] = answer
+        return results
+
+    def _encoded(self, row: dict[str, Any], own: str) -> bytes:
+        if self.id_field is not None:
+            row = {**row, self.id_field: own}
+        text = json.dumps(row, default=_plain, allow_nan=False, separators=(",", ":"))
+        if self.body == "elasticsearch-bulk":
+            text = f'{{"index":{{"_id":"{own}"}}}}\n{text}'
+        return text.encode()
+
+    def __repr__(self) -> str:
+        return f"http({shown_uri(self.url)!r})"
+
+
+class _Client:
+    """The connections of a partition."""
+
+    def __init__(self, session: Any, sink: HttpSink) -> None:
+        self._session = session
+        self._sink = sink
+        self._headers = self._new_headers()
+
+    def _new_headers(self) -> dict[str, str]:
+        given = self._sink.headers
+        own = given() if callable(given) else given
+        return {"Content-Type": _MEDIA[self._sink.body], **(own or {})}
+
+    async def send(self, bodies: list[bytes], ids: list[str]) -> list[Any]:
+        """Send one request; return the result of each row."""
+        sink, rows = self._sink, len(bodies)
+        if sink.body != "json":
+            content = b"\n".join(bodies) + b"\n"
+        else:
+            content = b"[%s]" % b",".join(bodies) if sink.is_list else bodies[0]
+        status, text, after = await self._request(content, ids)
+        if status == HTTPStatus.UNAUTHORIZED and callable(sink.headers):
+            self._headers = self._new_headers()
+            status, text, after = await self._request(content, ids)
+        if status in _ASKS_TO_WAIT:
+            raise _asking(after)
+        if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+            raise HttpError(status, text[:SHOWN].decode(errors="replace"))
+        if sink.partial is not None:
+            return sink.partial(json.loads(text), rows)
+        if sink.body == "elasticsearch-bulk":
+            return [_result_of(item) for item in json.loads(text)["items"]]
+        return [None] * rows
+
+    async def _request(self, content: bytes, ids: list[str]) -> tuple[int, bytes, str | None]:
+        sink, headers = self._sink, self._headers
+        if sink.id_header is not None:
+            own = ids[0] if not sink.is_list else _digest(ids)
+            headers = {**headers, sink.id_header: own}
+        request = self._session.request(sink.method, sink.url, data=content, headers=headers)
+        async with request as response:
+            return response.status, await response.read(), response.headers.get("Retry-After")
+
+
+def _asking(after: str | None) -> RetryAfter:
+    with contextlib.suppress(ValueError):  # a header of another form says nothing
+        return RetryAfter(after)
+    return RetryAfter()
+
+
+def _digest(ids: list[str]) -> str:
+    return hashlib.blake2b("".join(ids).encode(), digest_size=16).hexdigest()
+
+
+def _result_of(item: dict[str, Any]) -> Exception | None:
+    """Return the failure of a row, as Elasticsearch's bulk answer has it."""
+    told = next(iter(item.values()))
+    status = told["status"]
+    if status in _ASKS_TO_WAIT:
+        return RetryAfter()
+    if status < HTTPStatus.MULTIPLE_CHOICES:
+        return None
+    return HttpError(status, json.dumps(told.get("error"))[:SHOWN])
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dt.datetime | dt.date | dt.time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, dt.timedelta):
+        return value.total_seconds()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    raise TypeError(f"a value of {type(value).__name__} has no form in JSON")

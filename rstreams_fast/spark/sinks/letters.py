@@ -1,0 +1,132 @@
+"""Dead letters: rows that failed, as Parquet files that only finished partitions leave."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, Self
+
+from rstreams_fast._third_parties import pyarrow_for
+from rstreams_fast.calls.journal.uris import SCHEME, check_no_keys, masked, shown_uri
+from rstreams_fast.spark.options import Failures
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["DeadLetters", "LetterFile", "dead_letters"]
+
+_WHOLE_AT_CLOSE: Final = ("s3", "gcs", "abfs")
+"""The object stores, in which a file is there when it is whole."""
+
+COPY_BYTES: Final = 1 << 20
+"""Bytes that are copied at once from the disk of the worker."""
+
+
+def dead_letters(path: str | os.PathLike[str], *, at_most: float | None = None) -> DeadLetters:
+    """Make a write go on after rows that failed, and write these as Parquet.
+
+    A file has the columns of the frame, and a last column ``outcome``: a struct of ``error``
+    (``type``, ``message``), ``attempts`` and ``seconds``, as ``enrich`` has it. There is a file for
+    each partition in which rows failed. A partition or a batch that is repeated replaces its file.
+
+    ```python
+    import rstreams_fast.spark as rs
+
+    letters = rs.dead_letters("/data/rejected", at_most=0.05)
+    ```
+
+    Args:
+        path: A directory that the executors share: an absolute path, or a URI that
+            ``pyarrow.fs.FileSystem.from_uri`` takes. Access is as for a ``Journal``.
+        at_most: How many rows may fail in a partition (an ``int``), or which share of them (a
+            ``float``; of a hundred, where there are fewer), before the task fails. Default: all.
+
+    Returns:
+        What ``write`` and ``writer`` take as ``on_failure``.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: ``path`` is not absolute or holds a key, or ``at_most`` has a wrong value.
+    """
+    Failures("column", at_most)
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"dead_letters(path) must be a path or a URI, got {type(path).__name__}")
+    uri = os.fspath(path)
+    if SCHEME.match(uri):
+        check_no_keys("dead_letters(path)", uri)
+    elif not Path(uri).is_absolute():
+        raise ValueError(f"dead_letters(path) must be an absolute path or a URI, got {uri!r}")
+    return DeadLetters(uri, at_most)
+
+
+@dataclass(frozen=True, repr=False)
+class DeadLetters:
+    """Where rows that failed are written. ``dead_letters`` makes it. Immutable.
+
+    Args:
+        uri: A directory.
+        at_most: How many rows may fail, or which share.
+    """
+
+    uri: str
+    at_most: float | None = None
+
+    def __repr__(self) -> str:
+        return f"dead_letters({shown_uri(self.uri)!r})"
+
+
+class LetterFile:
+    """The dead letters of one partition: on the worker's disk, and in place when it ends well."""
+
+    def __init__(self, letters: DeadLetters, name: str) -> None:
+        pa = pyarrow_for("dead_letters")
+        from pyarrow import fs
+
+        uri, why = letters.uri, None
+        try:
+            self._files, root = fs.FileSystem.from_uri(uri)
+        except (pa.ArrowException, OSError) as refused:
+            why = masked(str(refused), uri)
+        if why is not None:  # raised here, it has no context: pyarrow's error shows the URI
+            raise ValueError(f"dead_letters: {shown_uri(uri)!r} cannot be used: {why}")
+        self._folder = root.rstrip("/")
+        self._path = f"{self._folder}/{name}.parquet"
+        self._aside: IO[bytes] | None = None
+        self._writer: Any = None
+
+    def __enter__(self) -> Self:
+        self._files.create_dir(self._folder, recursive=True)  # fails before the first row is sent
+        return self
+
+    def put(self, rows: pa.RecordBatch) -> None:
+        """Write rows that failed."""
+        from pyarrow import parquet
+
+        if self._writer is None:
+            self._aside = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
+            self._writer = parquet.ParquetWriter(self._aside, rows.schema)
+        self._writer.write_batch(rows)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._aside is None:
+            if kind is None:  # an earlier attempt may have left one
+                with contextlib.suppress(OSError):
+                    self._files.delete_file(self._path)
+            return
+        with self._aside as aside:
+            self._writer.close()
+            if kind is None:
+                aside.seek(0)
+                self._place(aside)
+
+    def _place(self, content: IO[bytes]) -> None:
+        whole = self._files.type_name in _WHOLE_AT_CLOSE
+        path = self._path if whole else f"{self._folder}/.{os.getpid()}-{Path(self._path).name}"
+        with self._files.open_output_stream(path) as file:
+            shutil.copyfileobj(content, file, COPY_BYTES)
+        if not whole:
+            self._files.move(path, self._path)

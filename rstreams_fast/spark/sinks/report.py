@@ -1,0 +1,74 @@
+"""What a write has done: counts of its partitions, and the report of the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["COUNTED", "PartCounts", "WriteReport", "counted_struct", "sum_of"]
+
+
+@dataclass(frozen=True)
+class WriteReport:
+    """What ``write`` did. It counts the task attempts that succeeded.
+
+    Attributes:
+        rows: Rows that were written.
+        retried: How often a row was sent again, because its call or the row itself had failed.
+        dead: Rows that ``dead_letters`` has.
+        calls: Calls of the sink: requests, or copies.
+        bytes: Bytes of the rows in Arrow's form.
+        seconds: Seconds of the whole write.
+        repeated: Whether an earlier run of the same job, or of the same batch, had been committed.
+            Then this one wrote nothing.
+    """
+
+    rows: int = 0
+    retried: int = 0
+    dead: int = 0
+    calls: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    repeated: bool = False
+
+
+@dataclass
+class PartCounts:
+    """What became of the rows of one partition. ``token`` names what waits for the commit."""
+
+    rows: int = 0
+    retried: int = 0
+    dead: int = 0
+    calls: int = 0
+    bytes: int = 0
+    token: str = ""
+
+    def batch(self) -> pa.RecordBatch:
+        """Return the counts as a batch of one row, which is the output of the partition."""
+        import pyarrow as pa
+
+        columns = [pa.array([value]) for value in asdict(self).values()]
+        return pa.RecordBatch.from_arrays(columns, list(asdict(self)))
+
+
+COUNTED: Final = ("rows", "retried", "dead", "calls", "bytes")
+
+
+def counted_struct() -> StructType:
+    """Return Spark's type of the rows in which partitions report their counts."""
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    fields = [StructField(name, LongType()) for name in COUNTED]
+    return StructType([*fields, StructField("token", StringType())])
+
+
+def sum_of(parts: Iterable[Any], seconds: float) -> WriteReport:
+    """Return the report of all partitions; ``parts`` are their rows."""
+    rows = list(parts)
+    sums: dict[str, Any] = {name: sum(row[name] for row in rows) for name in COUNTED}
+    return WriteReport(**sums, seconds=seconds)

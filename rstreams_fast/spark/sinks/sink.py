@@ -1,0 +1,74 @@
+"""What every kind of sink has: a drain for each partition, and its ends on the driver."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rstreams_fast.spark.frames import MapFunction
+from rstreams_fast.spark.options import Bounds
+from rstreams_fast.spark.sinks.letters import DeadLetters
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from rstreams_fast.calls.batching_words import Batching
+    from rstreams_fast.spark.metrics import Metrics
+
+__all__ = ["Frame", "Sink", "SinkWords"]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The frame that is written: its columns, and what names the rows of this write."""
+
+    schema: StructType
+    job: str
+    """The name of the job, or the query; empty if there is none."""
+    run: str
+    """Tells this write from others. A repeated one has the same, if its job has a name."""
+    batch: int | None = None
+    """The number of a streaming query's batch."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(self.schema.names)
+
+
+@dataclass(frozen=True)
+class SinkWords:
+    """The words of ``write`` and ``writer``; ``None`` where the sink has its own default."""
+
+    key: tuple[str, ...] = ()
+    using: Callable[[], Any] | None = None
+    concurrency: int | None = None
+    batch: Batching | None = None
+    letters: DeadLetters | None = None
+    bounds: Bounds = field(default_factory=Bounds)
+    metrics: Metrics | None = None
+
+    def refuse(self, what: str, *words: str) -> None:
+        """Refuse those of the ``words`` that were given: they say nothing about ``what``."""
+        for word in words:
+            if getattr(self, word) not in (None, ()):
+                name = "on_failure" if word == "letters" else word
+                raise ValueError(f"{name} does not suit {what}")
+
+
+class Sink(ABC):
+    """Where a frame goes. The driver has it, and its drain goes to the workers."""
+
+    @abstractmethod
+    def drain(self, frame: Frame) -> MapFunction:
+        """Return what writes the batches of a partition, and yields one batch of counts."""
+
+    def begin(self, frame: Frame) -> bool:  # noqa: ARG002
+        """Prepare a write, on the driver; ``False`` if an earlier run was committed."""
+        return True
+
+    def commit(self, frame: Frame, tokens: list[str]) -> bool:  # noqa: ARG002
+        """Finish a write, on the driver; ``False`` if an earlier run was committed meanwhile."""
+        return True

@@ -1,0 +1,123 @@
+"""A ``Subscriber`` as a sink: one for each partition, which gets Arrow batches as it requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rstreams_fast import Stream, create
+from rstreams_fast.calls.functions import label_of, unwrapped
+from rstreams_fast.spark.frames import MapFunction
+from rstreams_fast.spark.sinks.report import PartCounts, counted_struct
+from rstreams_fast.spark.sinks.sink import Frame, Sink, SinkWords
+from rstreams_fast.spark.stream_stage import stage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rstreams_fast.api import Subscriber, Subscription
+
+__all__ = ["SubscriberSink", "makes_subscribers"]
+
+_SIGNALS = ("on_subscribe", "on_next", "on_error", "on_complete")
+
+
+def makes_subscribers(sink: object) -> bool:
+    """Whether ``sink`` is a class of subscribers, or a ``partial`` of one."""
+    made = unwrapped(sink)
+    return isinstance(made, type) and all(hasattr(made, name) for name in _SIGNALS)
+
+
+class SubscriberSink(Sink):
+    """Subscribes what ``factory`` makes to the batches of each partition."""
+
+    def __init__(self, factory: Callable[[], Subscriber[pa.RecordBatch]], words: SinkWords) -> None:
+        self._factory = factory
+        self._words = words
+        words.refuse(
+            f"the subscriber {label_of(factory)}",
+            *("key", "using", "concurrency", "batch", "letters"),
+        )
+
+    def drain(self, frame: Frame) -> MapFunction:  # noqa: ARG002
+        words = self._words
+        whole = stage(
+            _Subscribed(self._factory),
+            counted_struct(),
+            bounds=words.bounds,
+            metrics=words.metrics,
+        )
+        return whole.as_map_fn()
+
+
+class _Subscribed:
+    """Makes the stream of a partition: it has one element, when its batches are written."""
+
+    def __init__(self, factory: Callable[[], Subscriber[pa.RecordBatch]]) -> None:
+        self._factory = factory
+        self.__qualname__ = label_of(factory)
+
+    def __call__(self, batches: Stream[pa.RecordBatch]) -> Stream[pa.RecordBatch]:
+        def start(end: Any) -> None:
+            batches.subscribe(_Counted(self._factory(), end, self.__qualname__))
+
+        return create(start)
+
+
+class _Counted:
+    """Hands the signals on to the user's subscriber, and tells ``end`` how it went."""
+
+    def __init__(self, subscriber: Subscriber[pa.RecordBatch], end: Any, label: str) -> None:
+        self._subscriber = subscriber
+        self._end = end
+        self._label = label
+        self._counts = PartCounts()
+        self._upstream: Subscription | None = None
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        self._upstream = subscription
+        self._end.on_cancel(subscription.cancel)
+        self._told(self._subscriber.on_subscribe, _Requested(subscription, self._cancelled))
+
+    def on_next(self, batch: pa.RecordBatch, /) -> None:
+        counts = self._counts
+        counts.rows += batch.num_rows
+        counts.bytes += batch.nbytes
+        counts.calls += 1
+        self._told(self._subscriber.on_next, batch)
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._told(self._subscriber.on_error, error)
+        self._end.error(error)
+
+    def on_complete(self) -> None:
+        if self._told(self._subscriber.on_complete):
+            self._end.next(self._counts.batch())
+            self._end.complete()
+
+    def _told(self, signal: Callable[..., object], *what: Any) -> bool:
+        """Signal the subscriber; what it raises ends the partition."""
+        try:
+            signal(*what)
+        except BaseException as raised:
+            self._end.error(raised)
+            return False
+        return True
+
+    def _cancelled(self) -> None:
+        early = f"{self._label} cancelled its subscription before all rows were written"
+        self._end.error(RuntimeError(early))
+
+
+class _Requested:
+    """The subscription of the user's subscriber; a ``cancel`` before the end is a failure."""
+
+    def __init__(self, subscription: Subscription, on_cancel: Callable[[], object]) -> None:
+        self._subscription = subscription
+        self._on_cancel = on_cancel
+
+    def request(self, n: int, /) -> None:
+        self._subscription.request(n)
+
+    def cancel(self) -> None:
+        self._on_cancel()

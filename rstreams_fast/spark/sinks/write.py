@@ -1,0 +1,225 @@
+"""``write`` and ``writer``: a frame, or each batch of a stream, goes to a sink."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from rstreams_fast.calls.functions import MOST_CALLS, check_positive_int
+from rstreams_fast.spark.frames import check_frame, check_intervals, map_in_arrow
+from rstreams_fast.spark.options import Bounds, batching_of, check_metrics, column_names
+from rstreams_fast.spark.sinks.functions import FunctionSink
+from rstreams_fast.spark.sinks.letters import DeadLetters
+from rstreams_fast.spark.sinks.report import WriteReport, counted_struct, sum_of
+from rstreams_fast.spark.sinks.sink import Frame, Sink, SinkWords
+from rstreams_fast.spark.sinks.subscribers import SubscriberSink, makes_subscribers
+from rstreams_fast.spark.worker.outcomes import OUTCOME
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from rstreams_fast.calls.batching_words import Batching
+    from rstreams_fast.spark.metrics import Metrics
+
+__all__ = ["Writer", "write", "writer"]
+
+
+def write(
+    frame: DataFrame,
+    sink: Callable[..., Any],
+    *,
+    job: str | None = None,
+    key: str | Sequence[str] = (),
+    using: Callable[[], Any] | None = None,
+    concurrency: int | None = None,
+    batch: int | Batching | None = None,
+    on_failure: Literal["raise"] | DeadLetters = "raise",
+    bounds: Bounds | None = None,
+    metrics: Metrics | None = None,
+) -> WriteReport:
+    """Write all rows of ``frame`` to ``sink``, and wait until they are written.
+
+    A sink is a function that gets rows, a class of ``Subscriber``, or one of
+    ``rstreams_fast.spark.sinks``. A function with a ``Policy`` is called under it. An exception
+    among its results is the failure of a row: the row is sent again without its call, as often as
+    ``retry`` says.
+
+    A task that Spark repeats sends its rows again. In the function ``call_id(row)`` is the same in
+    each attempt, task and run of the job: a service that takes idempotency keys has each row once.
+    With a ``journal`` the rows that an earlier task has sent are not sent again.
+
+    ```python
+    import rstreams_fast.spark as rs
+
+
+    async def send(rows):
+        print(len(rows), rows[0])
+
+
+    report = rs.write(flights, send, batch=50)
+    print(report.rows)  # 5
+    ```
+
+    Args:
+        frame: A frame, which is no stream.
+        sink: A function of a list of rows, as dicts, or, if its parameter is annotated so, of a
+            ``pyarrow.RecordBatch``. It returns nothing, or a list of a result for each row, in
+            which an exception is the failure of that row. It is ``async``, or a plain function,
+            which runs on threads. Or a class (or a ``partial`` of one) whose objects are
+            ``Subscriber``s: each partition has one, which gets the Arrow batches that it requests.
+            The partition is written when its ``on_complete`` has returned.
+        job: The name of what is written: a job with the same name is the same job, run again.
+            ``call_id`` and the journal have it. Default: the name of the function.
+        key: The columns that tell rows apart, for ``call_id``. Default: all; then equal rows have
+            one id.
+        using: As in ``lookup``: its value is passed to the function first.
+        concurrency: The most calls at once, per partition at work. Default: 4.
+        batch: The most rows of a call, or a ``Batching``, which bounds bytes, too. Default: the
+            sink's own, else 100.
+        on_failure: With ``"raise"`` the job fails with the first row that did, for good. With
+            ``dead_letters(path)`` such rows are written there, and the job goes on.
+        bounds: A ``Bounds`` of rows, bytes and seconds in each partition at work.
+        metrics: Where live metrics go. Default: nowhere.
+
+    Returns:
+        What was written.
+
+    Raises:
+        TypeError: An argument has the wrong type; the message names it.
+        ValueError: An argument has a wrong value, or does not suit the sink.
+    """
+    check_frame(frame, "write")
+    if frame.isStreaming:
+        raise ValueError("write takes no stream: use writeStream.foreachBatch(rs.writer(sink))")
+    made = writer(
+        sink,
+        job=job,
+        key=key,
+        using=using,
+        concurrency=concurrency,
+        batch=batch,
+        on_failure=on_failure,
+        bounds=bounds,
+        metrics=metrics,
+    )
+    return made._write(frame, job or "", None)
+
+
+def writer(
+    sink: Callable[..., Any],
+    *,
+    job: str | None = None,
+    key: str | Sequence[str] = (),
+    using: Callable[[], Any] | None = None,
+    concurrency: int | None = None,
+    batch: int | Batching | None = None,
+    on_failure: Literal["raise"] | DeadLetters = "raise",
+    bounds: Bounds | None = None,
+    metrics: Metrics | None = None,
+) -> Writer:
+    """Make a function for ``foreachBatch``, which writes each batch of a stream to ``sink``.
+
+    The rows of a batch that is run again have the same ``call_id``.
+
+    ```python
+    import rstreams_fast.spark as rs
+
+
+    async def send(rows):
+        print(len(rows))
+
+
+    stream = flights.sparkSession.readStream.format("rate").load()
+    query = stream.writeStream.foreachBatch(rs.writer(send)).start()
+    query.stop()
+    ```
+
+    Args:
+        sink: As in ``write``.
+        job: The name of the stream. Default: the id of the query, which its checkpoint keeps. Under
+            Spark Connect, which does not tell it, a name is needed.
+        key: As in ``write``.
+        using: As in ``write``.
+        concurrency: As in ``write``.
+        batch: As in ``write``.
+        on_failure: As in ``write``.
+        bounds: As in ``write``.
+        metrics: As in ``write``.
+
+    Returns:
+        The function of a frame and the number of its batch.
+
+    Raises:
+        TypeError: An argument has the wrong type; the message names it.
+        ValueError: An argument has a wrong value, or does not suit the sink.
+    """
+    if job is not None and (not isinstance(job, str) or not job):
+        raise TypeError(f"job must be a name, got {job!r}")
+    if on_failure != "raise" and not isinstance(on_failure, DeadLetters):
+        raise TypeError(f"on_failure must be 'raise' or dead_letters(path), got {on_failure!r}")
+    if concurrency is not None:
+        check_positive_int("concurrency", concurrency, MOST_CALLS)
+    bounds = Bounds() if bounds is None else bounds
+    if not isinstance(bounds, Bounds):
+        raise TypeError(f"bounds must be a Bounds, got {type(bounds).__name__}")
+    words = SinkWords(
+        key=column_names("key", key),
+        using=using,
+        concurrency=concurrency,
+        batch=batching_of(batch),
+        letters=on_failure if isinstance(on_failure, DeadLetters) else None,
+        bounds=bounds,
+        metrics=check_metrics(metrics),
+    )
+    kind = SubscriberSink if makes_subscribers(sink) else FunctionSink
+    made: Sink = kind(sink, words)
+    return Writer(made, job, has_letters=words.letters is not None)
+
+
+class Writer:
+    """A function for ``foreachBatch``, made by ``writer``. One batch at a time."""
+
+    report: WriteReport | None = None
+    """What was written of the latest batch."""
+
+    def __init__(self, sink: Sink, job: str | None, *, has_letters: bool) -> None:
+        self._sink = sink
+        self._job = job
+        self._has_letters = has_letters
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Write ``frame``, the batch ``batch_id`` of a stream."""
+        self.report = self._write(frame, self._job or _query_of(frame), batch_id)
+
+    def _write(self, frame: DataFrame, job: str, batch: int | None) -> WriteReport:
+        begin, schema = time.monotonic(), frame.schema
+        names = list(map(str.lower, schema.names))
+        if not names:
+            raise ValueError("the frame has no columns")
+        for name in schema.names:
+            if schema.names.count(name) > 1:
+                raise ValueError(f"the frame has two columns {name!r}: give them other names")
+        if self._has_letters and OUTCOME in names:
+            raise ValueError(f"the frame has a column {OUTCOME!r}, which dead letters add")
+        check_intervals(frame)
+        run = uuid.uuid4().hex if not job else hashlib.blake2b(job.encode()).hexdigest()[:32]
+        written, sink = Frame(schema, job, run, batch), self._sink
+        drain = sink.drain(written)
+        if not sink.begin(written):
+            return WriteReport(repeated=True, seconds=time.monotonic() - begin)
+        parts = map_in_arrow(frame, drain, counted_struct()).collect()
+        if not sink.commit(written, [part["token"] for part in parts]):
+            return WriteReport(repeated=True, seconds=time.monotonic() - begin)
+        return sum_of(parts, time.monotonic() - begin)
+
+
+def _query_of(frame: DataFrame) -> str:
+    """Return the id of the streaming query that has ``frame`` as a batch."""
+    context: Any = getattr(frame.sparkSession, "_sc", None)
+    query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+    if query is None:
+        raise ValueError("writer: which query this is cannot be known here: give it a name (job=)")
+    return str(query)
