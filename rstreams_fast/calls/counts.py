@@ -255,28 +255,35 @@ class CallCounts:
 class WindowTimes:
     """Times some of the calls that a window makes of ``fn``, which costs the others nothing.
 
-    The window gets another function for one call. The loop's thread only.
+    ``call_with`` gives the window another function for one call. The loop's thread only.
     """
 
-    def __init__(self, window: CallWindow, fn: Callable[..., Awaitable[Any]], counts: CallCounts):
+    def __init__(
+        self,
+        window: CallWindow,
+        fn: Callable[..., Awaitable[Any]],
+        counts: CallCounts,
+        call_with: Callable[[Callable[..., Awaitable[Any]]], None],
+    ) -> None:
         self._window = window
+        self._call_with = call_with
         self._timed = 0
 
         @wraps(fn)
         def timed(*args: Any) -> Awaitable[Any]:
             started = window.started
             if started >= TIMED_FIRST:
-                window.call_with(fn)
+                call_with(fn)
             stands_for, self._timed = started - self._timed, started
             return counts.timing(fn(*args), stands_for)
 
         self._fn = timed
-        window.call_with(timed)
+        call_with(timed)
 
     def time_next(self) -> None:
         """Time the next call, if there have been some since the last one that was timed."""
         if self._window.started >= max(TIMED_FIRST, self._timed + TIMED_OF):
-            self._window.call_with(self._fn)
+            self._call_with(self._fn)
 
 
 _SUMMED: Final = [field.name for field in fields(CallCounts) if field.name != "stage"]

@@ -171,10 +171,11 @@ class CallEngine:
             **words,
         )
         self._times: WindowTimes | None = None
+        call_with: Callable[[Call], None] = self.window.call_with
         if gate is not None and admitted:
-            gate.admit(self.window, call)
-        elif recovers:
-            self._times = WindowTimes(self.window, call, counts)
+            call_with = gate.admit(self.window, call)
+        if recovers:
+            self._times = WindowTimes(self.window, call, counts, call_with)
 
     def _in_lists(self, call: Call) -> Call:
         call = counted(call, self._counts)

@@ -57,6 +57,7 @@ class FrameMap(ABC):
     def __call__(self, frame: DataFrame) -> DataFrame:
         """Return the frame of what becomes of the batches of ``frame``."""
         check_frame(frame, repr(self))
+        self.options.declare()
         declared, _ = resolve_schema(self._schema, "schema")
         zone = frame.sparkSession.conf.get("spark.sql.session.timeZone")
         return map_in_arrow(frame, self._map_fn(zone), self.output_of(frame, declared))

@@ -256,6 +256,7 @@ class Lookup:
             raise TypeError(f"{self._options.label}: a lookup needs at least one key column")
         if (place := self._options.serialize_by) is not None and place >= len(keys):
             raise ValueError(f"serialize_by: there are only {len(keys)} key columns")
+        self._options.declare()
         run, declared = self._column_function()
         carried = as_arrow_has_it(declared)
         column = column_of(run, carried, self._options.label, keys, self.deterministic)
@@ -343,6 +344,7 @@ class Enrich:
     def __call__(self, frame: DataFrame) -> DataFrame:
         """Return ``frame`` with the output columns."""
         check_frame(frame, repr(self))
+        self._options.declare()
         from pyspark.sql.types import StructField, StructType
 
         declared, schema = resolve_schema(self._output, "output")

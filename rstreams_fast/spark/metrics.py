@@ -70,9 +70,9 @@ class Metrics:
         The sum covers the ``partitions`` that have begun so far, of every action: a second action
         on the same frame adds its own. Calls of the other attempts are its ``repeated_attempts``.
         ``state`` is ``failed`` if one of them failed, else ``running`` if one runs, else ``lost``
-        or ``stopped`` if one was, else ``done``; ``unknown`` if there are none. With another value
-        than ``done`` the sum is a partial one; with ``done`` it lacks the partitions that have not
-        begun.
+        or ``stopped`` if one was, else ``done``; ``never ran`` or ``unknown`` if there are none.
+        With another value than ``done`` the sum is a partial one; with ``done`` it lacks the
+        partitions that have not begun.
 
         Args:
             stage: The name of a stage. Default: all stages.
@@ -85,17 +85,20 @@ class Metrics:
         return total
 
     def by_stage(self) -> dict[str, StageMetrics]:
-        """Return the totals of every stage seen so far, by name, in order of their first start."""
+        """Return the totals of every stage so far, by name, in order of their first start.
+
+        First come the stages that have ``never ran``.
+        """
         found = self._runs()
         totals = {}
-        for stage in dict.fromkeys(metrics.stage for metrics in found.all()):
+        for stage in found.stages:
             totals[stage] = sum_of(found.of(stage))
             totals[stage].stage = stage
         return totals
 
     def stages(self) -> list[str]:
-        """Return the names of the stages seen so far, in order of their first start."""
-        return list(dict.fromkeys(metrics.stage for metrics in self.read()))
+        """Return the names of the stages seen so far, in the order of ``by_stage``."""
+        return self._runs().stages
 
     def cleanup(self) -> None:
         """Remove the files of metrics, and the directory if it was made here and is empty then."""

@@ -7,6 +7,7 @@ import contextlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from rstreams_fast._checks import check_bool, check_choice
@@ -20,6 +21,7 @@ from rstreams_fast.calls.functions import (
 from rstreams_fast.calls.policy import PolicyFunction
 from rstreams_fast.calls.words import CallSettings, PolicyWords
 from rstreams_fast.spark.metrics import Metrics
+from rstreams_fast.spark.runs import declare
 
 __all__ = [
     "Bounds",
@@ -181,6 +183,11 @@ class CallOptions(CallSettings):
             object.__setattr__(self, "called_id", f"{self.called_id} {id_of(self.using)}")
         if self.auto and not self.is_async:
             raise ValueError(f"concurrency='auto' needs an async fn: {self.label} runs on threads")
+
+    def declare(self) -> None:
+        """Have the metrics tell of this stage, which is in a frame now, even if it never runs."""
+        if self.metrics is not None:
+            declare(Path(self.metrics.path), self.label)
 
     @property
     def compares_keys(self) -> bool:

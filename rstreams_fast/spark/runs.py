@@ -33,7 +33,9 @@ __all__ = [
     "ENDED_SUFFIX",
     "FILE_SUFFIX",
     "HOST",
+    "NEVER_RAN",
     "Runs",
+    "declare",
     "fields_of",
     "fold",
     "process_of",
@@ -45,10 +47,11 @@ FILE_SUFFIX: Final = ".metrics.json"
 ENDED_SUFFIX: Final = ".metrics.jsonl"
 SUMS_SUFFIX: Final = ".metrics.sums.json"
 LOCK_SUFFIX: Final = ".metrics.lock"
+STAGE_SUFFIX: Final = ".metrics.stage"
 ASIDE_SUFFIX: Final = ".tmp"
 PATTERNS: Final = (
     *(f"*{FILE_SUFFIX}", f"*{ENDED_SUFFIX}", f"*{SUMS_SUFFIX}", f"*{LOCK_SUFFIX}"),
-    f"*.metrics.*{ASIDE_SUFFIX}",
+    *(f"*{STAGE_SUFFIX}", f"*.metrics.*{ASIDE_SUFFIX}"),
 )
 
 HOST: Final = socket.gethostname()
@@ -126,6 +129,12 @@ class Sums:
             some.add(run.partition)
 
 
+def declare(folder: Path, stage: str) -> None:
+    """Note that a frame has a ``stage`` of this name, which may never run."""
+    with contextlib.suppress(OSError):
+        (folder / f"{crc32(stage.encode()):08x}{STAGE_SUFFIX}").write_text(stage, encoding="utf-8")
+
+
 @dataclass
 class Runs:
     """What the files of a folder say.
@@ -134,11 +143,19 @@ class Runs:
         runs: The runs of partitions that are not in the sums.
         sums: The sums of the hosts, one for each stage.
         covered: The partitions in the sums.
+        declared: The names of the stages in frames.
     """
 
     runs: list[StageMetrics]
     sums: list[StageMetrics]
     covered: dict[tuple[str, int], set[int]]
+    declared: list[str]
+
+    @property
+    def stages(self) -> list[str]:
+        """The names of the stages: those that never ran, then the others, in order of start."""
+        started = dict.fromkeys(metrics.stage for metrics in self.all())
+        return [*sorted(set(self.declared) - started.keys()), *started]
 
     def all(self) -> list[StageMetrics]:
         """Return the sums and the runs, in order of their start."""
@@ -155,6 +172,7 @@ class Runs:
             [run for run in self.runs if run.stage == stage],
             [total for total in self.sums if total.stage == stage],
             self.covered,
+            [name for name in self.declared if name == stage],
         )
 
 
@@ -182,9 +200,9 @@ def read_runs(folder: Path) -> Runs:
     for each in sums:
         for place, partitions in each.covered.items():
             covered.setdefault(place, set()).update(partitions)
-    return Runs(
-        list(found.values()), [total for each in sums for total in each.stages.values()], covered
-    )
+    declared = [file.read_text(encoding="utf-8") for file in folder.glob(f"*{STAGE_SUFFIX}")]
+    totals = [total for each in sums for total in each.stages.values()]
+    return Runs(list(found.values()), totals, covered, declared)
 
 
 def _chosen(runs: Iterable[StageMetrics]) -> dict[Place, list[StageMetrics]]:
@@ -207,7 +225,8 @@ def sum_of(found: Runs) -> StageMetrics:
     counting = _chosen(run for run in found.runs if not found.covers(run))
     parts = [run for runs in counting.values() for run in runs]
     parts += [total for total in found.sums if total.partitions]
-    total = StageMetrics(state="unknown", partitions=sum(part.partitions for part in parts))
+    unseen = NEVER_RAN if found.declared else "unknown"
+    total = StageMetrics(state=unseen, partitions=sum(part.partitions for part in parts))
     if parts:
         _add(total, parts)
     total.repeated_attempts = sum(each.repeated_attempts for each in found.sums)
@@ -226,6 +245,9 @@ def _add(total: StageMetrics, parts: list[StageMetrics]) -> None:
     total.started = min(part.started for part in parts)
     total.updated = max(part.updated for part in parts)
 
+
+NEVER_RAN: Final = "never ran"
+"""The state of a stage that is in a frame and has not run."""
 
 STATES: Final = ("failed", "running", "lost", "stopped", "done", "")
 """The state of a sum is the first of these that one of its parts is in."""

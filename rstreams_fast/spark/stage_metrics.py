@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Final
 
 from rstreams_fast.calls.counts import CallCounts
@@ -31,8 +31,9 @@ class StageMetrics(CallCounts):
         process: Tells the process from others with its ``pid``: the boot of the machine, the PID
             namespace and the start. Empty where the system has no ``/proc``.
         state: ``running``, ``done``, ``stopped`` (nobody wanted the rest), ``failed``, or ``lost``:
-            its worker was killed, on this host and where its process could be seen from here; of a
-            sum of nothing ``unknown``.
+            its worker was killed, on this host and where its process could be seen from here. Of a
+            sum of nothing ``never ran``, if a frame has the stage: no action has run, or Spark's
+            optimizer has dropped its column, which nothing reads; else ``unknown``.
         partitions: How many partitions are summed up here: those that the stage ran over, also
             where one task had several (``coalesce``).
         rows_in: Rows of input that were read.
@@ -85,8 +86,9 @@ class StageMetrics(CallCounts):
             results.
         waiting_downstream: Seconds in which results were ready and nobody took them.
         blocked: Of ``waiting_function``, seconds in which an ``async`` function kept the event
-            loop, as with ``time.sleep``: no other call moved. Pauses shorter than some tenths of a
+            loop, as with ``time.sleep``: no other call moved. Pauses of less than a tenth of a
             second do not count.
+        blocked_at: The seconds of ``blocked`` for each line of code, as ``file.py:12``.
         seconds: Seconds from the start to the last update.
         started: The start, in seconds since the epoch.
         updated: The last update, in seconds since the epoch; an old one with ``state="running"``
@@ -128,6 +130,7 @@ class StageMetrics(CallCounts):
     waiting_function: float = 0.0
     waiting_downstream: float = 0.0
     blocked: float = 0.0
+    blocked_at: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
     started: float = 0.0
     updated: float = 0.0
@@ -157,5 +160,5 @@ PER_PARTITION: Final = frozenset(
     {"concurrency"} | {f.name for f in fields(StageMetrics) if f.name.startswith("max_")}
 )
 
-TABLES: Final = frozenset({"failure_types", "latencies", "spent"})
+TABLES: Final = frozenset({"blocked_at", "failure_types", "latencies", "spent"})
 """The fields that are dicts of counts."""

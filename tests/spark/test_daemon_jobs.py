@@ -192,6 +192,11 @@ state, rows_in, rows_out = figures.pop("fails")[:3]
 assert (state, rows_out) == ("failed", 0) and 0 < rows_in <= 16 * len(kinds), found
 # Each of 96 calls, eight at once, waits for 0.01 seconds.
 assert found["slow_at_first"].waiting_function > 0.06, found["slow_at_first"]
+assert found["slow_at_first"].attempts == 96 + of.retries, of
+assert (found["second"].attempts, found["eight_calls"].attempts) == (192, 96), found
+for of in (found["second"], found["slow_at_first"], found["eight_calls"]):
+    assert sum(of.latencies.values()) == of.attempts and of.latency(0.5) < 60, of
+assert found["fails"].failure_types == {"ValueError": found["fails"].failures}, found
 assert not figures, figures
 assert found["eight_calls"].max_buffered_rows == 96 and not found["eight_calls"].buffered_rows
 

@@ -74,6 +74,23 @@ def test_calls_are_those_that_were_made(kind: str, metrics: rs.Metrics, tmp_path
         assert getattr(total, name) == count, name
 
 
+@pytest.mark.parametrize("limited", [True, False])
+@pytest.mark.parametrize("instant", [True, False])
+def test_seconds_of_calls_are_told_without_a_policy(
+    limited: bool, instant: bool, metrics: rs.Metrics, name: str
+) -> None:
+    async def look(k: int) -> int:
+        await asyncio.sleep(0 if instant else 0.01)
+        return k
+
+    words: Any = {"limit": rs.Limit(name, concurrency=64)} if limited else {}
+    assert values(made(rs.lookup, look, pa.int64(), metrics=metrics, **words), range(ROWS))
+    total = metrics.totals()
+    assert 0.9 * ROWS <= sum(total.latencies.values()) <= ROWS
+    assert total.latency(0.01) < 0.01 if instant else total.latency(0.01) >= 0.009
+    assert total.latency(0.5) <= total.latency(0.95) <= total.latency(0.99) < DEADLINE
+
+
 def test_the_table_tells_calls_and_hits_apart(metrics: rs.Metrics) -> None:
     words: Any = {"cache": rs.Cache(), "concurrency": 1, "metrics": metrics}
     values(made(rs.lookup, Service().look, pa.int64(), **words), REPEATED)
@@ -236,7 +253,9 @@ def test_a_function_that_keeps_the_loop_is_pointed_out_once(
     said = f"{BLOCKING[fn]} keeps the event loop, at {__file__}:"
     assert record.getMessage().startswith(said)
     total = metrics.totals()
-    assert 0.1 < total.blocked <= total.seconds
+    assert 0.05 <= total.blocked <= total.seconds
+    assert sum(total.blocked_at.values()) == pytest.approx(total.blocked)
+    assert all(place.startswith(f"{Path(__file__).name}:") for place in total.blocked_at)
 
 
 def test_functions_that_keep_no_loop_are_not(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import re
 from typing import Any
 
 import pyspark.sql.functions as f
 import pytest
+from rich.console import Console
 
 import rstreams_fast.spark as rs
+from rstreams_fast.spark import report
 from rstreams_fast.spark.versions import spark_version
 from tests.spark.conftest import ROOT
 
@@ -44,6 +47,26 @@ def test_a_query_makes_as_many_calls_as_the_table_says(
         spark.catalog.clearCache()
     expected = int(calls_if_deterministic if deterministic else calls)
     assert made <= expected if at_most else made == expected, made
+
+
+def test_a_stage_whose_column_nothing_reads_says_that_it_never_ran(spark: Any) -> None:
+    async def unread(key: int) -> int:
+        return key
+
+    with rs.Metrics() as metrics:
+        look = rs.lookup(add_one, "long", metrics=metrics)
+        unused = rs.lookup(unread, "long", metrics=metrics)
+        frame = spark.range(5).withColumn("a", look("id")).withColumn("b", unused("id"))
+        assert metrics.totals().state == "never ran"
+        assert sorted(row.a for row in frame.select("a").collect()) == [1, 2, 3, 4, 5]
+        name = unread.__name__
+        assert list(metrics.by_stage()) == metrics.stages() == [name, "add_one"]
+        states = {name: total.state for name, total in metrics.by_stage().items()}
+        assert states == {name: "never ran", "add_one": "done"}
+        assert (metrics.totals().state, metrics.totals(name).state) == ("done", "never ran")
+        console = Console(file=io.StringIO(), width=160, record=True)
+        console.print(report.work_table(metrics.by_stage()))
+        assert re.search(r"rows +│ +never ran +│ +5 ", console.export_text())
 
 
 def test_a_registered_lookup_is_called_in_sql(spark: Any) -> None:

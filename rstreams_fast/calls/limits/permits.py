@@ -32,6 +32,9 @@ Weights = tuple[float, ...]
 """The units of a call, in the order of their names."""
 
 
+_Call = Callable[..., Awaitable[Any]]
+
+
 class _PermitSource(Protocol):
     """Where a gate gets its permits. Used on the loop's thread only."""
 
@@ -88,8 +91,10 @@ class PermitGate:
         self.waits = Waits()
         """The time that calls wait for a permit."""
 
-    def admit(self, window: CallWindow, fn: Callable[..., Awaitable[Any]]) -> None:
+    def admit(self, window: CallWindow, fn: _Call) -> Callable[[_Call], None]:
         """Let calls of ``fn``, which ``window`` makes, pass, without a coroutine around each.
+
+        Returns a function that has another function called from then on.
 
         While the stage has a permit for each call, and no other stage wants one, permits are not
         counted: as many are in use as calls run.
@@ -116,10 +121,18 @@ class PermitGate:
             if permit is not None:
                 self.release(permit)
 
+        def call_with(other: _Call) -> None:
+            nonlocal fn
+            fn = other
+            self._do_not_count = partial(window.call_with, fn)
+            if not self._counts:
+                self._do_not_count()
+
         self._window = window
         self._count = partial(window.call_with, counted, call_ended)
         self._do_not_count = partial(window.call_with, fn)
         self._count()
+        return call_with
 
     def _rest(self) -> None:
         self._at_rest = True

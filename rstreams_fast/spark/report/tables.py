@@ -8,7 +8,8 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from rstreams_fast.spark.metrics import StageMetrics
+from rstreams_fast.spark.runs import NEVER_RAN
+from rstreams_fast.spark.stage_metrics import StageMetrics
 
 __all__ = ["bounds_table", "human_bytes", "print_table", "print_tables", "work_table"]
 
@@ -27,12 +28,17 @@ def _failures(stage: StageMetrics) -> str:
     return f"{stage.failures:,}" + (f" ({types})" if types else "")
 
 
+def _blocked(stage: StageMetrics) -> str:
+    places = sorted(stage.blocked_at, key=lambda place: -stage.blocked_at[place])
+    return f"{stage.blocked:.1f}" + (f" ({places[0]})" if places else "")
+
+
 def _latencies(stage: StageMetrics) -> str:
     return ", ".join(f"{stage.latency(share):.3g}" for share in SHARES)
 
 
 _WORK: Final[dict[str, Callable[[StageMetrics], str]]] = {
-    "rows": lambda s: f"{s.rows_out:,}",
+    "rows": lambda s: NEVER_RAN if s.state == NEVER_RAN else f"{s.rows_out:,}",
     "  answered by cache, journal": lambda s: f"{s.cache_hits:,}, {s.journal_hits:,}",
     "  shared one in flight": lambda s: f"{s.shared:,}",
     "  no key, no call": lambda s: f"{s.skipped:,}",
@@ -51,7 +57,7 @@ _WORK: Final[dict[str, Callable[[StageMetrics], str]]] = {
     "task seconds": lambda s: f"{s.seconds:.1f}",
     "  waiting on upstream": lambda s: f"{s.waiting_upstream:.1f}",
     "  waiting on calls": lambda s: f"{s.waiting_function:.1f}",
-    "    the function kept the loop": lambda s: f"{s.blocked:.1f}",
+    "    the function kept the loop": _blocked,
     "  waiting on downstream": lambda s: f"{s.waiting_downstream:.1f}",
 }
 

@@ -20,11 +20,14 @@ from rstreams_fast.spark.worker.counters import Counters
 
 __all__ = ["LoopWatch"]
 
-LOOP_CHECK_SECONDS: Final = 0.1
+LOOP_CHECK_SECONDS: Final = 0.05
 """How often the watch checks, while its thread has nothing else to do."""
 
-LOOKS: Final = 3
+LOOKS: Final = 2
 """So many checks in a row must find the loop in the function, with no answer in between."""
+
+MOST_PLACES: Final = 16
+"""The lines of code that are told apart."""
 
 _PACKAGE: Final = str(Path(rstreams_fast.__file__).parent) + os.sep
 _warned: Final[set[types.CodeType]] = set()
@@ -44,8 +47,9 @@ def _code_of(fn: Any) -> types.CodeType | None:
 class LoopWatch:
     """Checks a stage's loop from the thread that waits for its results.
 
-    It costs the calls nothing: ten times a second the loop is asked to answer, and only if it does
-    not, the stack of its thread is read.
+    It costs the calls nothing: twenty times a second the loop is asked to answer, and only if it
+    does not, the stack of its thread is read. So a function is pointed out when it has kept the
+    loop for a tenth of a second.
     """
 
     def __init__(
@@ -85,10 +89,17 @@ class LoopWatch:
             self._since = now
         self._seen += 1
         if self._seen >= LOOKS:
-            self._counters.blocked += now - self._since
+            self._count(frame, now - self._since)
             self._since = now
             if self._code not in _warned:
                 self._warn(frame)
+
+    def _count(self, frame: types.FrameType, seconds: float) -> None:
+        self._counters.blocked += seconds
+        places = self._counters.blocked_at
+        place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+        if place in places or len(places) < MOST_PLACES:
+            places[place] = places.get(place, 0.0) + seconds
 
     def _answer(self) -> None:
         self._answered = True
