@@ -100,10 +100,15 @@ class HeldLoop:
 
 
 class PrivateLoop:
-    """A private event loop and its thread. Any thread may call any method."""
+    """A private event loop and its thread. Any thread may call any method.
 
-    def __init__(self, name: str = "rstreams-fast-loop") -> None:
+    It closes when the main thread has ended, unless it ``serves_threads``, which may go on then:
+    then its thread is a daemon.
+    """
+
+    def __init__(self, name: str = "rstreams-fast-loop", *, serves_threads: bool = False) -> None:
         self._name = f"{name}-{next(_numbers)}"
+        self._serves_threads = serves_threads
         # Reentrant: the garbage collector may run anything.
         self._lock = threading.RLock()
         self._closed = False
@@ -122,7 +127,7 @@ class PrivateLoop:
         on_loop.execute(work, when_dropped)
 
     def _start(self) -> Resource:
-        daemon = not call_at_exit(_close_all)
+        daemon = self._serves_threads or not call_at_exit(_close_all)
         loop = asyncio.new_event_loop()
         thread = threading.Thread(
             target=_run, args=(loop, weakref.ref(self)), name=self._name, daemon=daemon
@@ -137,7 +142,8 @@ class PrivateLoop:
             _stop(loop)
             raise
         weakref.finalize(self, _stop, loop).atexit = False
-        _threads.add(self)
+        if not self._serves_threads:
+            _threads.add(self)
         self._loop, self._thread = loop, thread
         self._on_loop = on_loop = resource(loop)
         return on_loop

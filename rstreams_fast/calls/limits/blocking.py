@@ -122,7 +122,7 @@ class _PermitLoop:
     def __init__(self, limit: Limit) -> None:
         self.pid = process_id()
         self._limit = limit
-        self._private = PrivateLoop("rstreams-fast-limit")
+        self._private = PrivateLoop("rstreams-fast-limit", serves_threads=True)
         # Reentrant: the garbage collector may run anything.
         self._lock = threading.RLock()
         self._calls = 0  # that wait or run
