@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.errors import BudgetSpentError, CircuitOpenError, StageError, noted
-from rstreams_fast.calls.retry import HOPELESS, Retry, RetryAfter
+from rstreams_fast.calls.retry import Retry, RetryAfter, is_worth_it
 from rstreams_fast.calls.words import PolicyWords
 
 __all__ = ["Attempts", "Tries", "throttled_in"]
@@ -166,4 +166,4 @@ def _is_cancelled() -> bool:
 def _is_worth_it(error: Exception, retry: Retry) -> bool:
     if isinstance(error, BudgetSpentError | CircuitOpenError | StageError):
         return False
-    return not isinstance(error, HOPELESS) if retry.on is None else isinstance(error, retry.on)
+    return is_worth_it(retry, error)

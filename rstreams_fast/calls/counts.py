@@ -17,10 +17,10 @@ from rstreams_fast.core import CallWindow
 
 __all__ = ["CallCounts", "FunctionCounts", "Waits", "WindowTimes", "added", "summed"]
 
-TIMED_FIRST: Final = 1000
+TIMED_FIRST: Final = 500
 """So many attempts are all timed; later on one of ``TIMED_OF`` is, and stands for the others."""
 
-TIMED_OF: Final = 64
+TIMED_OF: Final = 128
 
 PER_OCTAVE: Final = 8
 """Buckets between a number of seconds and its double: each is 9 % wide."""
@@ -95,8 +95,8 @@ class CallCounts:
         failures: Calls that failed in the end.
         failure_types: How many of ``failures`` there were of each type of exception.
         latencies: How many attempts took how long: ``latency`` reads it. A key is a bucket of
-            seconds: bucket *n* ends at ``2 ** ((n + 1) / 8)`` seconds. After a thousand attempts
-            one of 64 is timed, and counts for all of them.
+            seconds: bucket *n* ends at ``2 ** ((n + 1) / 8)`` seconds. After five hundred
+            attempts one of 128 is timed, and counts for all of them.
         waited_limit: Seconds that attempts waited for a ``Limit``, all together.
         waited_service: Seconds that calls waited because of ``RetryAfter``, all together.
         waited_retry: Seconds that calls waited before a retry, all together.

@@ -15,7 +15,7 @@ from typing import Any, Final, SupportsFloat
 
 from rstreams_fast.calls.functions import check_exceptions, check_positive_int
 
-__all__ = ["HOPELESS", "PATIENCE_SECONDS", "Retry", "RetryAfter"]
+__all__ = ["PATIENCE_SECONDS", "Retry", "RetryAfter", "is_worth_it"]
 
 PATIENCE_SECONDS: Final = 300.0
 """How long a call obeys ``RetryAfter`` in all by default, and a limit obeys one at most."""
@@ -172,3 +172,8 @@ class Retry:
         except OverflowError:
             full = self.max_backoff
         return full * (1 - self.jitter * random.random())  # noqa: S311 - spreads load, hides nothing
+
+
+def is_worth_it(retry: Retry, error: Exception) -> bool:
+    """Whether ``retry`` makes another attempt after ``error``."""
+    return not isinstance(error, HOPELESS) if retry.on is None else isinstance(error, retry.on)

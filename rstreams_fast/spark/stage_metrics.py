@@ -64,8 +64,8 @@ class StageMetrics(CallCounts):
         failures: Calls that failed in the end: what ``on_failure`` is about.
         failure_types: How many of the ``failures`` there were of each type of exception.
         latencies: How many attempts took how long: ``latency`` reads it. A key is the number of a
-            bucket; bucket *n* ends at ``2 ** ((n + 1) / 8)`` seconds. After a thousand attempts
-            some are timed, and each counts for those before it.
+            bucket; bucket *n* ends at ``2 ** ((n + 1) / 8)`` seconds. After some hundred
+            attempts some are timed, and each counts for those before it.
         waited_limit: Seconds that calls waited for a ``Limit``; of all calls together, and so may
             be more than ``seconds``. The next two, too.
         waited_service: Seconds that calls waited because of ``RetryAfter``.

@@ -299,3 +299,31 @@ def test_the_figures_are_those_of_the_current_attempt() -> None:
     stream = rsf.range_(10).publish_on("caller", prefetch=4).retry()
     recorder = subscribed(stream)
     assert [figures.max_held for figures in rsf.metrics_of(recorder.subscription)] == [4]
+
+
+def test_a_retry_of_calls_says_the_same_of_a_stream() -> None:
+    errors: list[Exception] = []
+
+    def fails(x: int) -> int:
+        if errors:
+            raise errors.pop(0)
+        return x
+
+    retry = rsf.Retry(2, backoff=0.001)
+    stream = rsf.range_(3).map(fails).retry(retry)
+    assert "at most 2 times" in stream.describe()
+    errors += [OSError(), ValueError()]
+    assert stream.to_list() == [0, 1, 2]
+    for failure, given in (
+        (TypeError, [OSError(), TypeError(), OSError()]),
+        (OSError, [OSError()] * 4),
+    ):
+        errors[:] = given
+        with pytest.raises(failure):
+            stream.to_list()
+        assert len(errors) == 1
+    for words in ({"delay": 1.0}, {"when": bool}):
+        with pytest.raises(ValueError, match="a Retry has words of its own"):
+            stream.retry(retry, **words)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="a share of calls"):
+        stream.retry(rsf.Retry(1, budget=0.1))

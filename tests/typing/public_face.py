@@ -250,6 +250,7 @@ def recovery(numbers: rsf.Stream[int], words: rsf.Publisher[str]) -> None:
     assert_type(numbers.retry(3, when=bool, delay=lambda attempt: attempt / 2), rsf.Stream[int])
     assert_type(numbers.on_error_resume(lambda error: words), rsf.Stream[int | str])
     assert_type(numbers.timeout(1.5), rsf.Stream[int])
+    assert_type(numbers.retry(rsf.Retry(3)), rsf.Stream[int])
     numbers.retry("3")  # type: ignore[arg-type]
     numbers.on_error_resume(str)  # type: ignore[arg-type]
 

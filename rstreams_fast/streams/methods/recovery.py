@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from rstreams_fast._checks import check_sync
 from rstreams_fast.api import UNBOUNDED, Publisher
+from rstreams_fast.calls.retry import Retry, is_worth_it
 from rstreams_fast.streams.methods.composing import extended, given, whole
 from rstreams_fast.streams.operators.on_error_continue import continuing
 from rstreams_fast.streams.operators.repeat import Repeat
@@ -111,7 +112,7 @@ class RecoveryMethods(Generic[T_co]):
 
     def retry(
         self,
-        times: int = UNBOUNDED,
+        times: int | Retry = UNBOUNDED,
         *,
         when: Callable[[Exception], object] | None = None,
         delay: float | Callable[[int], float] | None = None,
@@ -130,7 +131,7 @@ class RecoveryMethods(Generic[T_co]):
         error as its ``__context__``.
 
         Args:
-            times: The most retries. Default: no limit.
+            times: The most retries, or a ``Retry`` without a ``budget``. Default: no limit.
             when: An error for which ``when(error)`` is false is passed on. Default: retry every
                 error.
             delay: Seconds before each retry, or a function that returns them for the number of the
@@ -139,8 +140,16 @@ class RecoveryMethods(Generic[T_co]):
 
         Raises:
             TypeError: An argument has the wrong type.
-            ValueError: ``times`` or ``delay`` is negative.
+            ValueError: ``times`` or ``delay`` is negative; or ``when`` or ``delay`` stands beside a
+                ``Retry``, which has its own, or that has a ``budget``, which is a share of calls.
         """
+        if isinstance(times, Retry):
+            if when is not None or delay is not None:
+                raise ValueError("retry: a Retry has words of its own for when and delay")
+            if times.budget is not None:
+                raise ValueError("retry: Retry(budget) is a share of calls, and here are none")
+            retry = times
+            times, when, delay = retry.times, partial(is_worth_it, retry), retry.delay
         if when is not None:
             check_sync("retry", "when", when)
         return extended(self, RetryBoundary(times, when, delay, timer))
