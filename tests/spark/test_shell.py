@@ -84,6 +84,7 @@ def run(source: Path, *words: str) -> int:
         ([*CALL, "--call", f"{NAME}:plain", "--timeout", "1"], "--timeout needs an async fn"),
         ([*CALL, "--page", "nowhere/page.html"], "nowhere/page.html: there is no such dir"),
         ([*CALL, "--max-failures", "1%"], "--max-failures needs --dead-letters"),
+        ([*CALL, "--py-files", "no.zip"], "--py-files no.zip: there is no such file"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_sentence_and_status_2(
@@ -141,15 +142,18 @@ def run_all(source: Path, *commands: list[str]) -> tuple[list[int], str, str]:
     lines = [["run", "--input", str(source), *words] for words in commands]
     done = subprocess.run(
         [sys.executable, "-c", SEVERAL, json.dumps(lines)],
-        capture_output=True, text=True, check=True, timeout=110,
+        capture_output=True, text=True, check=True, timeout=500,
     )  # fmt: skip
     return json.loads(done.stdout.splitlines()[-1]), done.stdout, done.stderr
 
 
 @pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # eight sessions of Spark
 def test_rows_go_in_and_come_out(source: Path) -> None:
     out, page = str(source.with_name("out.csv")), source.with_name("page.html")
     dead, again = str(source.with_name("dead")), str(source.with_name("again.json"))
+    from_dead = ["--input", dead, "--format", "parquet", "--dead-letters", f"{dead}er"]
     own_policy = ["--call", f"{NAME}:own", "--timeout", "9", "--retries", "2"]
     statuses, said, errors = run_all(
         source,
@@ -160,7 +164,7 @@ def test_rows_go_in_and_come_out(source: Path) -> None:
         [*CALL, "--output", out],
         [*CALL, "--output", out, "--dead-letters", dead, "--page", str(page)],
         [*CALL, *own_policy, "--explain"],
-        [*CALL, *own_policy, "--quiet", "--input", dead, "--format", "parquet", "--output", again],
+        [*CALL, *own_policy, *from_dead, "--quiet", "--output", again],
     )
     assert statuses == [2, 2, 2, 2, 1, 3, 0, 0]
     assert "--on: the input has no column 'kye'; it has key, text\n" in errors
@@ -190,7 +194,7 @@ def test_rows_go_in_and_come_out(source: Path) -> None:
         ("bad", "bad", "LookupError")
     ]
     assert "data:image/png" in page.read_text()
-    names = {source.name, "out.csv", "page.html", "dead", "again.json"}
+    names = {source.name, "out.csv", "page.html", "dead", "deader", "again.json"}
     assert {path.name for path in source.parent.iterdir()} == names
 
 

@@ -105,7 +105,7 @@ def told_by_worker(text: str) -> str | None:
             frames.append(line)
     said = []
     for line in last:
-        if _FRAME(line) or not line.strip():
+        if _FRAME(line) or not line.strip() or line.startswith(" SQLSTATE:"):
             break
         said.append(line)
     return "\n".join([*said, *frames])

@@ -5,17 +5,20 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rstreams_fast.calls.functions import label_of
 from rstreams_fast.calls.policy import Policy, PolicyFunction
 from rstreams_fast.calls.words import PolicyWords
 from rstreams_fast.spark.shell.errors import CommandError, exception_told
 
-__all__ = ["check_arguments", "found", "policy_of", "send_by_value", "with_policy"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["check_arguments", "found", "policy_of", "send_by_value", "send_files", "with_policy"]
 
 
 def found(option: str, name: str) -> Callable[..., Any]:
@@ -98,3 +101,16 @@ def send_by_value(fns: list[Callable[..., Any]]) -> None:
         file = getattr(module, "__file__", None)
         if module is not None and file and Path(file).is_relative_to(Path.cwd()):
             register(module)
+
+
+def send_files(spark: SparkSession, paths: Sequence[str]) -> None:
+    """Have executors find the modules in files: Python files and zip archives."""
+    from pyspark.errors import PySparkException
+
+    try:
+        context = spark.sparkContext
+    except PySparkException:  # Connect has none
+        spark.addArtifacts(*paths, pyfile=True)
+        return
+    for path in paths:
+        context.addPyFile(path)

@@ -59,6 +59,9 @@ class Job:
             raise CommandError(f"not given: {', '.join(missing)}")
         if options.max_failures is not None and not options.dead_letters:
             raise CommandError("--max-failures needs --dead-letters")
+        for file in (options.py_files or "").split(","):
+            if file and not Path(file).is_file():
+                raise CommandError(f"--py-files {file}: there is no such file")
         for name in ("page", "picture", "log"):
             path = getattr(options, name)
             if path and not Path(path).absolute().parent.is_dir():
@@ -70,7 +73,8 @@ class Job:
         self._input_kind = files.kind_of(options.input, "--input", options.format)
         self._fn, self._kept = self._function()
         shared = options.metrics or (scratch / "metrics" if self._here else None)
-        self._metrics = None if shared is None else Metrics(shared)
+        with _refusing():
+            self._metrics = None if shared is None else Metrics(shared)
         if self._here and not SCHEME.match(options.input):
             files.found(options.input)
         if not options.explain:
@@ -157,8 +161,8 @@ class Job:
                     self._explain(frame, stage, slots_of(spark))
                     return 0
                 failed = self._write(frame, enriched)
-        for target in reversed(self._targets[: 2 if failed else 1]):
-            target.publish()
+            for target in reversed(self._targets):
+                target.publish()
         if self._draws and self._metrics is not None:
             self._draw(self._metrics)
         self._say_what_was_written(failed)
@@ -169,7 +173,7 @@ class Job:
         if not self._here:
             functions.send_by_value([fn for fn in (self._fn, self._using) if fn is not None])
         if options.py_files:
-            spark.addArtifacts(*options.py_files.split(","), pyfile=True)
+            functions.send_files(spark, options.py_files.split(","))
         return files.read(
             spark,
             options.input,
@@ -191,12 +195,10 @@ class Job:
             files.write(good, place, self._output_kind, dict(options.write))
         if not options.dead_letters:
             return 0
-        failed = bad.count()
-        if failed:
-            bad = bad.select(*map(_column, frame.columns), _column(OUTCOME))
-            bad = bad.withColumnRenamed(OUTCOME, FAILURE)
-            files.write(bad, self._targets[1].written_to, "parquet", {})
-        return failed
+        kept = [_column(name) for name in frame.columns if name.lower() != FAILURE]
+        bad = bad.select(*kept, _column(OUTCOME).alias(FAILURE))
+        files.write(bad, self._targets[1].written_to, "parquet", {})
+        return bad.count()
 
     @contextlib.contextmanager
     def _watched(self, frame: DataFrame) -> Iterator[None]:
@@ -276,7 +278,7 @@ def _has_entries(uri: str) -> bool:
 def _refusing() -> Iterator[None]:
     """Have what Spark and the stages refuse before a call be a mistake in the command."""
     kinds: tuple[type[Exception], ...]
-    kinds = (*_spark_errors(), ValueError, TypeError, RuntimeError)
+    kinds = (*_spark_errors(), OSError, ValueError, TypeError, RuntimeError)
     try:
         yield
     except kinds as refused:
