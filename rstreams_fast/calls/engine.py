@@ -133,17 +133,26 @@ class CallEngine:
             made = self._threads = ThreadedCalls(made, settings.concurrency, loop, threads)
         if settings.batch is not None and gate is not None:
             made = holding(made, gate, settings.policy.most_held)
-        admitted = around.failures is None and not (
-            settings.is_guarded or settings.makes_fewer_calls
+        remembers = settings.policy.remembers
+        admitted = not (
+            around.failures is not None
+            or settings.is_guarded
+            or settings.batch is not None
+            or (remembers and gate is not None)  # what is remembered needs no permit
         )
         recovers = admitted and around.wrap is None  # else the window may not have the items
-        self._counts_attempts = recovers
+        self._counts_attempts = recovers and not remembers
         if admitted and not recovers:
             made = patient(made, settings, counts, gate)
+        elif recovers and remembers:
+            made = counts.attempted(made)
         if around.journal is None:
             begin_calls(KeyDigest(settings.label, ""))
             around = replace(around, keyed=settings.batch is None and names_call_id(settings.fn))
-        in_lists = self._in_lists if settings.makes_fewer_calls else None
+        in_lists = None
+        if settings.makes_fewer_calls and not admitted:
+            in_lists = self._in_lists
+        self._counts_calls = in_lists is None
         call = surrounded(
             made,
             settings,
@@ -174,7 +183,7 @@ class CallEngine:
         call_with: Callable[[Call], None] = self.window.call_with
         if gate is not None and admitted:
             call_with = gate.admit(self.window, call)
-        if recovers:
+        if self._counts_attempts:
             self._times = WindowTimes(self.window, call, counts, call_with)
 
     def _in_lists(self, call: Call) -> Call:
@@ -213,8 +222,8 @@ class CallEngine:
     def count(self) -> None:
         """Count the calls that the window has started until now; to be called often."""
         counts, started = self._counts, self.window.started
-        if not self._settings.makes_fewer_calls:
-            counts.calls = started
+        if self._counts_calls:
+            counts.calls = started - counts.cache_hits - counts.journal_hits
         if self._counts_attempts:  # but for calls that wait for the limit
             counts.attempts = started + counts.made_again - counts.limit_waits.not_over
         if self._times is not None:

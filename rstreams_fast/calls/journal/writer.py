@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LINGER_SECONDS", "REMOTE_LINGER_SECONDS", "JournalWriter"]
 
-LINGER_SECONDS: Final = 0.05
+LINGER_SECONDS: Final = 0.25
 """How long an answer waits for more answers before they are written, on a local file system."""
 
 REMOTE_LINGER_SECONDS: Final = 1.0
