@@ -29,11 +29,12 @@ def use_backend(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip(f"the backend {name!r} is not built here ({missing}); run: make build")
-    for user in USERS:
-        module = importlib.import_module(f"rstreams_fast.{user}")
-        for primitive, made in found.items():
-            if hasattr(module, primitive):
-                monkeypatch.setattr(module, primitive, made)
+    modules = [importlib.import_module(f"rstreams_fast.{user}") for user in USERS]
+    for primitive, made in found.items():
+        users = [module for module in modules if hasattr(module, primitive)]
+        assert users, f"no module of USERS uses {primitive} any more"
+        for module in users:
+            monkeypatch.setattr(module, primitive, made)
 
 
 @pytest.fixture(params=SLOW)

@@ -1,8 +1,8 @@
-"""The pump of calls: an event loop on its own thread, between a source of items and a sink.
+"""A stage that makes calls: an event loop on its own thread, between a source and a sink.
 
 Three threads and two rings serve one partition::
 
-    Spark's iterator -> read-ahead -> [ring, byte budget] -> pump: CallWindow -> [ring] -> main
+    Spark's iterator -> read-ahead -> [ring, byte budget] -> loop: CallPump -> [ring] -> main
 
 No thread blocks while it holds something that another thread needs: the loop never blocks, and the
 other two threads wait only on their rings. Only the main thread yields to Spark.
@@ -47,7 +47,7 @@ HANG_UP_SECONDS: Final = 0.02
 """How often the stage checks whether Spark still wants rows."""
 
 STOP_SECONDS: Final = STAGE_CLOSE_SECONDS * 0.75
-"""How long a stopped pump waits for cancelled calls and the ``using`` manager."""
+"""How long a stopped stage waits for cancelled calls and the ``using`` manager."""
 
 LAST_SECONDS: Final = 0.1
 """How long tasks that are left after ``STOP_SECONDS`` get to end."""
