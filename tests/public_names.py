@@ -27,6 +27,7 @@ INTERNAL = {
     "HttpSink": {"client"},
     "ForEach": {"drop_references", "finish", "is_called_by", "leave", "slot"},
     "FunctionSubscriber": {"slot"},
+    "Batching": {"most", "size_of"},
     "Limit": {"numbers", "served_at", "weights"},
     "ListSubscriber": {"on_burst", "prompt"},
     "MapBatches": {"output_of", "work"},

@@ -15,7 +15,6 @@ from rstreams_fast.calls.attempts import Attempts, Tries
 from rstreams_fast.calls.counts import CallCounts, Waits
 from rstreams_fast.calls.guarded import ROW
 from rstreams_fast.calls.outcome import Outcome
-from rstreams_fast.calls.sizes import bytes_of
 from rstreams_fast.calls.words import CallSettings
 
 __all__ = ["BatchedCalls"]
@@ -53,10 +52,10 @@ class BatchedCalls:
         self._repeated: dict[asyncio.Future[Any], _Repeated] = {}
         """Rows that are called again, until each has its result."""
         self._waiting: deque[tuple[asyncio.Future[Any], Any]] = deque()
-        self._most_bytes = settings.batch.bytes or math.inf
-        self._sizes: deque[int] | None = None if settings.batch.bytes is None else deque()
-        """The bytes of each key of ``_waiting``, if there is a bound on them."""
-        self._bytes = 0
+        self._most, self._size_of = settings.batch.most, settings.batch.size_of
+        self._sizes: deque[float] | None = None if self._most == math.inf else deque()
+        """The size of each key of ``_waiting``, if there is a bound on them."""
+        self._total = 0.0
         self._due = 0
         """How many rows of ``_waiting`` have waited for ``linger`` seconds."""
         self._timer: asyncio.TimerHandle | None = None
@@ -77,24 +76,24 @@ class BatchedCalls:
         return future
 
     def _line_up(self, future: asyncio.Future[Any], key: Any) -> None:
-        self._waiting.append((future, key))
         if self._sizes is not None:
-            self._sizes.append(size := bytes_of(key))
-            self._bytes += size
+            self._sizes.append(size := self._size_of(key if type(key) is tuple else (key,)))
+            self._total += size
+        self._waiting.append((future, key))
         if self._timer is None:
             self._timer = self._loop.call_later(self._linger, self._expire)
-        if len(self._waiting) >= self._size or self._bytes >= self._most_bytes:
+        if len(self._waiting) >= self._size or self._total >= self._most:
             self._start()
 
     def _next_rows(self) -> list[tuple[asyncio.Future[Any], Any]]:
         """Take the rows of the next list out of those that wait."""
-        count, left = min(self._size, len(self._waiting)), self._most_bytes
+        count, left = min(self._size, len(self._waiting)), self._most
         if self._sizes is None:
             return [self._waiting.popleft() for _ in range(count)]
         rows: list[tuple[asyncio.Future[Any], Any]] = []
         while len(rows) < count and (not rows or self._sizes[0] <= left):
             size = self._sizes.popleft()
-            self._bytes -= size
+            self._total -= size
             left -= size
             rows.append(self._waiting.popleft())
         return rows
@@ -108,7 +107,7 @@ class BatchedCalls:
         """Start no more calls, and cancel the running ones."""
         self._cancelled = True
         self._waiting.clear()
-        self._due = self._bytes = 0
+        self._due, self._total = 0, 0.0
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
@@ -121,7 +120,7 @@ class BatchedCalls:
 
     def _start(self) -> None:
         while self.calls < self._concurrency and (
-            self._due > 0 or len(self._waiting) >= self._size or self._bytes >= self._most_bytes
+            self._due > 0 or len(self._waiting) >= self._size or self._total >= self._most
         ):
             rows = self._next_rows()
             self._due -= len(rows)

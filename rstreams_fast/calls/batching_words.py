@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from rstreams_fast.calls.functions import MOST_CALLS, check_positive_int, check_seconds
+from rstreams_fast.calls.functions import (
+    MOST_CALLS,
+    check_amount,
+    check_positive_int,
+    check_seconds,
+)
+from rstreams_fast.calls.sizes import bytes_of
 
 __all__ = ["Batching"]
 
@@ -23,6 +31,9 @@ class Batching:
             goes alone. Default: no bound.
         linger: Seconds for which a key waits for others, if fewer than ``rows`` are there; 0 waits
             for none.
+        weight: The most weight of a call, such as the tokens that a service takes at once; a
+            heavier key goes alone. It needs ``weigh``. Default: no bound.
+        weigh: A function of a key's values that returns its weight, a finite number >= 0.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -32,6 +43,8 @@ class Batching:
     rows: int
     bytes: int | None = None
     linger: float = DEFAULT_LINGER
+    weight: float | None = None
+    weigh: Callable[..., float] | None = None
 
     def __post_init__(self) -> None:
         check_positive_int("Batching(rows)", self.rows, MOST_CALLS)
@@ -39,8 +52,31 @@ class Batching:
             check_positive_int("Batching(bytes)", self.bytes)
         if self.linger != 0:
             check_seconds("Batching(linger)", self.linger)
+        if (self.weight is None) != (self.weigh is None):
+            raise ValueError("Batching(weight) and Batching(weigh) need each other")
+        if self.weight is not None and not check_amount("Batching(weight)", self.weight):
+            raise ValueError("Batching(weight) must be > 0, got 0")
+        if self.weigh is not None and not callable(self.weigh):
+            raise TypeError(f"Batching(weigh) must be callable, got {type(self.weigh).__name__}")
+
+    @property
+    def most(self) -> float:
+        """The most that the keys of a call may have in all, as ``size_of`` measures them."""
+        if self.weight is None:
+            return math.inf if self.bytes is None else self.bytes
+        return self.weight if self.bytes is None else 1.0
+
+    def size_of(self, key: tuple[Any, ...]) -> float:
+        """Return how much a key counts: its bytes, its weight, or its larger share of both."""
+        if self.weight is None or self.weigh is None:
+            return bytes_of(key if len(key) > 1 else key[0])
+        weight = check_amount("Batching(weigh)", self.weigh(*key))
+        if self.bytes is None:
+            return weight
+        return max(weight / self.weight, bytes_of(key if len(key) > 1 else key[0]) / self.bytes)
 
     def describe(self) -> str:
         """Return a text for people."""
         size = "" if self.bytes is None else f" and {self.bytes} bytes"
+        size += "" if self.weight is None else f" and a weight of {self.weight:.12g}"
         return f"of up to {self.rows} keys{size} each"

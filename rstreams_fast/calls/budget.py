@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol, cast
 
 from rstreams_fast._checks import check_choice
 from rstreams_fast.calls.errors import BudgetSpentError, StageError
+from rstreams_fast.calls.functions import check_amount
 from rstreams_fast.calls.limits.leases import serve_with
-from rstreams_fast.calls.limits.limit import check_amount
 from rstreams_fast.calls.limits.messages import CHALLENGE_BYTES, REFUSED, Address, answer_to
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import sys
 import types
 import uuid
@@ -13,6 +14,7 @@ from typing import Any, Final
 
 __all__ = [
     "MOST_CALLS",
+    "check_amount",
     "check_exceptions",
     "check_positive_int",
     "check_seconds",
@@ -35,6 +37,19 @@ def check_positive_int(name: str, value: object, most: int | None = None) -> int
     if most is not None and value > most:
         raise ValueError(f"{name} must be <= {most}, got {value}")
     return value
+
+
+def check_amount(name: str, value: Any) -> float:
+    """Return ``value``, a finite number >= 0; ``name`` names it in the message."""
+    try:
+        amount = float(value)
+    except (TypeError, ValueError, OverflowError):
+        amount = math.nan
+    if isinstance(value, bool | str) or math.isnan(amount):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
+    if not 0 <= amount < math.inf:
+        raise ValueError(f"{name} must be finite and >= 0, got {value!r}")
+    return amount
 
 
 def check_seconds(name: str, value: object) -> float:

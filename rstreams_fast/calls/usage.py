@@ -14,8 +14,9 @@ from rstreams_fast.calls.budget import CALLS, Account, account_of
 from rstreams_fast.calls.circuit import circuit_of
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.errors import CircuitOpenError
+from rstreams_fast.calls.functions import check_amount
 from rstreams_fast.calls.limits.blocking import TimedGate
-from rstreams_fast.calls.limits.limit import Limit, check_amount
+from rstreams_fast.calls.limits.limit import Limit
 from rstreams_fast.calls.limits.pace import Pace
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.retry import RetryAfter

@@ -137,7 +137,18 @@ def test_a_row_that_failed_is_called_again_without_its_list(budget: float | None
     assert found[7]["attempts"].as_py() == 2
 
 
-def test_a_list_has_no_more_bytes_than_allowed_and_a_larger_key_goes_alone() -> None:
+@pytest.mark.parametrize(
+    ("bounds", "said"),
+    [
+        ({"bytes": 4000}, "4000 bytes"),
+        ({"weight": 4000, "weigh": len}, "a weight of 4000"),
+        ({"weight": 2.0, "weigh": lambda key: len(key) / 2000, "bytes": 9000}, "9000 bytes"),
+        ({"weight": 9e9, "weigh": len, "bytes": 4000}, "4000 bytes"),
+    ],
+)
+def test_a_list_is_no_larger_than_allowed_and_a_larger_key_goes_alone(
+    bounds: dict[str, Any], said: str
+) -> None:
     sent: list[list[str]] = []
 
     async def fetch(keys: list[str]) -> list[int]:
@@ -145,12 +156,12 @@ def test_a_list_has_no_more_bytes_than_allowed_and_a_larger_key_goes_alone() -> 
         return list(map(len, keys))
 
     keys = ["x" * (900 if k % 50 else 5000) for k in range(300)]
-    batch = rs.Batching(100, bytes=4000, linger=0.001)
+    batch = rs.Batching(100, linger=0.001, **bounds)
     stage = rs.lookup(fetch, pa.int64(), batch=batch, concurrency=2)
     assert stages.values(stage, keys, kind=pa.string()) == list(map(len, keys))
     assert max(sum(map(len, some)) for some in sent if len(some) > 1) <= 4000
     assert len(sent) < 100
-    assert "of up to 100 keys and 4000 bytes each" in stage.describe()
+    assert f"of up to 100 keys and {said}" in stage.describe()
 
 
 @pytest.mark.parametrize(

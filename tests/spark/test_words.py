@@ -79,6 +79,7 @@ REFUSED: list[Row] = [
     (LOOKUP, {"batch": 0}, ValueError, "batch must be >= 1"),
     (LOOKUP, {"batch": 1.5}, TypeError, "batch must be an int"),
     (rs.Batching, {"rows": 0}, ValueError, r"Batching\(rows\) must be >= 1"),
+    (rs.Batching, {"rows": 3, "weight": 9}, ValueError, r"weight\) and .* need each other"),
     (rs.Batching, {"rows": 3, "linger": -1}, ValueError, r"Batching\(linger\) must be > 0"),
     (LOOKUP, {"batch": 10, "bounds": rs.Bounds(rows=100)}, ValueError, "concurrency=64 of 10 keys"),
     (

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rstreams_fast._checks import check_choice
+from rstreams_fast.calls.functions import check_amount
 from rstreams_fast.calls.limits.leases import serve
 from rstreams_fast.calls.limits.messages import Address
 from rstreams_fast.calls.limits.pace import MOST_UNITS, Numbers, Quota
@@ -204,16 +205,3 @@ class Limit:
 
 def _per(quota: Quota) -> str:
     return str(quota).removeprefix(f"{quota.amount:.12g}")
-
-
-def check_amount(name: str, value: Any) -> float:
-    """Return ``value``, a finite number >= 0; ``name`` names it in the message."""
-    try:
-        amount = float(value)
-    except (TypeError, ValueError, OverflowError):
-        amount = math.nan
-    if isinstance(value, bool | str) or math.isnan(amount):
-        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
-    if not 0 <= amount < math.inf:
-        raise ValueError(f"{name} must be finite and >= 0, got {value!r}")
-    return amount

@@ -33,6 +33,12 @@ def _blocked(stage: StageMetrics) -> str:
     return f"{stage.blocked:.1f}" + (f" ({places[0]})" if places else "")
 
 
+def _spent(stage: StageMetrics) -> str:
+    units = sorted(stage.spent.items())
+    made = max(stage.attempts, 1)
+    return ", ".join(f"{of:,.6g} {unit} ({of / made:,.3g} each)" for unit, of in units) or "0"
+
+
 def _latencies(stage: StageMetrics) -> str:
     return ", ".join(f"{stage.latency(share):.3g}" for share in SHARES)
 
@@ -50,6 +56,7 @@ _WORK: Final[dict[str, Callable[[StageMetrics], str]]] = {
     "  retries, told to wait": lambda s: f"{s.retries:,}, {s.throttled:,}",
     "  time-outs, refused by circuit": lambda s: f"{s.timeouts:,}, {s.refused:,}",
     "  seconds: p50, p95, p99": _latencies,
+    "  spent": _spent,
     "call seconds waiting for limit": lambda s: f"{s.waited_limit:.1f}",
     "  for service (RetryAfter)": lambda s: f"{s.waited_service:.1f}",
     "  for retry": lambda s: f"{s.waited_retry:.1f}",
