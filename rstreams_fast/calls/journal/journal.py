@@ -22,6 +22,11 @@ class Journal:
     retried task, a speculative copy and a job that is started again find the answers from before
     they began, however their rows are divided into partitions.
 
+    Outside stages no type is declared: there answers are plain values (``None``, numbers, texts,
+    bytes, dates and times, ``Decimal``, ``UUID``, record batches, and lists, tuples and dicts of
+    such), which are stored as JSON. ``map_batches`` knows a batch by what is in it. Outside stages
+    a journal is written when the loop or the interpreter ends.
+
     Stored are digests of keys, answers and times, unencrypted; nothing of ``using``, nor of the
     function or the values it holds, and no failures. A journal that cannot be written fails the
     task; a damaged segment is a warning, and its calls are made again. Immutable; stages may share
