@@ -6,13 +6,22 @@ import contextlib
 import functools
 import types
 from collections.abc import Awaitable, Callable, Iterator
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import Any, Final
 
 from rstreams_fast.calls.functions import unwrapped
 from rstreams_fast.calls.keys import KeyDigest
 
-__all__ = ["begin_calls", "call_id", "keyed", "keyed_function", "named", "names_call_id", "set_key"]
+__all__ = [
+    "begin_calls",
+    "call_id",
+    "keyed",
+    "named",
+    "names_call_id",
+    "reset_call",
+    "set_call",
+    "set_key",
+]
 
 MOST_LOOKED_AT: Final = 1000
 """The most functions that ``names_call_id`` looks into."""
@@ -87,30 +96,26 @@ def keyed(fn: Call) -> Call:
     return call
 
 
-def keyed_function(fn: Call, digest_of: KeyDigest, key_of: Callable[..., Any]) -> Call:
-    """Return ``fn``, whose calls know their key, which ``key_of`` makes of their arguments."""
+def set_call(digest_of: DigestOf, key_of: Callable[[], Any]) -> Token[Any]:
+    """Have ``call_id`` make digests by ``digest_of``, of ``key_of()`` if it is given no key.
 
-    async def call(*args: Any) -> Any:
-        token = _of_function.set((digest_of, functools.partial(key_of, *args)))
-        try:
-            return await fn(*args)
-        finally:
-            _of_function.reset(token)
+    This goes before what a stage says of its calls, until ``reset_call``.
+    """
+    return _of_function.set((digest_of, key_of))
 
-    return call
+
+reset_call: Final = _of_function.reset
+"""End what ``set_call`` began, which has returned the argument."""
 
 
 @contextlib.contextmanager
 def named(digest_of: DigestOf, key_of: Callable[[], Any]) -> Iterator[None]:
-    """Have ``call_id`` make digests by ``digest_of`` here, of ``key_of()`` if it is given no key.
-
-    This goes before what a stage says of its calls.
-    """
-    token = _of_function.set((digest_of, key_of))
+    """Do what ``set_call`` does, for a block."""
+    token = set_call(digest_of, key_of)
     try:
         yield
     finally:
-        _of_function.reset(token)
+        reset_call(token)
 
 
 def names_call_id(fn: Callable[..., Any]) -> bool:

@@ -18,7 +18,7 @@ from rstreams_fast.calls.cache import CachedResults
 from rstreams_fast.calls.counts import CallCounts, FunctionCounts
 from rstreams_fast.calls.engine import Surroundings, surrounded
 from rstreams_fast.calls.functions import is_found_by_name, unwrapped
-from rstreams_fast.calls.ids import keyed_function
+from rstreams_fast.calls.ids import reset_call, set_call
 from rstreams_fast.calls.journal.functions import FunctionJournal
 from rstreams_fast.calls.keys import KeyDigest, checked_key
 from rstreams_fast.calls.limits.blocking import BlockingGate, TimedGate
@@ -134,7 +134,12 @@ class PolicyFunction:
 
     def __reduce__(self) -> Any:
         if is_found_by_name(self):  # a pickle finds this object there, and not the function
-            return _named, (self.policy, self.__module__, self.__qualname__)
+            return _named, (
+                self.policy,
+                self.__module__,
+                self.__qualname__,
+                self._settings.called_id,
+            )
         return type(self), (self._settings,)  # whose id finds the cache in every process
 
     def __repr__(self) -> str:
@@ -164,11 +169,28 @@ class PolicyFunction:
                 loop=loop,
                 counts=counts,
                 gate=gate,
-                in_lists=lambda call: keyed_function(
-                    _counted(call, counts), self._digest_of, self._lasting_key
-                ),
+                in_lists=lambda call: self._counted(call, counts),
             ),
         )
+
+    def _counted(self, fn: Callable[..., Awaitable[Any]], counts: CallCounts) -> _Call:
+        """Return ``fn`` whose calls and failures are counted, and which ``call_id`` knows."""
+        digest_of, key_of = self._digest_of, self._lasting_key
+
+        async def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            counts.calls += 1
+            token = set_call(digest_of, functools.partial(key_of, args, kwargs))
+            try:
+                result = await fn(args, kwargs)
+            except Exception as error:
+                counts.count_failure(error)
+                raise
+            finally:
+                reset_call(token)
+            counts.count_success()
+            return result
+
+        return call
 
     def _journal(self, counts: CallCounts) -> FunctionJournal | None:
         journal = self.policy.journal
@@ -194,12 +216,14 @@ class PolicyFunction:
         return checked_key(key, self._settings.label)
 
 
-def _named(policy: PolicyWords, module: str, name: str) -> Any:
-    """Return the function with a ``policy`` that ``module`` has as ``name``, with this policy."""
+def _named(policy: PolicyWords, module: str, name: str, called_id: str) -> Any:
+    """Return the function that ``module`` has as ``name``, with this policy and this id."""
     found: Any = importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
-    return cast(Policy, policy)(found.fn)
+    settings = CallSettings(found.fn, policy)
+    object.__setattr__(settings, "called_id", called_id)
+    return type(found)(settings)
 
 
 @functools.cache
@@ -250,22 +274,6 @@ class _AsyncFunction(PolicyFunction):
             self._counts.end(counts)
             if journal is not None:
                 await loop.run_in_executor(None, journal.end)
-
-
-def _counted(fn: Callable[..., Awaitable[Any]], counts: CallCounts) -> _Call:
-    """Return ``fn`` whose calls and failures are counted."""
-
-    async def call(*args: Any) -> Any:
-        counts.calls += 1
-        try:
-            result = await fn(*args)
-        except Exception as error:
-            counts.count_failure(error)
-            raise
-        counts.count_success()
-        return result
-
-    return call
 
 
 class _PlainFunction(PolicyFunction):

@@ -9,6 +9,7 @@ import pickle
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -20,7 +21,9 @@ from rstreams_fast.calls.cache import Cache
 from rstreams_fast.calls.functions import label_of
 from rstreams_fast.calls.policy import Policy
 from rstreams_fast.calls.retry import Retry, RetryAfter
-from tests.helpers import DEADLINE, Problem, run_threads
+from tests.helpers import DEADLINE, Problem, run_python, run_threads
+
+ROOT = Path(__file__).parents[2]
 
 TWICE = Policy(retry=Retry(1, backoff=0))
 
@@ -190,6 +193,23 @@ def test_any_pickle_finds_a_named_function(kind: str) -> None:
     assert label_of(arrived) == name
     result = arrived(3, y=4)
     assert (asyncio.run(result) if suspends else result) == (3, 4)
+
+
+@Policy(cache=rsf.Cache(scope="executor"))
+def told_once(x: int) -> int:
+    print("called", x)
+    return 2 * x
+
+
+def test_a_named_function_finds_its_results_in_each_process(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("lmdb")
+    assert told_once(7) == 14
+    assert capsys.readouterr().out == "called 7\n"
+    load = "import pickle, sys; print(pickle.loads(bytes.fromhex(sys.argv[1]))(7))"
+    done = run_python("-c", load, pickle.dumps(told_once).hex(), cwd=ROOT)
+    assert done.stdout == "14\n"
 
 
 def test_cloudpickle_takes_along_what_another_process_does_not_find(
