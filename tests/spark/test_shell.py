@@ -239,7 +239,8 @@ def test_a_run_that_was_killed_goes_on(number: signal.Signals, tmp_path: Path) -
         said, errors = killed.communicate(timeout=120)
         if number == signal.SIGINT:
             assert killed.returncode == 130
-            assert "nothing was written; the answers are in journal" in errors
+            told_stopped = "stopped, and nothing was written; the answers are in journal"
+            assert re.fullmatch(f"rstreams-fast run: {told_stopped}, .*\n", errors)
         else:
             assert killed.returncode == -number
         assert not (tmp_path / "out.parquet").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import signal
 import sys
 import tempfile
@@ -130,38 +131,54 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status. For the main thread."""
     from rstreams_fast.spark.shell.job import Job
 
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    stopped = False
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal stopped
+        stopped = True
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    root = logging.getLogger()
+    root.addFilter(_is_of_interest)
     with tempfile.TemporaryDirectory(prefix="rstreams-run-", ignore_cleanup_errors=True) as scratch:
         log = Path(options.log or Path(scratch, "spark.log"))
         try:
             with contextlib.closing(Job(options, Path(scratch), log)) as job:
                 failed = job.run()
-        except CommandError as wrong:
-            _complain(str(wrong))
-            return EXIT_WRONG
-        except JobError as failure:
+        except KeyboardInterrupt:
+            return _say_stopped(options)
+        except (CommandError, JobError) as failure:
+            if stopped:  # the signal has reached Java, too, whose end is what failed
+                return _say_stopped(options)
             _complain(str(failure))
+            if isinstance(failure, CommandError):
+                return EXIT_WRONG
             if not options.log:
                 kept = Path(tempfile.mkstemp(prefix="rstreams-run-", suffix=".log")[1])
                 log.replace(kept)
                 log = kept
             _complain(f"there is no output; Spark's log is {log}")
             return EXIT_FAILED
-        except KeyboardInterrupt:
-            again = (
-                f"the answers are in {options.journal}, and the same command goes on from there"
-                if options.journal
-                else "with --journal DIR the same command would go on where it was stopped"
-            )
-            _complain(f"stopped, and nothing was written; {again}")
-            return EXIT_INTERRUPTED
         finally:
+            root.removeFilter(_is_of_interest)
             signal.signal(signal.SIGTERM, before)
     return EXIT_DEAD_LETTERS if failed else EXIT_OK
 
 
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+def _is_of_interest(record: logging.LogRecord) -> bool:
+    """Whether it is not py4j's traceback of an interrupt."""
+    return "while sending command" not in record.getMessage()
+
+
+def _say_stopped(options: argparse.Namespace) -> int:
+    again = (
+        f"the answers are in {options.journal}, and the same command goes on from there"
+        if options.journal
+        else "with --journal DIR the same command would go on where it was stopped"
+    )
+    _complain(f"stopped, and nothing was written; {again}")
+    return EXIT_INTERRUPTED
 
 
 def _complain(text: str) -> None:

@@ -51,10 +51,18 @@ class Estimate:
     """Keys without nulls, of about ``SAMPLE_ROWS`` rows."""
 
     @classmethod
-    def of(cls, frame: DataFrame, on: Sequence[str], slots: int | None) -> Estimate:
+    def of(
+        cls, frame: DataFrame, on: Sequence[str], slots: int | None, *, sampled: bool
+    ) -> Estimate:
         """Count the rows and the keys of ``frame``, in one pass over the key columns.
 
         A sample cannot tell how often a key comes again in the whole, and so what a cache saves.
+
+        Args:
+            frame: The input.
+            on: Its key columns.
+            slots: How many tasks run at once, if that is known.
+            sampled: Whether keys are sampled, which takes a pass more.
         """
         from pyspark.sql import functions as f
 
@@ -74,6 +82,8 @@ class Estimate:
         )
         parts = [Keys(row[1], row[2], min(row[2], row[3])) for row in counted if row[0] is not None]
         whole = max((min(row[2], row[3]) for row in counted if row[0] is None), default=0)
+        if not sampled:
+            return cls(parts, whole, [])
         share = min(1.0, SAMPLE_ROWS / max(1, sum(part.rows for part in parts)))
         some = frame.select(*keys).sample(fraction=share, seed=0).collect()
         sample = [tuple(row) for row in some if None not in tuple(row)]

@@ -257,7 +257,8 @@ class Job:
 
     def _explain(self, frame: DataFrame, stage: Enrich, slots: int | None) -> None:
         policy, batch = functions.policy_of(self._fn), self._options.batch
-        estimate = Estimate.of(frame, self._on, slots)
+        sampled = policy.limit is not None and bool(policy.limit.units)
+        estimate = Estimate.of(frame, self._on, slots, sampled=sampled)
         lines = told(estimate, policy, concurrency=self._concurrency, batch=batch)
         self._say(f"{label_of(self._fn)} for {self._options.input}, by {', '.join(self._on)}:")
         self._say("\n".join([*lines, stage.describe(), "Nothing was called or written."]))
