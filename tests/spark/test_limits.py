@@ -561,6 +561,7 @@ def test_a_call_is_on_its_way_until_it_has_left(name: str) -> None:
 @pytest.mark.timeout(300)
 def test_limits_hold_over_executors_whose_workers_are_killed() -> None:
     words = ["--kills", "10", "--rate-kills", "0", "--gap", "0.5", "--rows", "1024"]
+    words += ["--limits", "concurrency", "rate"]
     words += ["--in-use", "0"]  # so many kills leave two seconds of undisturbed work
     told = run_python("-m", "tests.spark.limit_kills", *words, cwd=ROOT, timeout=280).stdout
     found = [json.loads(line) for line in told.splitlines()]
