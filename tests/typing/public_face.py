@@ -383,6 +383,7 @@ def metrics(subscription: rsf.Subscription) -> None:
         weigh=lambda session, n: n,
     ),
     circuit=rsf.Circuit(failures=10),
+    budget=rsf.Budget("models", calls=10),
     cache=rsf.Cache(entries=10),
     journal=rsf.Journal("/answers", version="1"),
     key=lambda session, n: n,
@@ -394,7 +395,7 @@ async def priced(session: object, n: int) -> str:
     try:
         rsf.spent(tokens=n)
         return str(n)
-    except rsf.CircuitOpenError:
+    except (rsf.CircuitOpenError, rsf.BudgetSpentError):
         return ""
 
 
