@@ -6,12 +6,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from rstreams_fast.calls.counts import CallCounts, summed
+from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.spark.daemon.steps import drive
-from rstreams_fast.spark.metrics import Metrics, StageMetrics
+from rstreams_fast.spark.metrics import Metrics
 from rstreams_fast.spark.worker.counters import Counters, MetricsWriter
 
 if TYPE_CHECKING:
@@ -20,28 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["Figures"]
 
 
-class _TaskCounters(Counters):
-    """The counters of a task. Functions with a policy count for themselves what the service saw."""
-
-    def __init__(self) -> None:
-        super().__init__("", "udf")
-        self.policies: list[CallCounts] = []
-
-    def snapshot(self) -> StageMetrics:
-        metrics = super().snapshot()
-        seen = summed(self.policies)
-        if seen.calls or seen.cache_hits or seen.journal_hits:
-            for each in fields(CallCounts):
-                if each.name not in ("stage", "concurrency"):
-                    setattr(metrics, each.name, getattr(seen, each.name))
-        return metrics
-
-
 class Figures:
     """The metrics of one task, in ``directory``. Calls may be counted by any thread."""
 
     def __init__(self, directory: str) -> None:
-        self._counters = _TaskCounters()
+        self._counters = Counters("", "udf")
         self._writer = MetricsWriter(Metrics(directory), self._counters)
         self._lock = threading.Lock()
         self._taken: deque[int] = deque()

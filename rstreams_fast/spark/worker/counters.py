@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
+from rstreams_fast.calls.counts import CallCounts, summed
 from rstreams_fast.spark.metrics import Metrics
 from rstreams_fast.spark.runs import ENDED_SUFFIX, FILE_SUFFIX, HOST, fields_of, fold, process_of
 from rstreams_fast.spark.stage_metrics import TABLES, StageMetrics
@@ -46,6 +47,8 @@ class Counters(StageMetrics):
         self.process = process_of(self.pid)
         self.started = time.time()
         self._begin = time.monotonic()
+        self.policies: list[CallCounts] = []
+        """The counts of functions with a policy, which a task of UDFs calls; a stage has none."""
         if (context := task_context()) is not None:
             self.spark_stage = context.stageId()
             self.partition = context.partitionId()
@@ -77,6 +80,11 @@ class Counters(StageMetrics):
         copy = StageMetrics(**{f.name: getattr(self, f.name) for f in fields(StageMetrics)})
         for name in TABLES:
             setattr(copy, name, dict(getattr(self, name)))
+        seen = summed(self.policies)
+        if seen.calls or seen.cache_hits or seen.journal_hits:
+            for each in fields(CallCounts):
+                if each.name not in ("stage", "concurrency"):
+                    setattr(copy, each.name, getattr(seen, each.name))
         return copy
 
 
