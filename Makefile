@@ -16,7 +16,7 @@ export VENV
 # What set-up found out: which Java, which Python Spark's workers run.
 ENV := . build/env.sh;
 SETUP := @.ci/setup test
-SETUP_WITH_JAVA := @.ci/setup test require
+SETUP_WITH_JAVA := @.ci/setup test require postgresql
 PIP := $(VENV)/bin
 
 .DEFAULT_GOAL := help
@@ -31,7 +31,7 @@ demo: ## run the main job: 336 776 real flights through Spark, with a report (se
 	@$(ENV) exec $(PY) -m examples.flights $(ARGS)
 
 test: ## run what every change must pass (sets everything up); with ARGS="tests/core -x" pytest alone
-	@.ci/setup test prefer
+	@.ci/setup test prefer postgresql
 ifeq ($(ARGS),)
 	@$(MAKE) -s -j2 -C csrc test
 	@$(ENV) exec $(PY) .ci/steps.py test

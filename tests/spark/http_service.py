@@ -43,6 +43,11 @@ class HttpService:
             told: dict[str, Any] = json.load(answer)
         return told
 
+    def progress(self) -> int:
+        """Return how many different rows the service has."""
+        with urllib.request.urlopen(f"{self.url}/progress", timeout=20) as answer:
+            return int(answer.read())
+
     def __enter__(self) -> Self:
         return self
 
@@ -72,6 +77,7 @@ class _Service:
         self.statuses = Counter[int]()
         self.sizes = Counter[int]()
         self.peers = set[Any]()
+        self.numbers: dict[int, str] = {}
         self.new: Counter[int] = Counter()
         self.accepted: Counter[int] = Counter()
 
@@ -117,19 +123,30 @@ class _Service:
             self.failed[mark] += 1
             return 500
         self.new[int(time.time())] += mark not in self.ids
+        self.numbers.setdefault(number, mark)
         self.ids[mark] += 1
         return 200
+
+    async def progress(self, _: web.Request) -> web.Response:
+        return web.Response(text=str(len(self.ids)))
 
     async def counts(self, _: web.Request) -> web.Response:
         told = {name: getattr(self, name) for name in ("ids", "keys", "statuses", "sizes")}
         more = {"new": self.new, "accepted": self.accepted, "connections": len(self.peers)}
+        more["numbers"] = sorted(self.numbers)
         return web.json_response({**told, **more, "failed": self.failed.total()})
 
 
 async def _main() -> None:
     service = _Service(**json.loads(sys.argv[1]))
     app = web.Application(client_max_size=1 << 26)
-    app.add_routes([web.get("/rows", service.counts), web.post("/rows", service.rows)])
+    app.add_routes(
+        [
+            web.get("/rows/progress", service.progress),
+            web.get("/rows", service.counts),
+            web.post("/rows", service.rows),
+        ]
+    )
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

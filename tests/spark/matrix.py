@@ -46,6 +46,8 @@ NEEDED: Final = (
     "flask>=3",
     "flask-cors>=5",
     "moto[s3]>=5.1",
+    "aiohttp>=3.10",
+    "psycopg[binary]>=3.1",
 )
 """What the suite needs beside those, Connect included."""
 

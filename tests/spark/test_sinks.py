@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
+import secrets
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
+from tests.spark import sink_kills
 from tests.spark.http_service import HttpService
 
 pytestmark = pytest.mark.spark
@@ -254,6 +257,12 @@ def test_a_row_by_itself_has_its_id_in_a_header(spark: Any) -> None:
         assert seen["keys"] == seen["ids"]
         with pytest.raises(Exception, match="Out of range float values are not JSON compliant"):
             rs.write(rows, rs.sinks.http(service.url))
+
+
+@pytest.mark.slow
+def test_kills_of_workers_lose_no_row_and_give_none_two_ids() -> None:
+    seed = secrets.token_hex(4)
+    print(f"seed {seed}", sink_kills.run(3000, 300, 3, random.Random(seed)))
 
 
 async def takes(rows: list[Any]) -> None: ...

@@ -1,5 +1,6 @@
 """Sinks for ``write`` and ``writer``: services and databases that rows are written to."""
 
 from rstreams_fast.spark.sinks.http_sink import HttpError, HttpSink, http
+from rstreams_fast.spark.sinks.postgres_sink import PostgresSink, postgres
 
-__all__ = ["HttpError", "HttpSink", "http"]
+__all__ = ["HttpError", "HttpSink", "PostgresSink", "http", "postgres"]

@@ -67,8 +67,8 @@ def counted_struct() -> StructType:
     return StructType([*fields, StructField("token", StringType())])
 
 
-def sum_of(parts: Iterable[Any], seconds: float) -> WriteReport:
+def sum_of(parts: Iterable[Any]) -> WriteReport:
     """Return the report of all partitions; ``parts`` are their rows."""
     rows = list(parts)
     sums: dict[str, Any] = {name: sum(row[name] for row in rows) for name in COUNTED}
-    return WriteReport(**sums, seconds=seconds)
+    return WriteReport(**sums)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ class Frame:
     """Tells this write from others. A repeated one has the same, if its job has a name."""
     batch: int | None = None
     """The number of a streaming query's batch."""
+    attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Tells this run of the write from others."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -69,6 +72,9 @@ class Sink(ABC):
         """Prepare a write, on the driver; ``False`` if an earlier run was committed."""
         return True
 
-    def commit(self, frame: Frame, tokens: list[str]) -> bool:  # noqa: ARG002
-        """Finish a write, on the driver; ``False`` if an earlier run was committed meanwhile."""
+    def commit(self, frame: Frame, tokens: list[str], rows: int) -> bool:  # noqa: ARG002
+        """Commit a write, on the driver; ``False`` if an earlier run was committed meanwhile."""
         return True
+
+    def finish(self, frame: Frame) -> None:  # noqa: B027 - most have nothing to remove
+        """Remove what ``begin`` made, on the driver, when the write has ended in any way."""

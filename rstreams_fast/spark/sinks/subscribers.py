@@ -92,6 +92,7 @@ class _Counted:
 
     def on_complete(self) -> None:
         if self._told(self._subscriber.on_complete):
+            self._counts.token = getattr(self._subscriber, "token", "")  # a sink of this package
             self._end.next(self._counts.batch())
             self._end.complete()
 

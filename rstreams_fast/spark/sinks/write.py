@@ -6,6 +6,7 @@ import hashlib
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from rstreams_fast.calls.functions import MOST_CALLS, check_positive_int
@@ -13,6 +14,7 @@ from rstreams_fast.spark.frames import check_frame, check_intervals, map_in_arro
 from rstreams_fast.spark.options import Bounds, batching_of, check_metrics, column_names
 from rstreams_fast.spark.sinks.functions import FunctionSink
 from rstreams_fast.spark.sinks.letters import DeadLetters
+from rstreams_fast.spark.sinks.postgres_sink import PostgresSink
 from rstreams_fast.spark.sinks.report import WriteReport, counted_struct, sum_of
 from rstreams_fast.spark.sinks.sink import Frame, Sink, SinkWords
 from rstreams_fast.spark.sinks.subscribers import SubscriberSink, makes_subscribers
@@ -29,7 +31,7 @@ __all__ = ["Writer", "write", "writer"]
 
 def write(
     frame: DataFrame,
-    sink: Callable[..., Any],
+    sink: Callable[..., Any] | PostgresSink,
     *,
     job: str | None = None,
     key: str | Sequence[str] = (),
@@ -109,7 +111,7 @@ def write(
 
 
 def writer(
-    sink: Callable[..., Any],
+    sink: Callable[..., Any] | PostgresSink,
     *,
     job: str | None = None,
     key: str | Sequence[str] = (),
@@ -174,8 +176,13 @@ def writer(
         bounds=bounds,
         metrics=check_metrics(metrics),
     )
-    kind = SubscriberSink if makes_subscribers(sink) else FunctionSink
-    made: Sink = kind(sink, words)
+    made: Sink
+    if isinstance(sink, PostgresSink):
+        made = sink.with_words(words)
+    elif makes_subscribers(sink):
+        made = SubscriberSink(sink, words)
+    else:
+        made = FunctionSink(sink, words)
     return Writer(made, job, has_letters=words.letters is not None)
 
 
@@ -210,10 +217,14 @@ class Writer:
         drain = sink.drain(written)
         if not sink.begin(written):
             return WriteReport(repeated=True, seconds=time.monotonic() - begin)
-        parts = map_in_arrow(frame, drain, counted_struct()).collect()
-        if not sink.commit(written, [part["token"] for part in parts]):
-            return WriteReport(repeated=True, seconds=time.monotonic() - begin)
-        return sum_of(parts, time.monotonic() - begin)
+        try:
+            parts = map_in_arrow(frame, drain, counted_struct()).collect()
+            report = sum_of(parts)
+            if not sink.commit(written, [part["token"] for part in parts], report.rows):
+                report = WriteReport(repeated=True)
+        finally:
+            sink.finish(written)
+        return replace(report, seconds=time.monotonic() - begin)
 
 
 def _query_of(frame: DataFrame) -> str:

@@ -1,0 +1,340 @@
+"""Rows to a table of PostgreSQL: copied by each task, and committed once by the driver."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from rstreams_fast._checks import check_choice
+from rstreams_fast._third_parties import importing
+from rstreams_fast.calls.journal.uris import check_no_keys
+from rstreams_fast.spark.frames import MapFunction
+from rstreams_fast.spark.options import column_names
+from rstreams_fast.spark.sinks.sink import Frame, Sink, SinkWords
+from rstreams_fast.spark.sinks.subscribers import SubscriberSink
+from rstreams_fast.spark.worker.counters import task_context
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rstreams_fast.api import Subscription
+
+__all__ = ["PostgresSink", "postgres"]
+
+PART: Final = "rstreams_part"
+"""The column of a staging table that names the task attempt of a row."""
+
+LEDGER: Final = "rstreams_ledger"
+"""The table of the writes that are committed."""
+
+KEPT_BATCHES: Final = 100
+"""How many batches of a query the ledger keeps: a query repeats none but its latest."""
+
+DROP_SECONDS: Final = 5
+"""How long the driver waits for a task that still copies into a staging table."""
+
+
+def postgres(
+    dsn: str | Callable[[], str],
+    table: str,
+    *,
+    mode: Literal["append", "upsert"] = "append",
+    key: str | Sequence[str] = (),
+) -> PostgresSink:
+    """Write rows to a table of PostgreSQL, each exactly once.
+
+    It needs psycopg. A task copies its rows into a staging table, in one transaction. When all
+    tasks are done, the driver moves the rows of the attempts that Spark counts into ``table``, and
+    notes the job in a ledger, in one transaction. So neither killed tasks nor speculative copies
+    leave rows, and readers see all rows of a write or none.
+
+    A write with a name (``job=``), and a batch of a stream, is written once, however often it runs:
+    a later run finds the ledger's row, and its report says ``repeated``. The driver and the
+    executors must reach the server. The tables ``rstreams_ledger`` and, while a write runs,
+    ``rstreams_...`` are made beside ``table``.
+
+    ```python
+    import rstreams_fast.spark as rs
+
+    sink = rs.sinks.postgres("host=db.example.org dbname=flights", "rated", mode="upsert", key="id")
+    ```
+
+    Args:
+        dsn: What libpq takes, without a password: the environment has it (``PGPASSWORD``), or a
+            file. Or a function that returns it, also with a password; driver and workers call it.
+        table: The name of a table that is there, with or without its schema. Columns are matched
+            by name; those that the frame lacks get their defaults.
+        mode: With ``"append"`` rows are added. With ``"upsert"`` a row replaces the one with its
+            ``key``; of rows of the frame with one key any is taken.
+        key: The columns of a unique index of the table, for ``"upsert"``.
+
+    Returns:
+        The sink.
+
+    Raises:
+        TypeError: An argument has the wrong type; the message names it.
+        ValueError: An argument has a wrong value; the message names it.
+    """
+    if isinstance(dsn, str):
+        check_no_keys("dsn", dsn)
+        if "password=" in dsn.replace(" ", ""):
+            raise ValueError("dsn holds a password: give it by PGPASSWORD, or give a function")
+    elif not callable(dsn):
+        raise TypeError(f"dsn must be a str or a function, got {type(dsn).__name__}")
+    if not isinstance(table, str) or not table:
+        raise TypeError(f"table must be the name of a table, got {table!r}")
+    check_choice("mode", mode, ("append", "upsert"))
+    keys = column_names("key", key)
+    if (mode == "upsert") != bool(keys):
+        raise ValueError(
+            "key: mode='upsert' needs the columns of a unique index, and no other does"
+        )
+    return PostgresSink(dsn, table, keys)
+
+
+@dataclass(frozen=True, repr=False)
+class PostgresSink(Sink):
+    """A table of PostgreSQL, made by ``postgres``. Immutable.
+
+    Args:
+        dsn: As in ``postgres``.
+        table: The name of the table.
+        key: The columns of ``mode="upsert"``, else none.
+    """
+
+    dsn: str | Callable[[], str]
+    table: str
+    key: tuple[str, ...]
+    _words: SinkWords = field(default_factory=SinkWords)
+
+    def with_words(self, words: SinkWords) -> PostgresSink:
+        words.refuse("sinks.postgres", "key", "using", "concurrency", "batch", "letters")
+        return PostgresSink(self.dsn, self.table, self.key, words)
+
+    def drain(self, frame: Frame) -> MapFunction:
+        if unknown := sorted(set(self.key) - set(frame.names)):
+            raise ValueError(f"key: the frame has no column {', '.join(unknown)}")
+        copied = partial(_Copied, self.dsn, self._beside(_stage_of(frame)), frame.names)
+        return SubscriberSink(copied, self._words).drain(frame)
+
+    def begin(self, frame: Frame) -> bool:
+        with _connected(self.dsn) as db:
+            self._run(
+                db,
+                "create unlogged table {stage} as "
+                "select {columns}, 0::bigint as {part} from {table} with no data",
+                frame,
+            )
+            if not frame.job:
+                return True
+            # Two at once may both find that the table is missing, and one of them fails.
+            self._run(db, "select pg_advisory_xact_lock(hashtext({name}))", frame, name=LEDGER)
+            self._run(
+                db,
+                "create table if not exists {ledger} (job text, batch bigint, rows bigint, "
+                "at timestamptz default now(), primary key (job, batch))",
+                frame,
+            )
+            found = self._run(
+                db, "select 1 from {ledger} where job = {job} and batch = {batch}", frame
+            )
+            if found.fetchone() is not None:
+                db.rollback()  # of the staging table, too
+                return False
+        self._drop_stages_but(frame)
+        return True
+
+    def commit(self, frame: Frame, tokens: list[str], rows: int) -> bool:
+        with _connected(self.dsn) as db:
+            if frame.job:
+                noted = self._run(
+                    db,
+                    "insert into {ledger} values ({job}, {batch}, {rows}) on conflict do nothing",
+                    frame,
+                    rows=rows,
+                )
+                if not noted.rowcount:
+                    return False
+                self._run(
+                    db,
+                    "delete from {ledger} where job = {job} and batch < {oldest}",
+                    frame,
+                    oldest=_number_of(frame) - KEPT_BATCHES,
+                )
+            counted = [int(token) for token in tokens if token]
+            moved = self._run(db, self._move(frame), frame, tokens=counted)
+            if not self.key and moved.rowcount != rows:
+                raise RuntimeError(f"{moved.rowcount} of {rows} rows are in the staging table")
+        return True
+
+    def finish(self, frame: Frame) -> None:
+        self._drop(_stage_of(frame), frame)
+
+    def _move(self, frame: Frame) -> str:
+        if not self.key:
+            return (
+                "insert into {table} ({columns}) "
+                "select {columns} from {stage} where {part} = any({tokens}::bigint[])"
+            )
+        others = len(frame.names) > len(self.key)
+        return (
+            "insert into {table} ({columns}) select distinct on ({key}) {columns} "
+            "from {stage} where {part} = any({tokens}::bigint[]) on conflict ({key}) do "
+            + ("update set ({others}) = row({replaced})" if others else "nothing")
+        )
+
+    def _drop_stages_but(self, frame: Frame) -> None:
+        """Drop the staging tables of earlier runs, whose drivers are gone."""
+        own = _stage_of(frame)
+        prefix = own.rpartition("_")[0]
+        with _connected(self.dsn) as db:
+            found = self._run(
+                db,
+                "select relname from pg_class where relkind = 'r' "
+                "and starts_with(relname, {prefix}) and relname <> {own}",
+                frame,
+                prefix=f"{prefix}_",
+                own=own,
+            ).fetchall()
+        for (name,) in found:
+            self._drop(name, frame)
+
+    def _drop(self, stage: str, frame: Frame) -> None:
+        import psycopg
+
+        try:
+            with _connected(self.dsn) as db:
+                self._run(db, "set local lock_timeout = {most}", frame, most=f"{DROP_SECONDS}s")
+                self._run(db, "drop table if exists {old}", frame, old=self._beside(stage))
+        except psycopg.Error as refused:
+            logging.getLogger("rstreams_fast").warning(
+                "sinks.postgres: the staging table %s is left (%s)", stage, refused
+            )
+
+    def _beside(self, name: str) -> Any:
+        """Return the name of a table that stands beside the sink's."""
+        from psycopg import sql
+
+        return sql.Identifier(*self.table.split(".")[:-1], name)
+
+    def _run(self, db: Any, text: str, frame: Frame, **more: Any) -> Any:
+        """Execute ``text``, with names and values in the places of its fields."""
+        from psycopg import sql
+
+        others = [name for name in frame.names if name not in self.key]
+        values = {"job": frame.job, "batch": _number_of(frame), **more}
+        parts = {
+            "columns": _names(frame.names),
+            "key": _names(self.key),
+            "others": _names(others),
+            "replaced": sql.SQL(", ").join(sql.Identifier("excluded", name) for name in others),
+            "part": sql.Identifier(PART),
+            "ledger": self._beside(LEDGER),
+            "stage": self._beside(_stage_of(frame)),
+            "table": sql.Identifier(*self.table.split(".")),
+            **{
+                name: value if isinstance(value, sql.Composable) else sql.Literal(value)
+                for name, value in values.items()
+            },
+        }
+        statement: Any = text
+        return db.execute(sql.SQL(statement).format(**parts))
+
+    def __repr__(self) -> str:
+        return f"postgres({self.table!r})"
+
+
+def _number_of(frame: Frame) -> int:
+    return -1 if frame.batch is None else frame.batch
+
+
+def _stage_of(frame: Frame) -> str:
+    """Return the name of the staging table of this run: its first part is that of the write."""
+    text = ascii((frame.job, _number_of(frame)))
+    write = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    return f"rstreams_{write}_{frame.attempt[:16]}"
+
+
+def _names(columns: Sequence[str]) -> Any:
+    from psycopg import sql
+
+    return sql.SQL(", ").join(map(sql.Identifier, columns))
+
+
+def _connected(dsn: str | Callable[[], str]) -> Any:
+    """Return a connection, whose ``with`` block commits."""
+    with importing("psycopg", "sinks.postgres", "'rstreams_fast[postgres]'"):
+        import psycopg
+    return psycopg.connect(dsn() if callable(dsn) else dsn)
+
+
+class _Copied:
+    """Copies the batches of a partition into the staging table, in one transaction."""
+
+    def __init__(self, dsn: str | Callable[[], str], stage: Any, names: tuple[str, ...]) -> None:
+        context = task_context()
+        self.token = "0" if context is None else str(context.taskAttemptId())
+        self._stage = stage
+        self._columns = (*names, PART)
+        self._dsn = dsn
+        self._db: Any = None
+        self._block: Any = None
+        self._copy: Any = None
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        self._subscription = subscription
+        self._db = _connected(self._dsn)
+        from psycopg import sql
+
+        statement = sql.SQL("copy {stage} ({columns}) from stdin (format csv)")
+        parts = {"stage": self._stage, "columns": _names(self._columns)}
+        self._block = self._db.cursor().copy(statement.format(**parts))
+        self._copy = self._block.__enter__()
+        subscription.request(1)
+
+    def on_next(self, batch: pa.RecordBatch, /) -> None:
+        self._copy.write(_csv_of(batch, int(self.token)))
+        self._subscription.request(1)
+
+    def on_error(self, error: BaseException, /) -> None:  # noqa: ARG002
+        self._db.close()
+
+    def on_complete(self) -> None:
+        self._block.__exit__(None, None, None)
+        self._db.commit()
+        self._db.close()
+
+
+def _csv_of(batch: pa.RecordBatch, token: int) -> bytes:
+    """Return the rows as CSV of PostgreSQL: an empty field is null, and ``""`` is an empty text."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    columns = [_writable(column) for column in batch.columns]
+    columns.append(pa.repeat(pa.scalar(token, pa.int64()), batch.num_rows))
+    table = pa.Table.from_arrays(columns, names=[*batch.schema.names, PART])
+    out = io.BytesIO()
+    csv.write_csv(table, out, csv.WriteOptions(include_header=False))
+    return out.getvalue()
+
+
+def _writable(column: pa.Array) -> pa.Array:
+    """Return a column that pyarrow writes as CSV: bytes as hexadecimal, nested values as JSON."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        values = [None if one is None else f"\\x{one.hex()}" for one in column.to_pylist()]
+        return pa.array(values, pa.string())
+    if pa.types.is_nested(kind):
+        values = [
+            None if one is None else json.dumps(one, default=str) for one in column.to_pylist()
+        ]
+        return pa.array(values, pa.string())
+    return column

@@ -1,0 +1,68 @@
+"""A PostgreSQL server of its own for tests, which is started on loopback and ended with them."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any, Final, Self
+
+INSTALLED: Final = Path("/usr/lib/postgresql")
+WORDS: Final = (
+    "-c fsync=off -c max_connections=200 -c unix_socket_directories= -c listen_addresses=127.0.0.1"
+)
+
+
+def binary(name: str) -> str:
+    """Return the path of one of the server's programs: Debian keeps them out of the way."""
+    found = sorted(INSTALLED.glob(f"*/bin/{name}")) or [shutil.which(name)]
+    if found[-1] is None:
+        raise RuntimeError("there is no PostgreSQL server: apt-get install postgresql")
+    return str(found[-1])
+
+
+class PostgresServer:
+    """A server whose data is in ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._data = folder / "data"
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            self.port = taken.getsockname()[1]
+        self.dsn = f"host=127.0.0.1 port={self.port} user=postgres dbname=postgres"
+        if os.getuid() == 0:  # the server refuses to run as root
+            account = pwd.getpwnam("postgres")
+            for place in (folder, *folder.parents):
+                if place.stat().st_uid == 0 and place.stat().st_mode & 0o001 == 0:
+                    place.chmod(place.stat().st_mode | 0o011)
+            os.chown(folder, account.pw_uid, account.pw_gid)
+        self._run("initdb", "-A", "trust", "-U", "postgres", "-N", "--locale=C", "-E", "UTF8")
+        log = str(folder / "log")
+        self._run("pg_ctl", "-w", "-t", "60", "-l", log, "-o", f"{WORDS} -p {self.port}", "start")
+
+    def _run(self, name: str, *words: str) -> None:
+        subprocess.run(
+            [binary(name), "-D", str(self._data), *words],
+            check=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            user="postgres" if os.getuid() == 0 else None,
+            cwd="/",
+        )
+
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        """Execute a statement; return its rows."""
+        import psycopg
+
+        with psycopg.connect(self.dsn) as db:
+            done = db.execute(statement)  # type: ignore[call-overload]
+            return done.fetchall() if done.description else []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._run("pg_ctl", "-m", "immediate", "-w", "stop")

@@ -1,0 +1,181 @@
+"""``sinks.postgres`` on a real server: each row once, whatever is killed or repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rstreams_fast.spark as rs
+from tests.spark.postgres_server import PostgresServer
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    with PostgresServer(tmp_path_factory.mktemp("postgres")) as started:
+        yield started
+
+
+@pytest.fixture
+def table(server: PostgresServer, name: str) -> str:
+    """A table in a schema of its own, with names that SQL takes only in quotes."""
+    server.ask(f'create schema "s{name}"')
+    server.ask(
+        f'create table "s{name}"."a % {{b}}" (id bigint primary key, "per %" text, '
+        "d numeric(9, 2), t timestamptz, day date, b bytea, j jsonb, "
+        "made timestamptz not null default now())"
+    )
+    return f"s{name}.a % {{b}}"
+
+
+def quoted(table: str) -> str:
+    return '"' + table.replace(".", '"."') + '"'
+
+
+def count(server: PostgresServer, table: str) -> int:
+    ((found,),) = server.ask(f"select count(*) from {quoted(table)}")
+    return int(found)
+
+
+def stages(server: PostgresServer, table: str) -> list[Any]:
+    """What the sink has left beside the table, but for the ledger."""
+    schema = table.partition(".")[0]
+    return server.ask(
+        f"select tablename from pg_tables where schemaname = '{schema}' "
+        "and tablename ~ '^rstreams_.*_'"
+    )
+
+
+def frame(spark: Any, first: int = 0, rows: int = 1000) -> Any:
+    return spark.range(first, first + rows, 1, 4).selectExpr(
+        "id",
+        "case id % 4 when 0 then '' when 1 then null else concat('q\"uo,te\n\\\\', id) end `per %`",
+        "cast(id as decimal(9, 2)) / 4 d",
+        "timestamp_micros(id * 1001) t",
+        "date_add(date'2024-01-01', cast(id % 99 as int)) day",
+        "cast(concat('b', id) as binary) b",
+        "named_struct('x', id, 'y', array(1, 2)) j",
+    )
+
+
+def test_values_arrive_as_they_are_and_a_write_with_a_name_is_written_once(
+    spark: Any, server: PostgresServer, table: str
+) -> None:
+    sink = rs.sinks.postgres(lambda: server.dsn, table)
+    report = rs.write(frame(spark), sink, job="first")
+    assert (report.rows, report.calls, report.repeated) == (1000, 4, False)
+    assert rs.write(frame(spark), sink, job="first").repeated
+    text = 'q"uo,te\n\\2'
+    (row,) = server.ask(
+        f'select "per %", d::text, extract(epoch from t)::text, day::text, b, j, made is not null '
+        f"from {quoted(table)} where id = 2"
+    )
+    assert row == (text, "0.50", "0.002002", "2024-01-03", b"b2", {"x": 2, "y": [1, 2]}, True)
+    texts = server.ask(f'select "per %" from {quoted(table)} where id < 2 order by id')
+    assert texts == [("",), (None,)]
+    assert stages(server, table) == []
+    with pytest.raises(Exception, match="duplicate key value"):
+        rs.write(frame(spark), sink, job="second")
+    assert (count(server, table), stages(server, table)) == (1000, [])
+    newer = rs.sinks.postgres(server.dsn, table, mode="upsert", key="id")
+    assert rs.write(frame(spark, 900, 200).selectExpr("id", "'new' `per %`"), newer).rows == 200
+    rs.write(frame(spark, 0, 5).select("id"), newer)
+    ((news, days),) = server.ask(
+        f"select count(*) filter (where \"per %\" = 'new'), count(day) from {quoted(table)}"
+    )
+    assert (news, days, count(server, table)) == (200, 1000, 1100)
+
+
+def test_batches_of_a_stream_are_written_once_and_the_ledger_does_not_grow(
+    spark: Any, server: PostgresServer, table: str
+) -> None:
+    writer = rs.writer(rs.sinks.postgres(server.dsn, table), job="stream")
+    for batch in (1, 1, 2, 2, 300):
+        writer(frame(spark, 100 * batch, 100), batch)
+    assert count(server, table) == 300
+    assert writer.report is not None
+    assert not writer.report.repeated
+    schema = table.partition(".")[0]
+    assert server.ask(f'select batch, rows from "{schema}".rstreams_ledger') == [(300, 100)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_killed_workers_and_a_driver_that_is_gone_leave_no_row(
+    spark: Any, server: PostgresServer, table: str, tmp_path: Path, run_script: Any
+) -> None:
+    """Workers are killed while they copy; then the driver, before it commits and after that."""
+    script = f"""
+import os, signal
+from pathlib import Path
+import psutil
+import rstreams_fast.spark as rs
+from tests.spark.conftest import session
+
+mark = Path({str(tmp_path)!r})
+spark = session("local[2,100]", {{"spark.sql.execution.arrow.maxRecordsPerBatch": "50"}})
+
+def dying(batches):
+    from pyspark import TaskContext
+    part = TaskContext.get().partitionId()
+    for number, batch in enumerate(batches):
+        yield batch
+        once = mark / f"{{part}}-{{number}}"
+        if number == part and not once.exists():
+            once.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+def die(*words):
+    for process in psutil.Process().children(recursive=True):
+        process.kill()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+frame = spark.range(0, 1000, 1, 4).mapInArrow(dying, "id long")
+sink = rs.sinks.postgres({server.dsn!r}, {table!r})
+when = mark / "driver"
+if not when.exists():
+    when.touch()
+    type(sink).commit = die
+elif when.stat().st_size == 0:
+    when.write_text("again")
+    commit = type(sink).commit
+    def late(*words):
+        assert commit(*words)
+        die()
+    type(sink).commit = late
+report = rs.write(frame, sink, job="killed")
+print(report.rows, report.repeated)
+"""
+    for _ in range(2):
+        with pytest.raises(AssertionError):
+            run_script(script, 200)
+    assert run_script(script, 200).split() == ["0", "True"]
+    assert count(server, table) == 1000
+    assert len(list(tmp_path.glob("*-*"))) == 4
+    rs.write(frame(spark, 5000, 10), rs.sinks.postgres(server.dsn, table), job="killed")
+    assert count(server, table) == 1000
+
+
+@pytest.mark.parametrize(
+    ("dsn", "words", "error", "message"),
+    [
+        ("postgresql://me:pw@host/db", {}, ValueError, "dsn holds a key or a password"),
+        ("host=h password = pw", {}, ValueError, "dsn holds a password"),
+        (3, {}, TypeError, "dsn must be a str or a function"),
+        ("", {"table": ""}, TypeError, "table must be the name"),
+        ("", {"mode": "replace"}, ValueError, "mode must be"),
+        ("", {"mode": "upsert"}, ValueError, "key: mode='upsert' needs"),
+        ("", {"key": "id"}, ValueError, "key: mode='upsert' needs"),
+    ],
+)
+def test_words_of_postgres_are_checked(
+    dsn: Any, words: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        rs.sinks.postgres(dsn, **{"table": "t", **words})
+    with pytest.raises(ValueError, match=r"batch does not suit sinks\.postgres"):
+        rs.writer(rs.sinks.postgres("", "t"), batch=3)
