@@ -203,18 +203,21 @@ class _BatchesOnThreads:
         counters = self._counters
         self._partition.threads.on_failure = self._fail
         with self._client, self._partition.at_work(first, self._close):
-            self._threads.put(1, 1)
-            while (job := self._get(self._jobs)) is not None:
-                while (piece := self._get(job.out)) is not None:
-                    counters.emit(piece.num_rows)
-                    begin = time.monotonic()
-                    yield piece
-                    piece = None
-                    counters.waiting_downstream += time.monotonic() - begin
-                    self._writer.write_if_due()
-                if job.failure is not None:
-                    raise job.failure
-                self._partition.budget.release(job.lease)
+            try:
+                self._threads.put(1, 1)
+                while (job := self._get(self._jobs)) is not None:
+                    while (piece := self._get(job.out)) is not None:
+                        counters.emit(piece.num_rows)
+                        begin = time.monotonic()
+                        yield piece
+                        piece = None
+                        counters.waiting_downstream += time.monotonic() - begin
+                        self._writer.write_if_due()
+                    if job.failure is not None:
+                        raise job.failure
+                    self._partition.budget.release(job.lease)
+            finally:
+                self._threads.close()  # whatever becomes of _close
             if (failure := self._failure or self._read_ahead.error) is not None:
                 raise failure
 
