@@ -247,6 +247,26 @@ def test_a_journal_that_cannot_be_written_is_no_call(tmp_path: Path) -> None:
 # -- batches ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("is_async", [True, False])
+def test_an_answer_is_that_of_the_key_as_it_was_given(is_async: bool, journal: rsf.Journal) -> None:
+    def drain(items: list[int]) -> int:
+        count = len(items)
+        items.clear()
+        return count
+
+    async def adrain(items: list[int]) -> int:
+        return drain(items)
+
+    function = rsf.Policy(journal=journal)(drain)
+    stage = made(rs.enrich, adrain if is_async else drain, output=V, on="k", journal=journal)
+    for some in ([1, 2, 3], [], [1, 2, 3], [1, 2]):
+        assert function(some.copy()) == len(some)
+        batch = pa.RecordBatch.from_pydict({"k": pa.array([some], pa.list_(pa.int64()))})
+        (found,) = stage.as_map_fn()(iter([batch]))
+        assert found["v"].to_pylist() == [len(some)]
+        answers._known.clear()
+
+
 def test_a_batch_is_known_by_what_is_in_it() -> None:
     def text(column: pa.Array) -> str:
         return text_of(pa.RecordBatch.from_arrays([column], ["a"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import hashlib
 import random
 from collections.abc import Awaitable, Callable
@@ -35,6 +36,8 @@ WAIT_SECONDS: Final = 0.01
 
 LOGGED_SHARE: Final = 16
 """Answers are logged together, up to this part of the calls in flight."""
+
+_MUTABLE: Final = frozenset({dict, list})
 
 Call = Callable[..., Awaitable[Any]]
 
@@ -105,6 +108,10 @@ class JournalledCalls:
                 return Outcome(found, None, 0, 0.0) if told else found
             if not lists:
                 set_key(key)
+            for value in key:
+                if type(value) in _MUTABLE:  # the function may change it
+                    key = copy.deepcopy(key)
+                    break
             result = await fn(*args)
             if not told:
                 given.append(result)

@@ -95,11 +95,11 @@ class _Open:
             self.writer.close()
             tidy_up(self.writer, self.answers, self._journal)
 
-    def put(self, key: tuple[Any, ...], answer: Any) -> None:
+    def put(self, digest: bytes, answer: Any) -> None:
         """Keep an answer, which is found from now on. ``TypeError``: it is no plain value."""
         text = text_of_answer(answer)
-        self.answers.add(self.digest_of(key), text)
-        self.writer.put(self.digest_of, [key], [text])
+        self.answers.add(digest, text)
+        self.writer.put_digests([digest], [text])
 
     def _indexed(self, digests: list[bytes]) -> None:
         self.answers.refresh()
@@ -182,7 +182,7 @@ class FunctionJournal:
                     return answer_of(found)
             result = await fn(*args)
             try:
-                kept.put(key, result)
+                kept.put(digest, result)  # the function may have changed its arguments
             except TypeError as refused:
                 raise noted(refused, f"returned by {self._label}") from None
             while kept.writer.is_slow and kept.writer.behind:

@@ -235,6 +235,14 @@ class JournalWriter:
         """
         try:
             digests = digest_of.many(keys)
+        except Exception as raised:
+            self._fail(raised, "raised for a key by the journal in")
+        else:
+            self.put_digests(digests, answers)
+
+    def put_digests(self, digests: Sequence[bytes], answers: Sequence[Any]) -> None:
+        """Do what ``put`` does, for the digests of keys."""
+        try:
             records = list(self._records(digests, answers))
         except Exception as raised:
             self._fail(raised, "raised for a key by the journal in")
@@ -251,7 +259,7 @@ class JournalWriter:
                     self._logs[0].append(record)
             except OSError as raised:
                 self._fail(raised, "raised by the log of")
-        if count == len(keys):
+        if count == len(digests):
             self._some.set()
         if count >= self._most_rows:
             self._enough.set()
