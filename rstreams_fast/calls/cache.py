@@ -188,7 +188,11 @@ def _copy_of(error: Exception) -> Exception | None:
     try:
         copied = copy.copy(error)
     except Exception:  # its constructor takes other arguments than it has in args
-        return None
+        try:
+            copied = type(error).__new__(type(error), *error.args)
+            copied.__dict__.update(error.__dict__)
+        except Exception:
+            return None
     if type(copied) is not type(error) or copied is error:
         return None
     if notes := getattr(error, "__notes__", None):

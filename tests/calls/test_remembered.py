@@ -250,6 +250,29 @@ def test_a_failure_is_raised_again_for_its_time(scope: Any, told: bool) -> None:
     assert [len(error.__notes__) for error in raised] == [1, 1, 1]
 
 
+class Answered(Exception):
+    """Is made as the errors of HTTP clients are."""
+
+    def __init__(self, text: str, *, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def test_a_failure_is_kept_whatever_its_constructor_takes() -> None:
+    calls = list[int]()
+
+    @rsf.Policy(cache=rsf.Cache(failure_ttl=100))
+    def fetch(key: int) -> None:
+        calls.append(key)
+        raise Answered("no", status=404)
+
+    for _ in range(3):
+        with pytest.raises(Answered, match="no") as info:
+            fetch(1)
+        assert info.value.status == 404
+    assert calls == [1]
+
+
 @BOTH
 def test_results_expire(scope: Any) -> None:
     calls = Counter[Any]()
