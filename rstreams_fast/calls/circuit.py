@@ -81,7 +81,8 @@ class CircuitState:
     def __init__(self, circuit: Circuit, clock: Callable[[], float] = time.monotonic) -> None:
         self._circuit = circuit
         self._clock = clock
-        self._lock = threading.Lock()
+        # Reentrant: the garbage collector may end a call.
+        self._lock = threading.RLock()
         share = isinstance(circuit.failures, float)
         self._ended: deque[bool] = deque(maxlen=SHARE_OF if share else int(circuit.failures))
         self._most = circuit.failures * SHARE_OF if share else circuit.failures

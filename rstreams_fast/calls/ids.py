@@ -104,8 +104,12 @@ def set_call(digest_of: DigestOf, key_of: Callable[[], Any]) -> Token[Any]:
     return _of_function.set((digest_of, key_of))
 
 
-reset_call: Final = _of_function.reset
-"""End what ``set_call`` began, which has returned the argument."""
+def reset_call(token: Token[Any]) -> None:
+    """End what ``set_call`` began, which has returned the ``token``."""
+    try:
+        _of_function.reset(token)
+    except ValueError:  # the garbage collector ends the call elsewhere
+        return
 
 
 @contextlib.contextmanager

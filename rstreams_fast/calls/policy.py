@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import importlib
 import inspect
@@ -10,7 +11,7 @@ import os
 import sys
 import threading
 import types
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from rstreams_fast._checks import refuse_coroutine
@@ -29,6 +30,8 @@ __all__ = ["Policy", "PolicyFunction"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_NESTED: Final = (tuple, frozenset)
 
 _Call = Callable[[tuple[Any, ...], dict[str, Any]], Coroutine[Any, Any, Any]]
 
@@ -203,9 +206,15 @@ class PolicyFunction:
         if policy.outlives:
             return self._lasting_key(args, kwargs)
         if policy.key is not None:
-            return policy.key(*args, **kwargs)
-        # The types keep 1, 1.0 and True apart.
-        return args, tuple(map(type, args)), tuple(sorted(kwargs.items()))
+            key = policy.key(*args, **kwargs)
+            try:
+                hash(key)
+            except TypeError as refused:
+                raise TypeError(f"Policy(key) must return a hashable value: {refused}") from None
+            return key
+        names = tuple(sorted(kwargs)) if kwargs else ()
+        values = (*args, *[kwargs[name] for name in names]) if names else args
+        return values, _types(values), names  # the types keep 1, 1.0 and True apart
 
     def _lasting_key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Return the key of a call, of plain values. ``TypeError``: it is not."""
@@ -214,6 +223,18 @@ class PolicyFunction:
         else:
             key = (*args, kwargs) if kwargs else args
         return checked_key(key, self._settings.label)
+
+
+def _types(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the types of ``values``, and of what is in tuples and frozen sets."""
+    return tuple([_type(value) if isinstance(value, _NESTED) else type(value) for value in values])
+
+
+def _type(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return type(value), _types(value)
+    items = list(value)
+    return type(value), frozenset(zip(items, _types(items), strict=True))
 
 
 def _named(policy: PolicyWords, module: str, name: str, called_id: str) -> Any:
@@ -254,8 +275,11 @@ class _AsyncFunction(PolicyFunction):
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
         loop, made = asyncio.get_running_loop(), self._made
         if made is None or made[0] is not loop:
-            generator = self._calls_on(loop)
+            generator, before = self._calls_on(loop), made
             made = self._made = (loop, await anext(generator), generator)
+            if before is not None and before[0].is_closed():  # maybe without a word to generators
+                with contextlib.suppress(RuntimeError):  # another thread ends it
+                    await before[2].aclose()
         return await made[1](args, kwargs)
 
     async def _calls_on(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[_Call]:
@@ -273,7 +297,8 @@ class _AsyncFunction(PolicyFunction):
                 gate.close()
             self._counts.end(counts)
             if journal is not None:
-                await loop.run_in_executor(None, journal.end)
+                # Another loop may have found that this one was closed.
+                await asyncio.get_running_loop().run_in_executor(None, journal.end)
 
 
 class _PlainFunction(PolicyFunction):
@@ -301,4 +326,10 @@ class _PlainFunction(PolicyFunction):
     async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = self.fn(*args, **kwargs)
         refuse_coroutine("Policy(fn)", self.fn, result, "; make it 'async def' itself")
+        if isinstance(result, types.GeneratorType | types.AsyncGeneratorType):
+            # Its body runs later, without the policy; and a cache would keep what is used up.
+            raise TypeError(
+                f"Policy(fn): {self._settings.label} is a generator, whose body would run "
+                "without the policy: return a list, or surround the function that it calls"
+            )
         return result

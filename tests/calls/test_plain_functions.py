@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -372,6 +372,12 @@ def test_a_cache_answers_equal_calls() -> None:
     assert len(calls) == made
     by_key = Policy(cache=Cache(), key=lambda client, key: key)(lambda client, key: client)
     assert [by_key({"unhashable": 1}, 7), by_key({}, 7)] == [{"unhashable": 1}] * 2
+    nested = Policy(cache=Cache())(lambda *args, **words: repr((args, words)))
+    for some in ([1, 1.0, True], [(1,), (1.0,), ((True,),)], [frozenset({1}), frozenset({True})]):
+        assert len({nested(value) for value in some}) == len(some)
+        assert len({nested(1, value=value) for value in some}) == len(some)
+    with pytest.raises(TypeError, match=r"Policy\(key\) must return a hashable value"):
+        Policy(cache=Cache(), key=lambda key: [key])(lambda key: key)(1)
 
 
 def test_a_function_that_returns_a_coroutine_is_told_of_async_def() -> None:
@@ -379,3 +385,15 @@ def test_a_function_that_returns_a_coroutine_is_told_of_async_def() -> None:
 
     with pytest.raises(TypeError, match=r"returned a coroutine.*'async def'"):
         Policy(retry=Retry(1))(lambda: later())()  # noqa: PLW0108
+
+
+def test_a_generator_is_refused_since_its_body_would_run_without_the_policy() -> None:
+    def some() -> Iterator[int]:
+        yield 1
+
+    async def others() -> AsyncIterator[int]:
+        yield 1
+
+    for made in (some, others):
+        with pytest.raises(TypeError, match=f"{made.__name__} is a generator"):
+            Policy(cache=Cache())(made)()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import inspect
 import pickle
 import sys
+import uuid
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,7 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast._checks import is_coroutine_function
 from rstreams_fast.calls.cache import Cache
+from rstreams_fast.calls.circuit import Circuit, CircuitState
 from rstreams_fast.calls.functions import label_of
 from rstreams_fast.calls.policy import Policy
 from rstreams_fast.calls.retry import Retry, RetryAfter
@@ -304,3 +307,48 @@ def test_a_hundred_calls_that_all_fail_alike_are_pointed_out_once(
                 call(k)
     (record,) = caplog.records
     assert "fails_alike: the first 100 calls have all failed with Problem" in record.getMessage()
+
+
+@pytest.mark.parametrize("scope", ["process", "executor"])
+@pytest.mark.parametrize("in_flight", [0, 3])
+def test_a_loop_that_is_closed_without_a_word_keeps_no_permit(scope: str, in_flight: int) -> None:
+    limit = rsf.Limit(uuid.uuid4().hex, concurrency=1, scope=scope)
+
+    async def sleep(seconds: float) -> float:
+        await asyncio.sleep(seconds)
+        return seconds
+
+    calls = [Policy(limit=limit)(sleep) for _ in range(2)]
+
+    async def leave(seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            waiting = [calls[0](seconds) for _ in range(in_flight or 1)]
+            await asyncio.wait_for(asyncio.shield(asyncio.gather(*waiting)), 0.05)
+
+    for call in (*calls, *calls):
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(leave(DEADLINE if in_flight else 0))
+        loop.close()  # and no shutdown_asyncgens
+        assert asyncio.run(asyncio.wait_for(call(0), DEADLINE)) == 0
+    gc.collect()  # what was in flight
+    assert calls[0].counts.calls == 4 * (in_flight or 1) + 2  # type: ignore[attr-defined]
+
+
+def test_the_garbage_collector_may_end_a_call_at_any_moment() -> None:
+    state = CircuitState(Circuit(1), clock=lambda: 0.0 * gc.collect())
+
+    async def never() -> None:
+        await asyncio.Future[None](loop=loop)
+
+    async def fails() -> None:
+        raise Problem
+
+    loop = asyncio.new_event_loop()
+    call = state.around(never)()
+    call.send(None)
+    cycle: list[Any] = [call]
+    cycle.append(cycle)
+    del call, cycle
+    with pytest.raises(Problem):
+        state.around(fails)().send(None)
+    loop.close()

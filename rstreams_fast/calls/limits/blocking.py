@@ -321,6 +321,8 @@ class _PermitLoop:
 def _lost(raised: BaseException) -> LimitLost:
     if isinstance(raised, LimitLost):
         return raised
-    lost = LimitLost(f"no permit: {str(raised) or type(raised).__name__}")
+    exits = isinstance(raised, asyncio.CancelledError)
+    why = "the interpreter exits" if exits else str(raised) or type(raised).__name__
+    lost = LimitLost(f"no permit: {why}")
     lost.__cause__ = raised
     return lost

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import math
 import random
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from rstreams_fast.calls.limits.permits import PermitGate, Weights
 
 __all__ = ["LocalPermits"]
+
+_open: Final[weakref.WeakSet[PermitGate]] = weakref.WeakSet()
+"""Gates whose permits are of the process or the host."""
+
+_open_lock: Final = threading.RLock()  # reentrant: the garbage collector may run anything
 
 POLL_SECONDS: Final = 0.002
 """How often a waiting stage looks for a permit: a free one notifies nobody."""
@@ -57,6 +63,9 @@ class LocalPermits:
         self._numbers = itertools.count()
         self._taken: set[int] = set()
         self._watch: asyncio.TimerHandle | None = None
+        with _open_lock:
+            _open.add(gate)
+        _close_those_of_closed_loops()
 
     def ask(self, weights: Weights) -> None:
         self._asks.append(weights)
@@ -74,6 +83,7 @@ class LocalPermits:
     def follow(self) -> None:
         """Move to the file that other processes find now, if ours was removed; obey its numbers."""
         self._watch = None
+        _close_those_of_closed_loops()
         if self._taken or self._due or self._asks:
             try:
                 self._shared.follow()
@@ -211,6 +221,8 @@ class LocalPermits:
             self._fail(raised)
 
     def end(self, inside: int) -> Callable[[], object]:
+        with _open_lock:
+            _open.discard(self._gate)
         self._asks.clear()
         if self._next_look is not None:
             self._next_look.cancel()
@@ -233,6 +245,13 @@ class LocalPermits:
             self._shared.give_back(self._taken.pop())
         if self._ended and not self._taken:
             self._leave()
+
+
+def _close_those_of_closed_loops() -> None:
+    """Return the permits of loops that were closed without a word to their gates."""
+    with _open_lock:
+        for gate in [gate for gate in _open if gate.loop.is_closed()]:
+            gate.close()
 
 
 def _follow(of: weakref.ref[LocalPermits]) -> None:

@@ -67,7 +67,7 @@ class PermitGate:
     """Lets as many calls of a stage pass as there are permits. The loop's thread only."""
 
     def __init__(self, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop: Final = loop
         self._waiting: deque[tuple[asyncio.Future[tuple[Any, float]], Weights]] = deque()
         self._idle: list[tuple[Any, float]] = []
         self._used: list[tuple[Any, float] | None] = []  # of a window's calls; None: a failed call
@@ -165,7 +165,7 @@ class PermitGate:
         """Wait for a permit for a call of ``weights``; ``release`` takes it back."""
         if self._failure is not None:
             raise self._failure
-        future: asyncio.Future[tuple[Any, float]] = self._loop.create_future()
+        future: asyncio.Future[tuple[Any, float]] = self.loop.create_future()
         self._waiting.append((future, weights))
         self._at_rest = False
         self._ask_if_needed()
@@ -186,6 +186,8 @@ class PermitGate:
         if self._at_rest:
             self._idle.append(permit)
             return
+        if self.loop.is_closed():  # the garbage collector ends the call
+            self.close()
         if self._closed:  # end() has returned the permit, or the thread will
             return
         now = monotonic()
@@ -202,7 +204,7 @@ class PermitGate:
         if not (self._waiting and self._pass(permit)):
             self._idle.append(permit)
             if self._returning is None:
-                self._returning = self._loop.call_later(PERMIT_IDLE_SECONDS, self._look_at_idle)
+                self._returning = self.loop.call_later(PERMIT_IDLE_SECONDS, self._look_at_idle)
             self._rest()
 
     def grant(self, permit: Any, weights: Weights = ()) -> None:
@@ -299,7 +301,7 @@ class PermitGate:
         if self._source.wanted():
             self._return_idle()
         else:
-            self._returning = self._loop.call_later(OFFER_SECONDS, self._look_at_idle)
+            self._returning = self.loop.call_later(OFFER_SECONDS, self._look_at_idle)
 
     def _return_idle(self) -> None:
         self._end_rest()

@@ -30,7 +30,8 @@ class ProcessPermits:
         self._held: set[int] = set()
         self._next = itertools.count()
         self._missed_at = -WANTED_SECONDS
-        self._lock = threading.Lock()
+        # Reentrant: the garbage collector may end a call.
+        self._lock = threading.RLock()
 
     def join(self, numbers: Numbers) -> None:
         """Use it, until ``leave``; the numbers hold if no others that were made later do."""
