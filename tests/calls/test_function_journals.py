@@ -150,7 +150,7 @@ def test_arguments_and_versions_tell_calls_apart(journal: rsf.Journal) -> None:
 
 
 ENDING = """
-import asyncio, sys
+import sys
 import rstreams_fast as rsf
 
 def call(key):
@@ -160,22 +160,23 @@ def call(key):
 async def acall(key):
     return call(key)
 
-journal = rsf.Journal(sys.argv[1], version="1")
+journal, count = rsf.Journal(sys.argv[1], version="1"), int(sys.argv[3])
 if sys.argv[2] == "plain":
     fetch = rsf.Policy(journal=journal)(call)
-    assert [fetch(key) for key in range(100)] == [2 * key for key in range(100)]
+    assert [fetch(key) for key in range(count)] == [2 * key for key in range(count)]
 else:
+    import asyncio
     fetch = rsf.Policy(journal=journal)(acall)
     async def main():
-        return await asyncio.gather(*map(fetch, range(100)))
-    assert asyncio.run(main()) == [2 * key for key in range(100)]
+        return await asyncio.gather(*map(fetch, range(count)))
+    assert asyncio.run(main()) == [2 * key for key in range(count)]
 """
 
 
-@pytest.mark.parametrize("kind", ["plain", "async"])
-def test_a_program_writes_its_journal_before_it_ends(kind: str, place: Path) -> None:
-    command = [sys.executable, "-c", ENDING, str(place / "journal"), kind]
-    for calls in (100, 0):
+@pytest.mark.parametrize(("kind", "count"), [("plain", 1), ("plain", 100), ("async", 100)])
+def test_a_program_writes_its_journal_before_it_ends(kind: str, count: int, place: Path) -> None:
+    command = [sys.executable, "-c", ENDING, str(place / "journal"), kind, str(count)]
+    for calls in (count, 0):
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         assert len(done.stdout.split()) == calls, done.stderr
         assert len(segments(place)) == 1

@@ -61,6 +61,7 @@ class _Open:
         self.digest_of = KeyDigest(label, journal.version)
         logs = digest_of_text(journal.uri, place)
         self.writer = JournalWriter(self.answers.folder, logs, form, self._indexed)
+        self._form = form
         self._lock = threading.Lock()
         self._users = 0
         self.is_open = False
@@ -81,6 +82,7 @@ class _Open:
             folder.prove()  # fails before the first call is paid for
             self.answers.unwritten = self.writer.left()
             self.answers.refresh()
+            self._form.array([""])  # imports more, which fails once the interpreter exits
             self.writer.start(_start, IDLE_SECONDS)
             self.is_open = True
 
