@@ -41,7 +41,7 @@ class PolicyWords:
     cache: Cache | None = None
     journal: Journal | None = None
     patience: float = PATIENCE_SECONDS
-    key: Callable[..., Any] | None = None
+    key: Callable[..., Any] | None = field(default=None, repr=False)  # may hold a secret
 
     def __post_init__(self) -> None:
         kinds = {

@@ -352,3 +352,13 @@ def test_the_garbage_collector_may_end_a_call_at_any_moment() -> None:
     with pytest.raises(Problem):
         state.around(fails)().send(None)
     loop.close()
+
+
+def test_no_repr_shows_what_a_partial_holds() -> None:
+    def of(secret: str, key: int) -> int:
+        return key
+
+    holds = partial(of, "secret")
+    limit = rsf.Limit("held", units={"tokens": rsf.per_second(1)}, weigh=holds)
+    policy = Policy(limit=limit, key=holds)
+    assert "secret" not in repr(policy) + repr(limit) + repr(policy(holds))

@@ -90,7 +90,7 @@ class Limit:
     burst: int = 1
     scope: str = "executor"
     units: Mapping[str, Quota] | None = field(default=None, hash=False)
-    weigh: Callable[..., Any] | None = None
+    weigh: Callable[..., Any] | None = field(default=None, repr=False)  # may hold a secret
     made: float = field(default_factory=time.time, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
