@@ -66,12 +66,12 @@ from rstreams_fast.streams.stream import Group, Stream
 
 if TYPE_CHECKING:
     from rstreams_fast.calls.budget import Budget
-    from rstreams_fast.calls.cache import Cache
     from rstreams_fast.calls.circuit import Circuit
     from rstreams_fast.calls.errors import BudgetSpentError, CircuitOpenError
     from rstreams_fast.calls.journal.journal import Journal
     from rstreams_fast.calls.limits.limit import Limit
     from rstreams_fast.calls.limits.pace import per_minute, per_second
+    from rstreams_fast.calls.memory.cache import Cache
     from rstreams_fast.calls.policy import Policy
     from rstreams_fast.calls.retry import Retry, RetryAfter
     from rstreams_fast.calls.usage import observed, spent
@@ -162,7 +162,7 @@ __all__ = [
 _LOADED_WHEN_NEEDED = {  # they bring asyncio
     "Budget": "calls.budget",
     "BudgetSpentError": "calls.errors",
-    "Cache": "calls.cache",
+    "Cache": "calls.memory.cache",
     "CallWindow": "core",
     "Circuit": "calls.circuit",
     "CircuitOpenError": "calls.errors",

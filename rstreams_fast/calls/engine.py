@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol
 
-from rstreams_fast.calls.batching import BatchedCalls
-from rstreams_fast.calls.cache import CachedResults
 from rstreams_fast.calls.counts import CallCounts, WindowTimes
 from rstreams_fast.calls.guarded import called_with, counted, guarded, holding, patient, recovery_of
 from rstreams_fast.calls.ids import begin_calls, keyed, names_call_id
 from rstreams_fast.calls.keys import KeyDigest
 from rstreams_fast.calls.limits.blocking import TimedGate
 from rstreams_fast.calls.limits.permits import PermitGate
+from rstreams_fast.calls.lists.calls import BatchedCalls
+from rstreams_fast.calls.memory.cache import CachedResults
 from rstreams_fast.calls.retry import RetryAfter
 from rstreams_fast.calls.thread_group import ThreadGroup
 from rstreams_fast.calls.threads import ThreadedCalls

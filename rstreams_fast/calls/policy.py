@@ -15,7 +15,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iter
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from rstreams_fast._checks import refuse_coroutine
-from rstreams_fast.calls.cache import CachedResults
 from rstreams_fast.calls.counts import CallCounts, FunctionCounts
 from rstreams_fast.calls.engine import Surroundings, surrounded
 from rstreams_fast.calls.functions import is_found_by_name, unwrapped
@@ -24,6 +23,7 @@ from rstreams_fast.calls.journal.functions import FunctionJournal
 from rstreams_fast.calls.keys import KeyDigest, checked_key
 from rstreams_fast.calls.limits.blocking import BlockingGate, TimedGate
 from rstreams_fast.calls.limits.permits import PermitGate
+from rstreams_fast.calls.memory.cache import CachedResults
 from rstreams_fast.calls.words import CallSettings, PolicyWords
 
 __all__ = ["Policy", "PolicyFunction"]

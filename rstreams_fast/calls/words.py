@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rstreams_fast._checks import is_coroutine_function
-from rstreams_fast.calls.batching_words import Batching
 from rstreams_fast.calls.budget import Budget
-from rstreams_fast.calls.cache import Cache
 from rstreams_fast.calls.circuit import Circuit
 from rstreams_fast.calls.functions import (
     MOST_CALLS,
@@ -20,6 +18,8 @@ from rstreams_fast.calls.functions import (
 )
 from rstreams_fast.calls.journal.journal import Journal
 from rstreams_fast.calls.limits.limit import Limit
+from rstreams_fast.calls.lists.batching import Batching
+from rstreams_fast.calls.memory.cache import Cache
 from rstreams_fast.calls.retry import PATIENCE_SECONDS, Retry
 
 __all__ = ["DEFAULT_CONCURRENCY", "CallSettings", "PolicyWords"]

@@ -17,9 +17,7 @@ flights.transform(rs.stage(lambda batches: batches.map(score).publish_on(), sche
 Neither pyspark nor pyarrow is imported before a function needs it.
 """
 
-from rstreams_fast.calls.batching_words import Batching
 from rstreams_fast.calls.budget import Budget
-from rstreams_fast.calls.cache import Cache
 from rstreams_fast.calls.circuit import Circuit
 from rstreams_fast.calls.errors import BudgetSpentError, CircuitOpenError
 from rstreams_fast.calls.ids import call_id
@@ -27,6 +25,8 @@ from rstreams_fast.calls.journal.journal import Journal
 from rstreams_fast.calls.limits.leases import serve_at
 from rstreams_fast.calls.limits.limit import Limit
 from rstreams_fast.calls.limits.pace import per_minute, per_second
+from rstreams_fast.calls.lists.batching import Batching
+from rstreams_fast.calls.memory.cache import Cache
 from rstreams_fast.calls.policy import Policy
 from rstreams_fast.calls.retry import Retry, RetryAfter
 from rstreams_fast.calls.usage import observed, spent

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from rstreams_fast._checks import check_bool
-from rstreams_fast.calls.batching_words import Batching
+from rstreams_fast.calls.lists.batching import Batching
 from rstreams_fast.calls.words import DEFAULT_CONCURRENCY
 from rstreams_fast.spark.declared import as_arrow_has_it, resolve_schema, resolve_type
 from rstreams_fast.spark.failures import outcome_struct

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from rstreams_fast._checks import check_bool, check_choice
-from rstreams_fast.calls.batching_words import Batching
 from rstreams_fast.calls.functions import (
     MOST_CALLS,
     check_positive_int,
     check_seconds,
     id_of,
 )
+from rstreams_fast.calls.lists.batching import Batching
 from rstreams_fast.calls.policy import PolicyFunction
 from rstreams_fast.calls.words import CallSettings, PolicyWords
 from rstreams_fast.spark.metrics import Metrics

@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from rstreams_fast.calls.cache import Cache
 from rstreams_fast.calls.circuit import Circuit
 from rstreams_fast.calls.errors import CircuitOpenError
 from rstreams_fast.calls.limits import permits
 from rstreams_fast.calls.limits.blocking import LINGER_SECONDS
 from rstreams_fast.calls.limits.limit import SCOPES, Limit
 from rstreams_fast.calls.limits.permits import LimitLost
+from rstreams_fast.calls.memory.cache import Cache
 from rstreams_fast.calls.policy import Policy
 from rstreams_fast.calls.retry import Retry, RetryAfter
 from rstreams_fast.runtime.loops import PrivateLoop

@@ -19,9 +19,9 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast._checks import is_coroutine_function
-from rstreams_fast.calls.cache import Cache
 from rstreams_fast.calls.circuit import Circuit, CircuitState
 from rstreams_fast.calls.functions import label_of
+from rstreams_fast.calls.memory.cache import Cache
 from rstreams_fast.calls.policy import Policy
 from rstreams_fast.calls.retry import Retry, RetryAfter
 from tests.helpers import DEADLINE, Problem, run_python, run_threads

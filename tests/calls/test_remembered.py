@@ -20,9 +20,9 @@ import pytest
 
 import rstreams_fast as rsf
 import rstreams_fast.spark as rs
-from rstreams_fast.calls import cache as caches
-from rstreams_fast.calls import stores
 from rstreams_fast.calls.limits.host_folder import private_folder
+from rstreams_fast.calls.memory import cache as caches
+from rstreams_fast.calls.memory import stores
 from rstreams_fast.core import MISSING
 from tests.helpers import wait_until
 from tests.spark.processes import OtherProcess

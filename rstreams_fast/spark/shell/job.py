@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rstreams_fast.calls.cache import Cache
 from rstreams_fast.calls.functions import label_of
 from rstreams_fast.calls.journal.journal import Journal
 from rstreams_fast.calls.journal.uris import SCHEME
 from rstreams_fast.calls.limits.limit import Limit
+from rstreams_fast.calls.memory.cache import Cache
 from rstreams_fast.calls.retry import Retry
 from rstreams_fast.calls.words import DEFAULT_CONCURRENCY
 from rstreams_fast.spark.failures import split_failures

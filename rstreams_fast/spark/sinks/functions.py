@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast._checks import is_coroutine_function, refuse_coroutine
 from rstreams_fast._third_parties import pyarrow_for
-from rstreams_fast.calls.batching_words import Batching
 from rstreams_fast.calls.errors import CircuitOpenError
 from rstreams_fast.calls.functions import label_of
 from rstreams_fast.calls.ids import named
 from rstreams_fast.calls.keys import KeyDigest
+from rstreams_fast.calls.lists.batching import Batching
 from rstreams_fast.calls.policy import PolicyFunction
 from rstreams_fast.spark.frames import MapFunction
 from rstreams_fast.spark.lookups import Lookup, lookup

@@ -14,9 +14,9 @@ from typing import Any, Final, Literal
 
 from rstreams_fast._checks import check_choice
 from rstreams_fast._third_parties import importing
-from rstreams_fast.calls.batching_words import Batching
 from rstreams_fast.calls.ids import call_id
 from rstreams_fast.calls.journal.uris import check_no_keys, shown_uri
+from rstreams_fast.calls.lists.batching import Batching
 from rstreams_fast.calls.retry import RetryAfter
 from rstreams_fast.spark.options import batching_of
 from rstreams_fast.spark.sinks.functions import CalledSink

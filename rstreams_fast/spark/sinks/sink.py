@@ -15,7 +15,7 @@ from rstreams_fast.spark.sinks.letters import DeadLetters
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from rstreams_fast.calls.batching_words import Batching
+    from rstreams_fast.calls.lists.batching import Batching
     from rstreams_fast.spark.metrics import Metrics
 
 __all__ = ["Frame", "Sink", "SinkWords"]

@@ -23,7 +23,7 @@ from rstreams_fast.spark.worker.outcomes import OUTCOME
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from rstreams_fast.calls.batching_words import Batching
+    from rstreams_fast.calls.lists.batching import Batching
     from rstreams_fast.spark.metrics import Metrics
 
 __all__ = ["Writer", "write", "writer"]

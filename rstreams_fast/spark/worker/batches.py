@@ -11,12 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.calls.attempts import Attempts, Tries
-from rstreams_fast.calls.cache import CachedResults
 from rstreams_fast.calls.engine import Surroundings
 from rstreams_fast.calls.errors import noted
 from rstreams_fast.calls.ids import begin_calls, names_call_id, set_key
 from rstreams_fast.calls.journal.calls import JournalledCalls
 from rstreams_fast.calls.keys import KeyDigest, checked_key
+from rstreams_fast.calls.memory.cache import CachedResults
 from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.retry import RetryAfter
 from rstreams_fast.calls.threads import CallThreads

@@ -12,7 +12,7 @@ import zoneinfo
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rstreams_fast.calls.sizes import bytes_of
+from rstreams_fast.calls.memory.sizes import bytes_of
 from rstreams_fast.spark.worker.values.arrow_parts import python_values
 from rstreams_fast.spark.worker.values.zones import zone_of
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from rstreams_fast.calls.cache import CachedResults
 from rstreams_fast.calls.collector import YoungObjects
 from rstreams_fast.calls.engine import Surroundings
 from rstreams_fast.calls.errors import noted
 from rstreams_fast.calls.journal.calls import JournalledCalls
+from rstreams_fast.calls.memory.cache import CachedResults
 from rstreams_fast.core import CallWindow
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.answer_forms import ColumnForm

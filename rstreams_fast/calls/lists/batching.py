@@ -13,7 +13,7 @@ from rstreams_fast.calls.functions import (
     check_positive_int,
     check_seconds,
 )
-from rstreams_fast.calls.sizes import bytes_of
+from rstreams_fast.calls.memory.sizes import bytes_of
 
 __all__ = ["Batching"]
 

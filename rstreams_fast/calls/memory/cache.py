@@ -15,9 +15,9 @@ from rstreams_fast._checks import check_choice
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.errors import BudgetSpentError, CircuitOpenError, StageError
 from rstreams_fast.calls.functions import check_positive_int, check_seconds
+from rstreams_fast.calls.memory.stores import LEAST_HOST_BYTES, HostStore, ProcessStore, Store
 from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.retry import RetryAfter
-from rstreams_fast.calls.stores import LEAST_HOST_BYTES, HostStore, ProcessStore, Store
 from rstreams_fast.core import MISSING
 
 __all__ = ["Cache", "CachedResults"]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from rstreams_fast._third_parties import importing
 from rstreams_fast.calls.keys import text_of
 from rstreams_fast.calls.limits.host_folder import private_folder
-from rstreams_fast.calls.sizes import bytes_of, owned
+from rstreams_fast.calls.memory.sizes import bytes_of, owned
 from rstreams_fast.core import MISSING
 
 if sys.platform != "win32":

@@ -1,0 +1,1 @@
+"""Results that are kept for later calls."""
