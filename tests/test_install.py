@@ -85,7 +85,7 @@ def test_the_readme_names_every_extra() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert not {name for name in EXTRAS.keys() - FOR_DEVELOPERS if f"`{name}`" not in readme}
     assert readme.index("pip install") < readme.index("make ")
-    assert len(readme.splitlines()) < 170
+    assert len(readme.splitlines()) < 180
 
 
 def test_the_readmes_links_lead_somewhere_from_an_index_too() -> None:
