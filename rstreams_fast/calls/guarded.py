@@ -133,7 +133,7 @@ def guarded(
     auto = None
     if loop is not None and settings.auto:
         auto = AdaptiveGate(settings, loop, counts)
-    told, deadlines = settings.told, _deadlines(loop, settings.policy.timeout, counts)
+    as_outcomes, deadlines = settings.as_outcomes, _deadlines(loop, settings.policy.timeout, counts)
     circuit = None if settings.policy.circuit is None else circuit_of(settings.policy.circuit)
     counts.count_open(circuit)
     attempts = Attempts(settings.policy, settings.label, counts)
@@ -147,7 +147,7 @@ def guarded(
 
     async def call(*args: Any, progress: _Progress | None = None) -> Any:
         tries: Tries | None = None
-        begin = monotonic() if told else 0.0
+        begin = monotonic() if as_outcomes else 0.0
         if budget is not None:
             budget.earn(1)
         while True:
@@ -165,7 +165,7 @@ def guarded(
                     if made >= counts.timed_at:
                         awaitable = counts.timed(awaitable)
                 result = await (awaitable if deadlines is None else deadlines.wait(awaitable))
-                if told:
+                if as_outcomes:
                     made = 1 if tries is None else tries.made
                     result = Outcome(result, None, made, monotonic() - begin)
                 return result  # noqa: TRY300
@@ -175,7 +175,7 @@ def guarded(
                 tries = tries or Tries(attempts)
                 pause = tries.pause_after(error)
                 if pause is None:
-                    if told and not isinstance(error, StageError):
+                    if as_outcomes and not isinstance(error, StageError):
                         return Outcome(None, error, tries.made, monotonic() - begin)
                     if (wrapper := tries.wrapper_of(error)) is not None:
                         raise wrapper from error
@@ -191,7 +191,7 @@ def guarded(
                 progress.attempt = tries.made
 
     rows = _deadlines(loop, settings.policy.deadline, counts, ROW)
-    return call if rows is None else _in_time(call, rows, told)
+    return call if rows is None else _in_time(call, rows, as_outcomes)
 
 
 def _deadlines(
@@ -242,14 +242,14 @@ def holding(
 def _in_time(
     call: Callable[..., Awaitable[Any]],
     rows: Deadlines,
-    told: bool,
+    as_outcomes: bool,
 ) -> Callable[..., Awaitable[Any]]:
     async def in_time(*args: Any) -> Any:
         progress, begin = _Progress(), monotonic()
         try:
             return await rows.wait(call(*args, progress=progress))
         except TimeoutError as error:
-            if told:  # only the deadline's own TimeoutError gets here
+            if as_outcomes:  # only the deadline's own TimeoutError gets here
                 return Outcome(None, error, progress.attempt, monotonic() - begin)
             raise
 

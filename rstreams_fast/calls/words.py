@@ -94,7 +94,7 @@ class CallSettings:
     policy: PolicyWords = field(default_factory=PolicyWords)
     concurrency: int = DEFAULT_CONCURRENCY
     batch: Batching | None = None
-    told: bool = False
+    as_outcomes: bool = False
     """Whether a call results in an ``Outcome``, even if it failed."""
     auto: bool = False
     """Whether ``concurrency`` is the most that will be found, not what there is."""
@@ -127,8 +127,8 @@ class CallSettings:
         """Whether more than a limit stands around each attempt: time, retries, circuits."""
         policy = self.policy
         words = (policy.timeout, policy.retry, policy.circuit, policy.deadline)
-        told = self.auto or self.told or policy.is_metered
-        return told or any(word is not None for word in words)
+        more = self.auto or self.as_outcomes or policy.is_metered
+        return more or any(word is not None for word in words)
 
     @property
     def makes_fewer_calls(self) -> bool:

@@ -237,7 +237,7 @@ def options_of(
         policy,
         concurrency,  # type: ignore[arg-type]
         batching,
-        told=word == "column",
+        as_outcomes=word == "column",
         auto=auto,
         on_failure=str(word),
         at_most=None if failing is None else failing.at_most,

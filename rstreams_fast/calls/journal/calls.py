@@ -59,7 +59,7 @@ class JournalledCalls:
         place = digest_of_text(settings.label, journal.version, form.text)
         self._answers = answers_of(journal.uri, place, form)
         self._key_of = key_of
-        self._told = settings.told
+        self._as_outcomes = settings.as_outcomes
         self._lists = settings.batch is not None
         in_flight = settings.concurrency * (1 if settings.batch is None else settings.batch.rows)
         self._together = max(1, in_flight // LOGGED_SHARE)
@@ -96,7 +96,7 @@ class JournalledCalls:
         than all that is done for the call besides.
         """
         answers, writer, counts, lists = self._answers, self._writer, self._counts, self._lists
-        told, together, log = self._told, self._together, self._log
+        as_outcomes, together, log = self._as_outcomes, self._together, self._log
         keys, given, key_of = self._keys, self._given, self._key_of
         begin_calls(self._digest_of)
         context = copy_context()
@@ -105,7 +105,7 @@ class JournalledCalls:
             key = args if key_of is None else key_of(*args)
             if answers.any and (found := await self._find(key, loop)) is not MISSING:
                 counts.journal_hits += 1
-                return Outcome(found, None, 0, 0.0) if told else found
+                return Outcome(found, None, 0, 0.0) if as_outcomes else found
             if not lists:
                 set_key(key)
             for value in key:
@@ -113,7 +113,7 @@ class JournalledCalls:
                     key = copy.deepcopy(key)
                     break
             result = await fn(*args)
-            if not told:
+            if not as_outcomes:
                 given.append(result)
             elif result.error is None:
                 given.append(result.value)

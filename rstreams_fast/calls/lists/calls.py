@@ -47,7 +47,7 @@ class BatchedCalls:
         self._counters = counts
         self._attempts = Attempts(settings.policy, settings.label, counts)
         self._deadline = settings.policy.deadline
-        self._told = settings.told
+        self._as_outcomes = settings.as_outcomes
         self._cancelled = False
         self._repeated: dict[asyncio.Future[Any], _Repeated] = {}
         """Rows that are called again, until each has its result."""
@@ -228,7 +228,7 @@ class BatchedCalls:
         row = self._repeated[future]
         self._counters.count_timeout()
         late = TimeoutError(f"no answer within {self._deadline} s{ROW}")
-        if self._told:
+        if self._as_outcomes:
             future.set_result(Outcome(None, late, row.attempts, monotonic() - row.begun))
         else:
             future.set_exception(late)

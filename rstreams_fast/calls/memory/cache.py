@@ -110,17 +110,17 @@ class CachedResults:
         key_types: Iterable[object],
         counts: CallCounts,
         *,
-        told: bool = False,
+        as_outcomes: bool = False,
     ) -> None:
         """``called_id`` and ``key_types`` are part of each cache key: the types keep 1, 1.0 and
-        true apart. If ``told``, results are an ``Outcome``.
+        true apart. If ``as_outcomes``, results are an ``Outcome``.
         """
         self._store = _store_of(cache)
         self._of = called_id, *map(str, key_types)
         self._ttl = math.inf if cache.ttl is None else cache.ttl
         self._null_ttl = self._ttl if cache.null_ttl is None else cache.null_ttl
         self._failure_ttl = cache.failure_ttl
-        self._told = told
+        self._as_outcomes = as_outcomes
         self._counts = counts
 
     def around(
@@ -131,7 +131,7 @@ class CachedResults:
         ``key_of`` makes the key of the arguments. Default: they are the key.
         """
         place_of, get = self._store.place, self._store.get
-        of, told, counts = self._of, self._told, self._counts
+        of, as_outcomes, counts = self._of, self._as_outcomes, self._counts
 
         async def call(*args: Any) -> Any:
             key = args if key_of is None else key_of(*args)
@@ -143,8 +143,8 @@ class CachedResults:
             if found is not MISSING:
                 counts.cache_hits += 1
                 if type(found) is not _Failure:
-                    return Outcome(found, None, 0, 0.0) if told else found
-                if told:
+                    return Outcome(found, None, 0, 0.0) if as_outcomes else found
+                if as_outcomes:
                     return Outcome(None, found.again(), 0, 0.0)
                 raise found.again()
             try:
@@ -152,7 +152,7 @@ class CachedResults:
             except Exception as error:
                 self._remember(place, error)
                 raise
-            if not told:
+            if not as_outcomes:
                 self._put(place, result)
             elif result.error is None:
                 self._put(place, result.value)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rstreams_fast.calls.journal.uris import SCHEME
+from rstreams_fast.spark.declared import resolve_schema
 from rstreams_fast.spark.shell.errors import CommandError
 
 if TYPE_CHECKING:
@@ -92,8 +93,6 @@ def read(
     if kind == "parquet":
         raise CommandError("--types: the columns of Parquet have types already")
     from pyspark.sql.types import StructType
-
-    from rstreams_fast.spark.declared import resolve_schema
 
     before = reader.load(path).schema
     declared, _ = resolve_schema(types, "--types")

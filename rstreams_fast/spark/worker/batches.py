@@ -66,7 +66,7 @@ def run_batches(
         journal = JournalledCalls(options, policy.journal, form, counters, key_of)
     if policy.cache is not None:
         of = called_id, schema.types
-        cache = CachedResults(policy.cache, *of, counters, told=options.told)
+        cache = CachedResults(policy.cache, *of, counters, as_outcomes=options.as_outcomes)
     around = Surroundings(cache=cache, key_of=key_of, failures=failures, wrap=calls.wrap)
     stage = CallStage(partition, options, calls, calls, around=around, journal=journal, watched=fn)
     return stage.outputs(held)

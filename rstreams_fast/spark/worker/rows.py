@@ -519,7 +519,7 @@ def run_rows(
             options.called_id,
             key_types,
             partition.counters,
-            told=options.told,
+            as_outcomes=options.as_outcomes,
         )
     given = as_given if options.compares_keys and "timestamp" in str(key_types) else None
     columns = ResultColumns(options, layout, partition.counters)
