@@ -341,3 +341,12 @@ def test_the_memory_of_a_process_is_what_the_cache_says(kind: str) -> None:
     finally:
         tracemalloc.stop()
     assert 0.5 * most < kept <= 1.2 * most
+
+
+def test_a_folder_that_cannot_be_used_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    fetch = rsf.Policy(cache=rsf.Cache(scope="executor"))(str)
+    with pytest.raises(RuntimeError, match=r"Cache\(scope='executor'\): its file .*gone"):
+        fetch(1)

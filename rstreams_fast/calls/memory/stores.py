@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from rstreams_fast._third_parties import importing
+from rstreams_fast.calls.errors import StageError
 from rstreams_fast.calls.keys import text_of
 from rstreams_fast.calls.limits.host_folder import private_folder
 from rstreams_fast.calls.memory.sizes import bytes_of, owned
@@ -141,8 +142,13 @@ class HostStore:
         self._lock = threading.Lock()
         self._told = False
         digest = hashlib.blake2b(ascii((name, entries, size)).encode(), digest_size=16)
-        self._folder = private_folder("cache") / digest.hexdigest()
-        self._env = _opened(self._folder, size)
+        try:
+            self._folder = private_folder("cache") / digest.hexdigest()
+            self._env = _opened(self._folder, size)
+        except (OSError, lmdb.Error) as raised:
+            raise StageError(
+                f"Cache(scope='executor'): its file cannot be used: {raised}"
+            ) from raised
 
     def place(self, of: tuple[str, ...], key: Any) -> bytes:
         """Return the key of the file: a digest, the same in every process."""
