@@ -372,6 +372,10 @@ def metrics(subscription: rsf.Subscription) -> None:
     assert_type(rsf.metrics_of(subscription), tuple[rsf.BoundaryMetrics, ...])
 
 
+def number_of(session: object, n: int) -> int:
+    return n
+
+
 @rsf.Policy(
     timeout=2.0,
     deadline=10,
@@ -380,13 +384,13 @@ def metrics(subscription: rsf.Subscription) -> None:
         "models",
         rate=rsf.per_second(9),
         units={"tokens": rsf.per_minute(9)},
-        weigh=lambda session, n: n,
+        weigh=number_of,
     ),
     circuit=rsf.Circuit(failures=10),
     budget=rsf.Budget("models", calls=10),
     cache=rsf.Cache(entries=10),
     journal=rsf.Journal("/answers", version="1"),
-    key=lambda session, n: n,
+    key=number_of,
 )
 async def priced(session: object, n: int) -> str:
     if n < 0:
