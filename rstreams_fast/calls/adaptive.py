@@ -32,7 +32,7 @@ DRIFT: Final = 1.005
 """The factor by which the best latency rises each round, so that an old one is forgotten."""
 
 FUTILE_CUTS: Final = 3
-"""After so many cuts in a row the service itself must be slower, so the best latency is reset."""
+"""After this number of cuts in a row the service must be slower: the best latency is reset."""
 
 REFUSAL_FACTOR: Final = 0.9
 REST: Final = 10
@@ -42,10 +42,10 @@ REST: Final = 10
 class Gradient:
     """A limit that follows the ratio of the best latency to the present one, once a round trip.
 
-    It is of the family of Netflix' ``concurrency-limits``, with the tolerance and the step of
-    ``Gradient2Limit``. Two things differ. It compares with the best latency: a long mean follows a
-    queue that persists. And it cuts at once to limit * best / now: the number of calls that the
-    service works on, by Little's law.
+    It resembles ``Gradient2Limit`` of Netflix' ``concurrency-limits``, with the same tolerance and
+    step. Two things differ. This limit compares the latency with the best latency: a long mean
+    would rise with a lasting queue. A cut sets the limit to limit * best / now at once. By Little's law
+    this is the number of calls that the service works on.
     """
 
     def __init__(self, most: int) -> None:

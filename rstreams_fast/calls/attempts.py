@@ -19,18 +19,18 @@ RESERVE: Final = 10.0
 """Retries that a new budget allows, so that the very first failures can be retried."""
 
 MOST_TOKENS: Final = 100.0
-"""The most tokens of a budget: a long good time must not pay for a storm of retries."""
+"""The most tokens of a budget: many successful calls must not allow a storm of retries later."""
 
 LEAST_WAIT: Final = 0.01
 """Seconds that a call waits at least after its first ``RetryAfter``; doubled each time."""
 
 MOST_LEAST_WAIT: Final = 1.0
-"""The limit of that doubling."""
+"""The most seconds that the doubled wait reaches."""
 
 _budgets: Final[dict[str, _Budget]] = {}
 
 _warned: Final[set[str]] = set()
-"""Labels of functions that were warned about: a ``RetryAfter`` exceeded the patience."""
+"""Labels of the functions with a logged warning: a ``RetryAfter`` exceeded the patience."""
 
 
 def throttled_in(results: Any) -> RetryAfter | None:
@@ -75,7 +75,7 @@ class Attempts:
         self.patience = policy.patience
         self.most_held = policy.most_held
         self.budget: _Budget | None = None
-        """It earns with each new call, not with further attempts."""
+        """The budget earns a share with each new call, not with further attempts."""
         if retry is not None and retry.budget is not None:
             self.budget = _budgets.setdefault(retry.id, _Budget(retry.budget))
 
@@ -100,9 +100,9 @@ class Tries:
         """The number of all attempts."""
 
     def pause_after(self, error: Exception) -> float | None:
-        """Return the seconds until the next attempt; ``None`` if there is none.
+        """Return the seconds until the next attempt; ``None`` if no attempt follows.
 
-        There is none for a cancelled call that raised another error.
+        No attempt follows when a cancelled call raised another error.
         """
         if _is_cancelled():
             return None
@@ -115,8 +115,9 @@ class Tries:
         return pause
 
     def wrapper_of(self, error: Exception) -> BaseException | None:
-        """Note at the ``error`` of the last attempt why none follows; if it refuses notes, return a
-        wrapper to raise instead.
+        """Add a note to the ``error`` of the last attempt: why no further attempt follows.
+
+        If ``error`` refuses notes, return a wrapper to raise instead.
         """
         told = noted(error, self._why) if self._why else error
         return None if told is error else told

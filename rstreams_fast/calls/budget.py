@@ -28,19 +28,19 @@ FIRST_CALLS: Final = 16
 """How many calls a worker leases before it knows how many it makes."""
 
 LEASE_SECONDS: Final = 0.5
-"""How long a lease is to last. What a killed worker has leased counts as spent."""
+"""How long a lease should last. The lease of a killed worker counts as spent."""
 
 OTHERS: Final = 16
-"""A lease is at most what is left, divided by so many times the workers."""
+"""A lease is at most the rest of the budget, divided by ``OTHERS`` times the number of workers."""
 
 LEAST_LEASE: Final = 1 / 4096
-"""The share of a unit that is not divided any more; a call is not divided, either."""
+"""The smallest lease, as a share of the unit's amount. The smallest lease of calls is one call."""
 
 ASK_AGAIN_SECONDS: Final = 1.0
-"""How long a worker takes it that the budget is spent: others may give back what they leased."""
+"""How long a worker regards the budget as spent. Then it asks again: others may return leases."""
 
 PATIENCE_SECONDS: Final = 180.0
-"""How long a worker tries to reach the driver, which may pause minutes to collect garbage."""
+"""How long a worker tries to reach the driver. Garbage collection may pause the driver minutes."""
 
 ANSWER_SECONDS: Final = 10.0
 """How long one attempt to reach the driver may take."""
@@ -49,12 +49,13 @@ ANSWER_SECONDS: Final = 10.0
 class Budget:
     """What calls may spend in all: when it is spent, calls fail at once with ``BudgetSpentError``.
 
-    ``calls`` counts attempts that reach the service, refused ones (``RetryAfter``) among them; an
-    answer of a cache or a journal is none. Other units, such as tokens or money, count what
-    ``spent`` says in the function. Until then the estimate of a ``Limit`` counts that has a unit of
-    this name. A call is made while something is left of each unit: never more ``calls`` are made,
-    and of other units the calls in flight may spend more. An attempt that a spent budget refuses is
-    not repeated, and is no failure for a ``Circuit``. Immutable; thread-safe.
+    ``calls`` counts the attempts that reach the service, also those that raise ``RetryAfter``. An
+    answer of a cache or a journal does not count. For other units, such as tokens or money, the
+    function reports its use by ``spent``. Until then the estimate of the ``Limit`` counts, if the
+    limit has a unit of this name. A call is made while something is left of each unit. The number
+    of ``calls`` is never exceeded; of other units the calls in flight may spend more. An attempt
+    that a spent budget refuses is not repeated, and a ``Circuit`` does not count it as a failure.
+    Immutable; thread-safe.
 
     ```python
     import rstreams_fast.spark as rs
@@ -69,11 +70,12 @@ class Budget:
     ```
 
     Args:
-        name: Budgets with the same name share what was spent. The numbers are those of the budget
-            of this name that was made last: so a notebook can raise them.
-        scope: ``"job"``: the process that made the budget, and all workers it is sent to. They
-            lease parts of what is left from that process, which they must reach; what a killed
-            worker has leased counts as spent. ``"process"``: each process has its own.
+        name: Budgets with the same name share the amounts spent. The newest budget of this name
+            sets the amounts: so a notebook can raise them.
+        scope: ``"job"``: the process that made the budget and all workers that get it share one
+            budget. The workers lease parts of it from that process, so they must reach that
+            process. The lease of a killed worker counts as spent. ``"process"``: each process has
+            a budget of its own.
         **units: The amount of each unit, a finite number >= 0; at least one.
 
     Raises:
@@ -99,12 +101,12 @@ class Budget:
 
     @property
     def spent(self) -> dict[str, float]:
-        """What was spent of each unit; in the process that made the budget, for the whole job."""
+        """The amount spent of each unit. The process that made the budget counts the whole job."""
         return account_of(self).figures()[0]
 
     @property
     def left(self) -> dict[str, float]:
-        """What is left of each unit, and not leased to workers."""
+        """The amount of each unit that is neither spent nor leased to workers."""
         return account_of(self).figures()[1]
 
     def describe(self) -> str:
@@ -118,7 +120,7 @@ class Budget:
         return f"Budget({self.name!r}, {units})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Take the address along where the budget is kept."""
+        """Include the address of the process that keeps the budget."""
         state = dict(self.__dict__)
         if self.scope == "job" and self._address is None:
             account = cast(_Kept, account_of(self))
@@ -130,7 +132,7 @@ class Budget:
 
 
 class Account(Protocol):
-    """Where a process counts what a budget has. Thread-safe."""
+    """The account of a budget in one process. Thread-safe."""
 
     def take(self, wanted: Mapping[str, float]) -> bool:
         """Take what a call may spend; ``False``: ``refill`` first.
@@ -139,16 +141,16 @@ class Account(Protocol):
         """
 
     def refill(self) -> None:
-        """Get something to take from, which may block."""
+        """Lease another part of the budget. This call may block."""
 
     def add(self, change: Mapping[str, float]) -> None:
-        """Take so much more, or give it back."""
+        """Add ``change`` to the amounts spent; a negative amount is given back."""
 
     def figures(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Return what was spent, and what is left."""
+        """Return the amounts spent, and the amounts left."""
 
     def join(self, user: object) -> None:
-        """Count ``user`` as one that takes, as long as it lives."""
+        """Count ``user`` as a user of the account until ``user`` is garbage."""
 
 
 class _Kept:
@@ -161,10 +163,10 @@ class _Kept:
         self._spent: dict[str, float] = {}
         self._leased: dict[str, float] = {}
         self._leases = 0
-        self._lock = threading.RLock()  # the garbage collector may run anything
+        self._lock = threading.RLock()  # reentrant: a finalizer may use it
 
     def obey(self, budget: Budget) -> None:
-        """Have the numbers of the ``budget``, if it was made last."""
+        """Use the amounts of ``budget`` from now on, unless a newer budget set them."""
         with self._lock:
             if budget.made >= self._made:
                 self._made, self._units = budget.made, budget.units
@@ -178,7 +180,7 @@ class _Kept:
         return True
 
     def refill(self) -> None:
-        """Do nothing: ``take`` needs it never."""
+        """Do nothing: ``take`` never returns ``False``."""
 
     def add(self, change: Mapping[str, float]) -> None:
         with self._lock:
@@ -191,7 +193,7 @@ class _Kept:
             return spent, {unit: max(0.0, self._left(unit)) for unit in self._units}
 
     def join(self, user: object) -> None:
-        """Do nothing: nobody waits for what a user has."""
+        """Do nothing: this account leases nothing that it has to give back."""
 
     def _left(self, unit: str) -> float:
         spent = self._spent.get(unit, 0.0) + self._leased.get(unit, 0.0)
@@ -200,16 +202,16 @@ class _Kept:
     # -- for workers -------------------------------------------------------------------------------
 
     def serve(self, transport: asyncio.Transport) -> asyncio.Protocol:
-        """Return what serves a worker, whose connection this is."""
+        """Return the protocol that serves the worker at the other end of ``transport``."""
         self._leases += 1
         return _Lease(self, transport)
 
     def lease(
         self, lease: Mapping[str, float], used: Mapping[str, float], wanted: Mapping[str, float]
     ) -> tuple[dict[str, float], str]:
-        """Take a ``lease`` back, of which so much was ``used``; return another, and a spent unit.
+        """Take a ``lease`` back, of which ``used`` was spent; return a new lease and a spent unit.
 
-        With nothing ``wanted`` there is no other.
+        The new lease is empty if a unit is spent, or if nothing is ``wanted``.
         """
         with self._lock:
             for unit, amount in lease.items():
@@ -230,14 +232,14 @@ class _Kept:
         return found, ""
 
     def end(self, lease: Mapping[str, float]) -> None:
-        """Count the ``lease`` of a worker that is gone as spent."""
+        """Count the ``lease`` of a worker as spent: the worker's connection has ended."""
         with self._lock:
             self._leases -= 1
         self.lease(lease, lease, {})
 
 
 class _Lease(asyncio.Protocol):
-    """The connection of a worker: each line asks for a lease, and returns the one before."""
+    """The connection of a worker: each line asks for a lease, and returns the previous lease."""
 
     def __init__(self, account: _Kept, transport: asyncio.Transport) -> None:
         self._account = account
@@ -264,7 +266,7 @@ class _Leased:
     def __init__(self, name: str, address: Address) -> None:
         self._name = name
         self._address = address
-        self._lock = threading.RLock()  # the garbage collector may run anything
+        self._lock = threading.RLock()  # reentrant: a finalizer may use it
         self._asking = threading.Lock()
         self._connection: socket.socket | None = None
         self._has: dict[str, float] = {}
@@ -287,7 +289,7 @@ class _Leased:
         with self._asking:
             with self._lock:
                 if self._has and all(amount > 0 for amount in self._has.values()):
-                    return  # another thread was faster
+                    return  # another thread has just refilled the account
                 if self._over and time.monotonic() < self._over_until:
                     return
             self._ask(self._wanted())
@@ -324,7 +326,7 @@ class _Leased:
             self._asking.release()
 
     def _wanted(self) -> dict[str, float]:
-        """Return how much is used within the time of a lease, at the present pace."""
+        """Return how much the worker uses in ``LEASE_SECONDS``, at the present pace."""
         if not self._asked_at:
             return {CALLS: FIRST_CALLS}
         seconds = max(time.monotonic() - self._asked_at, 0.01)
@@ -342,7 +344,7 @@ class _Leased:
                 found, over = self._exchange({"used": used, "wanted": wanted})
             except OSError as failed:
                 self._connection = None
-                # The driver counts what was leased as spent: it is not to be counted twice.
+                # The driver counts the lost lease as spent: report only what exceeds the lease.
                 used = {unit: max(0.0, -had.get(unit, 0.0)) for unit in used}
                 hopeless = isinstance(failed, ConnectionRefusedError) and not self._asked_at
                 if hopeless or time.monotonic() >= until:
@@ -355,7 +357,7 @@ class _Leased:
         with self._lock:
             self._asked_at = time.monotonic()
             self._over, self._over_until = over, self._asked_at + ASK_AGAIN_SECONDS
-            # Calls that were in flight have used something meanwhile.
+            # Calls in flight may have spent something since the request.
             self._has = {unit: of - self._used.get(unit, 0.0) for unit, of in found.items()}
 
     def _exchange(self, asked: dict[str, Any]) -> tuple[dict[str, float], str]:
@@ -398,7 +400,7 @@ _accounts_lock = threading.Lock()
 
 
 def account_of(budget: Budget) -> Account:
-    """Return where this process counts what the ``budget`` has."""
+    """Return the account of ``budget`` in this process."""
     key = os.getpid(), budget.name, budget._address
     with _accounts_lock:
         found = _accounts.get(key)
@@ -414,7 +416,7 @@ def account_of(budget: Budget) -> Account:
 
 def _after_fork() -> None:
     global _accounts_lock  # noqa: PLW0603
-    _accounts_lock = threading.Lock()  # a thread that is not in the child may have held it
+    _accounts_lock = threading.Lock()  # a thread of the parent may have held the old one
 
 
 if hasattr(os, "register_at_fork"):

@@ -29,16 +29,16 @@ SHARE_OF: Final = 100
 class Circuit:
     """After too many failures no calls are made for a while, and then one call, as a test.
 
-    Each worker process has a state of its own, for all stages that have the same object, also those
-    of later tasks. ``RetryAfter`` is never a failure here.
+    Each worker process has a state of its own. All stages with the same object share this state,
+    also those of later tasks. A ``RetryAfter`` never counts as a failure.
 
     Args:
         failures: How many attempts in a row may fail (an ``int``), or which share of the last 100
-            (a ``float``), before the circuit opens. While it is open, calls fail at once with
-            ``CircuitOpenError``, and are not tried again.
+            (a ``float``), before the circuit opens. While the circuit is open, calls fail at once
+            with ``CircuitOpenError``, and are not tried again.
         reset: Seconds until one call is let through. If that call succeeds, the circuit closes. If
-            it fails, or has not returned after as many seconds again, the circuit is open for as
-            long again.
+            the call fails, or does not return within ``reset`` seconds, the circuit stays open for
+            ``reset`` more seconds.
         on: The exception types that count as failures of the service; any other exception shows
             that the service answers.
 
@@ -81,7 +81,7 @@ class CircuitState:
     def __init__(self, circuit: Circuit, clock: Callable[[], float] = time.monotonic) -> None:
         self._circuit = circuit
         self._clock = clock
-        # Reentrant: the garbage collector may end a call.
+        # Reentrant: the garbage collector may end a call on a thread that holds the lock.
         self._lock = threading.RLock()
         share = isinstance(circuit.failures, float)
         self._ended: deque[bool] = deque(maxlen=SHARE_OF if share else int(circuit.failures))
@@ -116,10 +116,10 @@ class CircuitState:
             return self._era
 
     def leave(self, era: int, error: BaseException | None) -> None:
-        """Record how a call ended. A cancelled call says nothing of the service.
+        """Record how a call ended. A cancelled call says nothing about the service.
 
-        ``RetryAfter`` means that the service is up, but busy: it ends a probe with success, and
-        otherwise counts neither as a success nor as a failure.
+        ``RetryAfter`` means that the service is up, but busy. A probe that raises ``RetryAfter``
+        succeeds; in any other call ``RetryAfter`` is neither a success nor a failure.
         """
         throttled = isinstance(error, RetryAfter)
         failed = not throttled and isinstance(error, self._circuit.on)

@@ -9,28 +9,28 @@ from typing import Final
 __all__ = ["YoungObjects"]
 
 OBJECTS_PER_CALL: Final = 20
-"""About how many objects a call in flight has that the collector visits."""
+"""About how many objects of one call in flight the collector visits."""
 
 MOST_OBJECTS: Final = 100_000
 """The most objects that may be garbage before the collector looks for it."""
 
 _lock: Final = threading.Lock()
 _wanted: Final[list[int]] = []
-"""The thresholds that those at work want; the highest one is set."""
+"""The thresholds that the active ``YoungObjects`` want; the highest threshold is set."""
 _before: tuple[int, int, int] = (0, 0, 0)
-"""The thresholds of the process, with nobody at work."""
+"""The thresholds of the process before the first ``YoungObjects`` was entered."""
 _ours: tuple[int, int, int] = (0, 0, 0)
-"""The thresholds that were set here."""
+"""The thresholds that this module has set."""
 
 
 class YoungObjects:
-    """A context manager: the collector waits until the objects of all calls in flight are twice
-    as many as it visits.
+    """A context manager that makes the garbage collector visit young objects less often.
 
-    By default it looks at all young objects after 700 new ones. Where a thousand calls are in
-    flight none of these is garbage, and each is visited again and again until it is an old one:
-    that takes a third of the processor's time. The thresholds are the process's: the last one to
-    leave sets those from before, unless somebody else has changed them. Thread-safe.
+    By default the collector visits all young objects after 700 new ones. With a thousand calls in
+    flight none of these objects is garbage. The collector visits each of them until the object is
+    old, which takes a third of the processor's time. So the threshold is raised in proportion to
+    the calls in flight. The thresholds are the process's: the last exit restores the previous
+    ones, unless other code has changed them. Thread-safe.
     """
 
     def __init__(self, calls: int) -> None:

@@ -1,4 +1,4 @@
-"""What is counted of calls, and how long they take and wait."""
+"""Counts of calls, their latencies, and their waits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rstreams_fast.core import CallWindow
 __all__ = ["CallCounts", "FunctionCounts", "Waits", "WindowTimes", "added", "summed"]
 
 TIMED_FIRST: Final = 500
-"""So many attempts are all timed; later on one of ``TIMED_OF`` is, and stands for the others."""
+"""The first attempts are all timed. Later one of ``TIMED_OF`` is timed, and counts for them all."""
 
 TIMED_OF: Final = 128
 
@@ -28,13 +28,13 @@ PER_OCTAVE: Final = 8
 LEAST_SECONDS: Final = 1e-7
 
 ALL_OF_FIRST: Final = 100
-"""If so many calls fail before one succeeds, all with the same exception, a warning says so."""
+"""A warning is logged if the first ``ALL_OF_FIRST`` calls all fail with the same exception."""
 
 _warned: Final[set[str]] = set()
 
 
 class Waits:
-    """The seconds that calls wait for one thing, all calls together. Each is used by one thread.
+    """The seconds that all calls together wait for one thing. Only one thread uses an object.
 
     Calls that wait now are included.
     """
@@ -42,7 +42,8 @@ class Waits:
     __slots__ = ("_state", "given_up")
 
     def __init__(self) -> None:
-        self._state = 0, 0.0  # how many wait now, and a sum: replaced together, for other threads
+        # How many calls wait now, and a sum. One tuple: another thread reads both consistently.
+        self._state = 0, 0.0
         self.given_up = 0
         """How many calls stopped waiting with an exception."""
 
@@ -57,7 +58,7 @@ class Waits:
 
     @property
     def seconds(self) -> float:
-        """The sum until now."""
+        """The seconds waited until now."""
         inside, total = self._state
         return max(0.0, total + inside * monotonic())
 
@@ -82,31 +83,31 @@ class CallCounts:
 
     Attributes:
         stage: The name of the function.
-        calls: Calls of the function, each once, however many attempts it took. A call that a cache
-            or a journal answered is none of them.
+        calls: Calls of the function. A call with many attempts counts once. A call that a cache or
+            a journal answered does not count.
         attempts: How often the function was called: what the service saw.
         cache_hits: Calls that a ``Cache`` answered.
         journal_hits: Calls that a ``Journal`` answered.
         retries: Further attempts of calls that had failed, as ``Retry`` says.
-        throttled: Attempts that raised ``RetryAfter``, and were made again when they had waited.
+        throttled: Attempts that raised ``RetryAfter`` and were made again after a wait.
         refused: Attempts that an open ``Circuit`` did not make.
         timeouts: Attempts that took longer than ``timeout``, and calls that took longer than
             ``deadline``.
         failures: Calls that failed in the end.
         failure_types: How many of ``failures`` there were of each type of exception.
-        latencies: How many attempts took how long: ``latency`` reads it. A key is a bucket of
-            seconds: bucket *n* ends at ``2 ** ((n + 1) / 8)`` seconds. After five hundred
-            attempts one of 128 is timed, and counts for all of them.
+        latencies: How many attempts took how long; ``latency`` reads this table. A key is a bucket
+            of seconds: bucket *n* ends at ``2 ** ((n + 1) / 8)`` seconds. After five hundred
+            attempts one of 128 is timed, and counts for all 128.
         waited_limit: Seconds that attempts waited for a ``Limit``, all together.
         waited_service: Seconds that calls waited because of ``RetryAfter``, all together.
         waited_retry: Seconds that calls waited before a retry, all together.
         circuit_open: Seconds in which the ``Circuit`` was open.
         concurrency: The bound on calls at once.
-        spent: What ``rs.spent`` said that the attempts have spent, by unit.
+        spent: The amount of each unit that the attempts reported by ``rs.spent``.
     """
 
     ambient: ClassVar[list[CallCounts] | None] = None
-    """Gets the counts of each function with a policy that begins to count, in a task of UDFs."""
+    """In a task of UDFs: each function with a policy adds its counts to this list."""
 
     stage: str = ""
     calls: int = 0
@@ -142,7 +143,7 @@ class CallCounts:
         self._is_sum = False
 
     def latency(self, share: float) -> float:
-        """Return the seconds within which a ``share`` of the attempts ended, within 5 %.
+        """Return the seconds in which a ``share`` of the attempts ended, exact to 5 %.
 
         Args:
             share: From 0 to 1: 0.5 for the median, 0.99 for what one in a hundred exceeds.
@@ -157,7 +158,7 @@ class CallCounts:
                 return float(2 ** ((bucket + 0.5) / PER_OCTAVE))
         return 0.0
 
-    # -- for what makes the calls ------------------------------------------------------------------
+    # -- for the maker of the calls ----------------------------------------------------------------
 
     def count_again(self, error: Exception) -> None:
         """Count an attempt that follows the failure ``error``."""
@@ -204,18 +205,18 @@ class CallCounts:
             self._circuit, self._open_before = circuit, circuit.open_seconds()
 
     def timed(self, awaitable: Awaitable[Any]) -> Awaitable[Any]:
-        """Return the ``awaitable`` of the latest of ``attempts``, timed.
+        """Return ``awaitable``, the latest of ``attempts``, so that its seconds are measured.
 
-        For each attempt that reaches ``timed_at``.
+        Call this method for the attempt with the number ``timed_at``.
         """
         stands_for, self._timed = self.attempts - self._timed, self.attempts
         self.timed_at = self.attempts + (1 if self.attempts < TIMED_FIRST else TIMED_OF)
         return self.timing(awaitable, stands_for)
 
     def timing(self, awaitable: Awaitable[Any], stands_for: int) -> Awaitable[Any]:
-        """Return ``awaitable``, timed as so many attempts."""
+        """Return ``awaitable``; its measured seconds count for ``stands_for`` attempts."""
         if not hasattr(type(awaitable), "__await__"):
-            return awaitable  # the caller says what is wrong with it
+            return awaitable  # no awaitable: the caller raises the error
         return self._timing(awaitable, stands_for)
 
     async def _timing(self, awaitable: Awaitable[Any], stands_for: int) -> Any:
@@ -226,7 +227,7 @@ class CallCounts:
             self.took(monotonic() - begun, stands_for)
 
     def took(self, seconds: float, attempts: int = 1) -> None:
-        """Count attempts that took so many ``seconds``."""
+        """Count ``attempts`` that took ``seconds`` each."""
         bucket = floor(PER_OCTAVE * log2(max(seconds, LEAST_SECONDS)))
         self.latencies[bucket] = self.latencies.get(bucket, 0) + attempts
 
@@ -253,9 +254,9 @@ class CallCounts:
 
 
 class WindowTimes:
-    """Times some of the calls that a window makes of ``fn``, which costs the others nothing.
+    """Measures some of the calls of ``fn`` that a window makes; the other calls cost no more.
 
-    ``call_with`` gives the window another function for one call. The loop's thread only.
+    ``call_with`` sets the function that the window calls. The loop's thread only.
     """
 
     def __init__(
@@ -281,7 +282,7 @@ class WindowTimes:
         call_with(timed)
 
     def time_next(self) -> None:
-        """Time the next call, if there have been some since the last one that was timed."""
+        """Time the next call, if calls were made since the last timed one."""
         if self._window.started >= max(TIMED_FIRST, self._timed + TIMED_OF):
             self._call_with(self._fn)
 
@@ -309,7 +310,7 @@ def summed(parts: Iterable[CallCounts], stage: str = "") -> CallCounts:
 class FunctionCounts:
     """The counts of one function, which threads and loops call at once. Thread-safe.
 
-    Each of them has a ``CallCounts`` of its own, since nothing else counts exactly without a lock.
+    Each thread and loop has a ``CallCounts`` of its own: so the counts are exact without a lock.
     """
 
     def __init__(self, stage: str) -> None:
@@ -319,7 +320,7 @@ class FunctionCounts:
         self._counting: dict[CallCounts, threading.Thread] = {}
 
     def begin(self) -> CallCounts:
-        """Return where the calling thread counts from now on."""
+        """Return new counts, for the calling thread or its loop."""
         counts = CallCounts(self._stage)
         if (ambient := CallCounts.ambient) is not None:
             ambient.append(counts)
@@ -329,13 +330,13 @@ class FunctionCounts:
         return counts
 
     def snapshot(self) -> CallCounts:
-        """Return the sums until now."""
+        """Return the sums of all counts until now."""
         with self._lock:
             self._fold()
             return summed([self._ended, *self._counting], self._stage)
 
     def end(self, counts: CallCounts) -> None:
-        """Keep no more than the sum of ``counts``: nobody counts there any more."""
+        """Add ``counts``, which change no more, to a sum; drop the object itself."""
         with self._lock:
             if self._counting.pop(counts, None) is not None:
                 self._ended = summed([self._ended, counts], self._stage)

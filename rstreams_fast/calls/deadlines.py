@@ -88,10 +88,10 @@ class Deadlines:
 
 
 class _Deadline:
-    """The end of one call's time.
+    """The time limit of one call.
 
-    It looks up the task when it cancels it: a ``CallWindow`` makes one task for many calls, as long
-    as no other object refers to the task. That saves a third of a call's processor time.
+    The deadline looks up the task only to cancel it. A ``CallWindow`` uses one task for many calls,
+    as long as no other object refers to the task. This saves a third of a call's processor time.
     """
 
     __slots__ = ("_task", "is_new", "waits_for", "when")
@@ -105,7 +105,7 @@ class _Deadline:
         self._task: asyncio.Task[Any] | None = None
 
     def expire(self) -> None:
-        """Wake the task, as ``Task.cancel`` does: it cancels the future, too."""
+        """Wake the task. Like ``Task.cancel``, this cancels the future that the task awaits."""
         self.is_new = True
         if self.waits_for is not None:
             self.waits_for.cancel(OUT_OF_TIME)
@@ -124,7 +124,7 @@ class _Deadline:
         return asyncio.CancelledError(OUT_OF_TIME)
 
     def take_back(self) -> bool:
-        """Undo the cancellation by ``cancel``; whether nothing else has cancelled the task."""
+        """Undo the cancellation by ``cancel``; return whether nothing else cancelled the task."""
         task, self._task = self._task, None
         return task is not None and task.uncancel() <= 0
 

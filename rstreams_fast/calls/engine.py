@@ -1,4 +1,4 @@
-"""``CallEngine``: what makes the calls of a function, with all that surrounds each of them."""
+"""``CallEngine``: makes the calls of a function under its policy."""
 
 from __future__ import annotations
 
@@ -38,17 +38,18 @@ class _Journal(Protocol):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What surrounds the calls of one run, beside the words of their policy.
+    """The other parts of the calls of one run, besides the words of their policy.
 
     Attributes:
-        client: The first argument of each call, in a tuple; an empty tuple: none.
-        given: Makes each further argument of its key.
+        client: A tuple of the first argument of each call; empty if there is no client.
+        given: Makes the other arguments of a call from its key.
         journal: The open journal of the policy.
-        keyed: Whether calls know their key, for ``call_id``. With a journal they do.
+        keyed: Whether calls know their key, for ``call_id``. A journal implies it.
         cache: The results of the policy's cache.
-        key_of: Makes the key for the cache of the arguments. Default: they are the key.
+        key_of: Makes the cache key from the arguments. Default: the arguments are the key.
         failures: Returns a function that turns the failures of the given one into results.
-        weigh: Estimates a call by its arguments. Default: they are the key, or a list of keys.
+        weigh: Estimates a call by its arguments. Default: the arguments are a key, or a list of
+            keys.
         wrap: Returns the function that the window calls, which may consume its item.
     """
 
@@ -74,11 +75,11 @@ def surrounded(
     admitted: bool = False,
     in_lists: Callable[[Call], Call] | None = None,
 ) -> Call:
-    """Return ``call`` with all that surrounds it, in the order that ``Policy`` promises.
+    """Return ``call`` with its policy around it, in the order that ``Policy`` promises.
 
-    The order of the lines is the order from inside to outside. Without a ``loop`` no call may
-    suspend. Calls that a window has ``admitted`` ask the limit no more. ``in_lists`` makes fewer
-    calls of those that get there.
+    The lines of this function go from inside to outside. Without a ``loop`` no call may suspend.
+    Calls that a window has ``admitted`` do not ask the limit again. ``in_lists`` gathers the calls
+    that neither the cache nor the journal answered into calls with lists.
     """
     if around.client:
         call = partial(call, *around.client)
@@ -115,8 +116,8 @@ class CallEngine:
         spread: bool = False,
         **words: Any,
     ) -> None:
-        """``on_ready`` is called when results may be taken. A plain function is called by
-        ``threads``. ``capacity``, ``spread`` and ``words`` are arguments of the window.
+        """``on_ready`` is called when results may be taken. ``threads`` call a plain function.
+        ``capacity``, ``spread`` and ``words`` are passed to the ``CallWindow``.
         """
         self._settings = settings
         self._loop = loop
@@ -138,7 +139,7 @@ class CallEngine:
             around.failures is not None
             or settings.is_guarded
             or settings.batch is not None
-            or (remembers and gate is not None)  # what is remembered needs no permit
+            or (remembers and gate is not None)  # a remembered result needs no permit
         )
         recovers = admitted and around.wrap is None  # else the window may not have the items
         self._counts_attempts = recovers and not remembers
@@ -173,7 +174,7 @@ class CallEngine:
             on_ready=on_ready,
             concurrency=at_once,
             capacity=capacity,
-            ahead=2 * at_once,  # all calls may end in one turn: half of the items is left then
+            ahead=2 * at_once,  # if all calls end in one turn, as many items still wait
             patience=STEP_SECONDS,
             spread=spread,
             recover=recover,
@@ -196,12 +197,12 @@ class CallEngine:
 
     @property
     def on_threads(self) -> bool:
-        """Whether threads make the calls, which nothing can stop."""
+        """Whether threads make the calls: nothing can stop such a call."""
         return self._threads is not None
 
     @property
     def at_work(self) -> bool:
-        """Whether calls run. If so, ``on_ready`` is called after the end of one."""
+        """Whether calls run. If so, ``on_ready`` is called after a call has ended."""
         self.window.take(0)  # arms on_ready again
         if self.window.running:
             return True
@@ -220,17 +221,17 @@ class CallEngine:
         return (self._lists or self.window).max_running
 
     def count(self) -> None:
-        """Count the calls that the window has started until now; to be called often."""
+        """Count the calls that the window has started until now. The owner calls this often."""
         counts, started = self._counts, self.window.started
         if self._counts_calls:
             counts.calls = started - counts.cache_hits - counts.journal_hits
-        if self._counts_attempts:  # but for calls that wait for the limit
+        if self._counts_attempts:  # calls that wait for the limit are no attempts yet
             counts.attempts = started + counts.made_again - counts.limit_waits.not_over
         if self._times is not None:
             self._times.time_next()
 
     def failed(self, error: BaseException) -> None:
-        """Take note of the failure of a call: it may hold back the calls of the whole limit."""
+        """Note the failure of a call: a ``RetryAfter`` may hold back the whole limit."""
         if self._gate is not None and isinstance(error, RetryAfter):
             self._gate.hold(min(error.seconds, self._settings.policy.most_held))
 
@@ -247,7 +248,7 @@ class CallEngine:
             self._threads.close()
 
     def end(self) -> None:
-        """Return the permits of the limit. Nothing waits any more for calls that still run."""
+        """Return all permits to the limit. The engine waits no more for calls that still run."""
         self.close_threads()
         if self._threads is not None:
             self._threads.abandon(self._gate)

@@ -1,4 +1,4 @@
-"""Errors of calls: those that are no failure of the function, and notes on those that are."""
+"""Errors of calls that are no failure of the function, and notes on the failures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class StageError(RuntimeError):
 def noted(error: BaseException, text: str) -> BaseException:
     """Return ``error`` with the note ``text``.
 
-    For an ``error`` that refuses notes, a ``RuntimeError`` with the text and that cause.
+    If ``error`` refuses notes, return a ``RuntimeError`` with ``text``, whose cause is ``error``.
     """
     text = f"rstreams_fast: {text}"
     if text in getattr(error, "__notes__", ()):  # many keys may share one error
@@ -51,6 +51,6 @@ def noted(error: BaseException, text: str) -> BaseException:
 
 
 def as_judged(error: BaseException) -> BaseException:
-    """Return what ``error`` says of the service: a cancellation by a deadline is a time-out."""
+    """Return ``error``, or a ``TimeoutError`` for a cancellation by a deadline."""
     cut_short = isinstance(error, asyncio.CancelledError) and error.args == (OUT_OF_TIME,)
     return TimeoutError(OUT_OF_TIME) if cut_short else error

@@ -65,7 +65,7 @@ def check_seconds(name: str, value: object) -> float:
 
 
 def unwrapped(fn: Any) -> Any:
-    """Return the function in partial objects."""
+    """Return the function inside of ``partial`` objects."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     return fn
@@ -79,9 +79,9 @@ def label_of(fn: Callable[..., Any]) -> str:
 
 
 def is_found_by_name(thing: Any) -> bool:
-    """Say whether another process finds ``thing``, which has a name, in the module of its name.
+    """Return whether another process finds ``thing`` by its name in its module.
 
-    As for cloudpickle: not in ``__main__``, nor in a module that is registered to go by value.
+    As in cloudpickle, this is false for ``__main__`` and for modules registered to pickle by value.
     """
     module: str = thing.__module__
     for pickler in ("cloudpickle", "pyspark.cloudpickle"):
@@ -100,8 +100,8 @@ _ids: Final[dict[int, tuple[weakref.ref[Any], str]]] = {}
 
 
 def id_of(fn: Any) -> str:
-    """Return an id that a function has in every stage that this process makes, and no other has."""
-    if isinstance(fn, types.MethodType):  # made anew whenever it is looked up
+    """Return a unique id of a function: every stage that this process makes has the same id."""
+    if isinstance(fn, types.MethodType):  # each look-up makes a new method object
         return f"{id_of(fn.__self__)}.{id_of(fn.__func__)}"
     known = _ids.get(id(fn))
     if known is not None and known[0]() is fn:
@@ -112,7 +112,7 @@ def id_of(fn: Any) -> str:
         if place in _ids and _ids[place][0] is gone:
             del _ids[place]
 
-    with contextlib.suppress(TypeError):  # nothing can refer to it weakly: each stage has an id
+    with contextlib.suppress(TypeError):  # fn has no weak references: a new id each time
         _ids[place] = weakref.ref(fn, forget), own
     return own
 

@@ -71,7 +71,7 @@ def patient(
     counts: CallCounts,
     gate: PermitGate | None = None,
 ) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` that is called again after ``RetryAfter``; ``gate`` admits its calls."""
+    """Return a function that calls ``fn`` again after ``RetryAfter``; ``gate`` admits the calls."""
     attempts = Attempts(settings.policy, settings.label, counts)
     fn = counts.attempted(fn)
 
@@ -123,9 +123,9 @@ def guarded(
 ) -> Callable[..., Awaitable[Any]]:
     """Return ``fn`` with the time-outs, retries, circuit and limit that ``settings`` asks for.
 
-    Without a ``loop`` its calls never suspend: they block their thread, and have no time-outs.
-    ``weigh`` estimates a call by its arguments; default: as a stage calls ``fn``, with keys.
-    With ``on_failure="column"`` its result is an ``Outcome``, even if the call failed.
+    Without a ``loop`` the calls never suspend: they block their thread, and have no time-outs.
+    ``weigh`` estimates a call by its arguments. Default: the arguments are a key, or a list of
+    keys. With ``on_failure="column"`` the result is an ``Outcome``, even if the call failed.
     """
     sleep = _block if loop is None else asyncio.sleep
     if gate is None and loop is not None and not settings.is_guarded:
@@ -143,7 +143,7 @@ def guarded(
     if judges := [each for each in (auto, circuit, meter) if each is not None]:
         fn = fn if counts_here else counts.attempted(fn)
         fn, deadlines = _judged(fn, deadlines, judges), None
-    gate = gate if meter is None else None  # else the meter has it
+    gate = gate if meter is None else None  # a meter takes the permits itself
 
     async def call(*args: Any, progress: _Progress | None = None) -> Any:
         tries: Tries | None = None
@@ -215,7 +215,7 @@ def _judged(
     deadlines: Deadlines | None,
     judges: list[AdaptiveGate | CircuitState | Meter],
 ) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn``, whose attempts have time-outs, and tell the ``judges`` of them."""
+    """Return ``fn`` with time-outs; the ``judges`` learn how each attempt ended."""
     if deadlines is not None:
         fn = deadlines.around(fn)
     for judge in judges:
@@ -226,8 +226,8 @@ def _judged(
 def holding(
     fn: Callable[..., Awaitable[Any]], gate: PermitGate, most: float
 ) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` that holds the limit back for a key's ``RetryAfter``, ``most`` seconds at most,
-    while it has a permit.
+    """Return ``fn`` so that a key's ``RetryAfter`` holds the limit back, for at most ``most``
+    seconds. The call still has its permit then.
     """
 
     async def call(*args: Any) -> Any:

@@ -29,10 +29,10 @@ MOST_LOOKED_AT: Final = 1000
 DigestOf = Callable[[tuple[Any, ...]], bytes]
 
 _of_run: Final[ContextVar[KeyDigest | None]] = ContextVar("digest_of_run", default=None)
-"""How the keys of the calls of a stage become digests."""
+"""Makes the digests of the keys, for the calls of a stage."""
 
 _key: Final[ContextVar[tuple[Any, ...] | None]] = ContextVar("key_of_call", default=None)
-"""The key of the call of a stage, if it has one of its own."""
+"""The key of the present call of a stage; ``None`` if the call is of several keys."""
 
 _of_function: Final[ContextVar[tuple[DigestOf, Callable[[], Any]] | None]] = ContextVar(
     "call_of_function", default=None
@@ -45,22 +45,22 @@ Call = Callable[..., Awaitable[Any]]
 def call_id(*key: Any) -> str:
     """Return the id of the present call, for a service that takes an idempotency key.
 
-    It is for the function of a stage, and for a function with a ``Policy``, also on their threads.
+    The function of a stage and a function with a ``Policy`` may call it, also on their threads.
     The id has 32 hexadecimal digits, made of the function's name, the version of its ``Journal``
     and the key of the call: it is the same in each attempt, task and job.
 
-    In a stage without a journal, the function must name ``call_id`` itself, or call a function of
-    its own or of a module that does: so the calls of others cost nothing more.
+    In a stage without a journal, the code of the function must contain the name ``call_id``, or
+    call a function that contains it. So the calls of other functions cost nothing more.
 
     Args:
-        *key: The key that is meant, in a function that gets lists of keys. Default: the key of the
+        *key: One key of the list, in a function that gets lists of keys. Default: the key of the
             call.
 
     Raises:
-        RuntimeError: This is no such call, or the call is of several keys and none is given.
-        TypeError: The key is not made of plain values; ``Policy(key=...)`` says another.
+        RuntimeError: No such call is running, or the call has several keys and ``key`` is missing.
+        TypeError: The key is not made of plain values; ``Policy(key=...)`` can make another key.
     """
-    if len(key) == 1 and type(key[0]) is tuple:  # as a list of keys of several columns has them
+    if len(key) == 1 and type(key[0]) is tuple:  # an item of a list of keys of several columns
         (key,) = key
     if (called := _of_function.get()) is not None:
         digest_of, make = called
@@ -78,12 +78,12 @@ def call_id(*key: Any) -> str:
 
 
 def begin_calls(digest_of: KeyDigest) -> None:
-    """Have the calls that are made in copies of the present context know how ids are made."""
+    """Set ``digest_of`` for the calls that run in copies of the present context."""
     _of_run.set(digest_of)
 
 
 set_key: Final = _key.set
-"""Say which key the call has whose context this is."""
+"""Set the key of the call that runs in the present context."""
 
 
 def keyed(fn: Call) -> Call:
@@ -97,18 +97,18 @@ def keyed(fn: Call) -> Call:
 
 
 def set_call(digest_of: DigestOf, key_of: Callable[[], Any]) -> Token[Any]:
-    """Have ``call_id`` make digests by ``digest_of``, of ``key_of()`` if it is given no key.
+    """Make ``call_id`` use ``digest_of``, and the key ``key_of()`` if its caller gives no key.
 
-    This goes before what a stage says of its calls, until ``reset_call``.
+    This setting overrides the stage's own, until ``reset_call``.
     """
     return _of_function.set((digest_of, key_of))
 
 
 def reset_call(token: Token[Any]) -> None:
-    """End what ``set_call`` began, which has returned the ``token``."""
+    """Undo the call of ``set_call`` that returned ``token``."""
     try:
         _of_function.reset(token)
-    except ValueError:  # the garbage collector ends the call elsewhere
+    except ValueError:  # the garbage collector ends the call in another context
         return
 
 
@@ -123,7 +123,7 @@ def named(digest_of: DigestOf, key_of: Callable[[], Any]) -> Iterator[None]:
 
 
 def names_call_id(fn: Callable[..., Any]) -> bool:
-    """Say whether ``fn`` names ``call_id``, or a function or a method of its own that does."""
+    """Return whether the code of ``fn``, or of a function that it names, names ``call_id``."""
     return any("call_id" in code.co_names + code.co_freevars for code in _codes(unwrapped(fn)))
 
 
@@ -157,7 +157,7 @@ def _named(fn: types.FunctionType) -> Iterator[Any]:
     for cell in fn.__closure__ or ():
         try:
             found.append(cell.cell_contents)
-        except ValueError:  # it is empty yet
+        except ValueError:  # the variable of the closure has no value yet
             continue
     for one in found:
         if isinstance(one, types.ModuleType):

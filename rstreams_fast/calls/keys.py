@@ -1,4 +1,4 @@
-"""Texts and digests of keys: the same in every process, whatever Python and pyarrow."""
+"""Texts and digests of keys: the same in every process and version of Python and pyarrow."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any, Final
 __all__ = ["KEY_BYTES", "KeyDigest", "checked_key", "text_of"]
 
 KEY_BYTES: Final = 16
-"""What is kept of a key."""
+"""The length of a digest."""
 
 
 _PLAIN: Final = frozenset({bool, bytes, float, int, str, type(None)})
-"""Types of which ``ascii`` says all, and always did: what ``repr`` escapes changes with Unicode."""
+"""Types with an exact and stable ``ascii``. The escapes of ``repr`` change with Unicode."""
 
 
 class KeyDigest:
-    """Makes digests of keys: the same in every process, whatever Python and pyarrow."""
+    """Makes digests of keys: the same in every process and version of Python and pyarrow."""
 
     def __init__(self, label: str, version: str) -> None:
         begun = hashlib.blake2b(ascii((label, version)).encode(), digest_size=KEY_BYTES)
@@ -32,7 +32,7 @@ class KeyDigest:
         return self.many((key,))[0]
 
     def many(self, keys: Iterable[tuple[Any, ...]]) -> list[bytes]:
-        """Return the digests of many keys: for each of them half the time of a call."""
+        """Return the digests of many keys, in half the time of single calls."""
         begin, digests = self._begin, []
         for key in keys:
             if len(key) != 1:
@@ -46,7 +46,7 @@ class KeyDigest:
 
 
 def text_of(value: Any) -> str:
-    """Return a text that tells ``value`` from others. ``TypeError``: it is no plain value."""
+    """Return a text that only equal values share. ``TypeError``: ``value`` is no plain value."""
     if type(value) in _PLAIN:
         return ascii(value)
     for kind, text in _OTHERS:
@@ -60,7 +60,7 @@ def text_of(value: Any) -> str:
 def _content(batch: Any) -> str:
     """Return a digest of the names, the types and the values of a record batch.
 
-    It does not depend on what Arrow leaves open: slices, and what is stored for a null.
+    The digest is the same for slices of a larger batch, and for any bytes below a null.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -92,7 +92,7 @@ def _values(array: Any) -> memoryview:
 
 
 def checked_key(key: tuple[Any, ...], label: str) -> tuple[Any, ...]:
-    """Return the ``key`` of a call of ``label``. ``TypeError``: it is not made of plain values."""
+    """Return ``key``, of a call of ``label``. ``TypeError``: a value of the key is not plain."""
     for place, value in enumerate(key):
         try:
             text_of(value)
@@ -105,7 +105,7 @@ def checked_key(key: tuple[Any, ...], label: str) -> tuple[Any, ...]:
 
 
 def _instant(value: dt.datetime) -> str:
-    if value.tzinfo is not None:  # whatever zone the session has
+    if value.tzinfo is not None:  # equal moments get equal keys in any time zone
         value = value.astimezone(dt.UTC)
     return f"t{value.isoformat()}"
 

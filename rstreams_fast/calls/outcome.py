@@ -1,4 +1,4 @@
-"""What became of a call."""
+"""``Outcome``: the value or the error of a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``Policy``: what surrounds one call of a function, wherever the call is made."""
+"""``Policy``: the rules for the calls of a function, in any program or Spark stage."""
 
 from __future__ import annotations
 
@@ -37,14 +37,15 @@ _Call = Callable[[tuple[Any, ...], dict[str, Any]], Coroutine[Any, Any, Any]]
 
 
 class Policy(PolicyWords):
-    """What surrounds each call of a function: time-outs, further attempts, limits, memory.
+    """Rules for each call of a function: time-outs, further attempts, limits, caches.
 
-    ``Policy(...)(fn)`` is called as ``fn`` is, anywhere: in an asyncio program, in a stream, as a
-    UDF, in a stage of Spark. A stage takes the function and its policy apart, and makes the calls
-    itself. A policy may decorate any number of functions, and methods; threads may share one.
+    ``Policy(...)(fn)`` has the signature of ``fn``. It can be called in an asyncio program, in a
+    stream, as a UDF, and in a stage of Spark. A stage makes the calls itself, under the same
+    policy. A policy may decorate any number of functions and methods. Threads may share a policy.
 
-    A plain function has all words but ``timeout`` and ``deadline``. While a call of it waits, for a
-    permit or for its next attempt, it blocks its thread. So call it on threads, not on a loop.
+    A plain function may have all words but ``timeout`` and ``deadline``. A call that waits for a
+    permit, or for its next attempt, blocks its thread. So call plain functions on threads, not on a
+    loop.
 
     ```python
     import rstreams_fast as rsf
@@ -55,8 +56,8 @@ class Policy(PolicyWords):
         return tailnum.lower()
     ```
 
-    From outside to inside stand: ``cache``, ``journal``, ``deadline``; then, for each attempt that
-    ``retry`` makes, ``circuit``, ``budget``, ``limit``, ``timeout`` and the function.
+    The order from outside to inside is: ``cache``, ``journal``, ``deadline``; then, for each
+    attempt that ``retry`` makes, ``circuit``, ``budget``, ``limit``, ``timeout`` and the function.
 
     Args:
         timeout: Seconds for one attempt of an async function, then ``TimeoutError``. Default: no
@@ -64,21 +65,23 @@ class Policy(PolicyWords):
         deadline: Seconds for a call of an async function: all attempts, and all waits between and
             before them, together; then ``TimeoutError``. Default: no limit.
         retry: When a failed call is made again. Default: one attempt.
-        limit: A ``Limit`` of calls at once and a second, which all that have one of its name share.
-            A call waits for its permit before its ``timeout`` begins, and holds none while it
-            waits for its next attempt.
+        limit: A ``Limit`` of calls at once and a second. All functions with a limit of this name
+            share it. A call waits for its permit before its ``timeout`` begins. While it waits for
+            its next attempt, it holds no permit.
         circuit: A ``Circuit``, which makes no calls for a while when too many attempts failed.
-        budget: A ``Budget`` of attempts, or of what they spend: when it is spent, calls fail at
-            once with ``BudgetSpentError``.
+        budget: A ``Budget`` of attempts, or of the units that attempts spend. When the budget is
+            spent, calls fail at once with ``BudgetSpentError``.
         cache: A ``Cache``, in which the process keeps results for later calls.
-        journal: A ``Journal``, in which answers outlive the process. It is asked after ``cache``.
-        patience: Seconds that a call waits in all when its function raises ``RetryAfter``, which
-            is no failure: it uses up no retries and no budget, and opens no circuit. No
-            ``RetryAfter`` holds the ``limit`` back for longer, so that all who share it go on. With
-            0 it is a failure at once. Default: 300.
-        key: A function of a call's arguments, whose hashable result tells the cache and the journal
-            which calls have the same result. Default: the arguments; in a stage the values of the
-            key columns. A client is no key: give one where an argument is a client.
+        journal: A ``Journal``, in which answers outlive the process. The call looks it up after
+            ``cache``.
+        patience: Seconds that a call waits in all when its function raises ``RetryAfter``. This
+            exception is no failure: it uses up no retries and no budget of retries, and opens no
+            circuit. A ``RetryAfter`` holds the ``limit`` back for at most ``patience`` seconds.
+            With 0 a ``RetryAfter`` is a failure at once. Default: 300.
+        key: A function of a call's arguments. Cache and journal treat calls with the same result of
+            ``key`` as the same call; the result must be hashable. Default: the arguments; in a
+            stage the values of the key columns. If an argument is a client, ``key`` must leave it
+            out.
 
     Raises:
         TypeError: An argument has the wrong type; the message names it.
@@ -90,8 +93,8 @@ class Policy(PolicyWords):
 
         Raises:
             TypeError: ``fn`` cannot be called.
-            ValueError: A word does not suit ``fn``, such as ``timeout`` a plain function, which
-                cannot be stopped.
+            ValueError: A word does not suit ``fn``, such as ``timeout`` for a plain function: a
+                thread cannot be stopped.
         """
         settings = CallSettings(fn, self)
         kind: Any = _AsyncFunction if settings.is_async else _PlainFunction
@@ -100,7 +103,7 @@ class Policy(PolicyWords):
 
 
 class PolicyFunction:
-    """A function with its policy, which may be a method, too. It is pickled with its id."""
+    """A function or method with its policy. A pickle of this object contains its id."""
 
     def __init__(self, settings: CallSettings) -> None:
         fn = unwrapped(settings.fn)  # a partial object has no name
@@ -115,35 +118,35 @@ class PolicyFunction:
 
     @property
     def counts(self) -> CallCounts:
-        """What the calls of this object in this process have come to until now: a snapshot.
+        """A snapshot of the counts of this object's calls in this process.
 
         Stages of Spark make the calls themselves, and count them in their ``metrics``. Any thread
-        may read it.
+        may read the snapshot.
         """
         return self._counts.snapshot()
 
     @property
     def fn(self) -> Callable[..., Any]:
-        """The function itself."""
+        """The function without its policy."""
         return self._settings.fn
 
     @property
     def policy(self) -> PolicyWords:
-        """The policy around it."""
+        """The policy of the function."""
         return self._settings.policy
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(cast(Any, self), instance)
 
     def __reduce__(self) -> Any:
-        if is_found_by_name(self):  # a pickle finds this object there, and not the function
+        if is_found_by_name(self):  # the module has this object, not fn, under the name
             return _named, (
                 self.policy,
                 self.__module__,
                 self.__qualname__,
                 self._settings.called_id,
             )
-        return type(self), (self._settings,)  # whose id finds the cache in every process
+        return type(self), (self._settings,)  # with the id, by which a process finds the cache
 
     def __repr__(self) -> str:
         return f"<{self._settings.label} with a policy>"
@@ -177,7 +180,7 @@ class PolicyFunction:
         )
 
     def _counted(self, fn: Callable[..., Awaitable[Any]], counts: CallCounts) -> _Call:
-        """Return ``fn`` whose calls and failures are counted, and which ``call_id`` knows."""
+        """Return ``fn`` with counted calls and failures, and with ``call_id`` in its calls."""
         digest_of, key_of = self._digest_of, self._lasting_key
 
         async def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -217,7 +220,7 @@ class PolicyFunction:
         return values, _types(values), names  # the types keep 1, 1.0 and True apart
 
     def _lasting_key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Return the key of a call, of plain values. ``TypeError``: it is not."""
+        """Return the key of a call. ``TypeError``: the key is not made of plain values."""
         if self.policy.key is not None:
             key: tuple[Any, ...] = (self.policy.key(*args, **kwargs),)
         else:
@@ -226,7 +229,7 @@ class PolicyFunction:
 
 
 def _types(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the types of ``values``, and of what is in tuples and frozen sets."""
+    """Return the types of ``values``, and of the items of tuples and frozen sets."""
     return tuple([_type(value) if isinstance(value, _NESTED) else type(value) for value in values])
 
 
@@ -249,7 +252,7 @@ def _named(policy: PolicyWords, module: str, name: str, called_id: str) -> Any:
 
 @functools.cache
 def _tell_of_stock_worker() -> None:
-    """Say once if Spark has started this worker without the drop-in that its settings ask for."""
+    """Warn once if Spark started this worker without the drop-in that its settings ask for."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     asked = sorted(name for name in os.environ if name.startswith("RSTREAMS_FAST_UDF_"))
     if asked and getattr(spec, "name", None) == "pyspark.worker":
@@ -262,11 +265,11 @@ def _tell_of_stock_worker() -> None:
 
 class _AsyncFunction(PolicyFunction):
     _made: tuple[asyncio.AbstractEventLoop, _Call, Any] | None = None
-    """The loop of the latest call, what makes the calls there, and what ends with the loop."""
+    """The loop of the latest call, the call on this loop, and a generator that ends with it."""
 
     def __init__(self, settings: CallSettings) -> None:
         super().__init__(settings)
-        # Web frameworks, for instance, call by these marks what has to be awaited.
+        # Web frameworks, for example, find by these marks that calls must be awaited.
         if sys.version_info >= (3, 12):
             inspect.markcoroutinefunction(self)
         else:
@@ -277,13 +280,13 @@ class _AsyncFunction(PolicyFunction):
         if made is None or made[0] is not loop:
             generator, before = self._calls_on(loop), made
             made = self._made = (loop, await anext(generator), generator)
-            if before is not None and before[0].is_closed():  # maybe without a word to generators
-                with contextlib.suppress(RuntimeError):  # another thread ends it
+            if before is not None and before[0].is_closed():  # maybe its generators still run
+                with contextlib.suppress(RuntimeError):  # another thread closes the generator
                     await before[2].aclose()
         return await made[1](args, kwargs)
 
     async def _calls_on(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[_Call]:
-        # A generator, since the loop closes those when it ends.
+        # A generator, since the loop closes its generators when the loop ends.
         fn, limit = self.fn, self.policy.limit
         gate = None if limit is None else PermitGate(limit, loop)
         counts = self._counts.begin()
@@ -297,7 +300,7 @@ class _AsyncFunction(PolicyFunction):
                 gate.close()
             self._counts.end(counts)
             if journal is not None:
-                # Another loop may have found that this one was closed.
+                # Use the running loop: another loop closes this generator if ``loop`` is closed.
                 await asyncio.get_running_loop().run_in_executor(None, journal.end)
 
 
@@ -310,7 +313,7 @@ class _PlainFunction(PolicyFunction):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         ambient, made = CallCounts.ambient, getattr(self._made, "calls", None)
-        if made is None or made[0] is not ambient:  # another task has begun
+        if made is None or made[0] is not ambient:  # another Spark task has begun
             counts = self._counts.begin()
             gate = None if self._gate is None else TimedGate(self._gate, counts.limit_waits)
             made = self._made.calls = (
@@ -327,7 +330,7 @@ class _PlainFunction(PolicyFunction):
         result = self.fn(*args, **kwargs)
         refuse_coroutine("Policy(fn)", self.fn, result, "; make it 'async def' itself")
         if isinstance(result, types.GeneratorType | types.AsyncGeneratorType):
-            # Its body runs later, without the policy; and a cache would keep what is used up.
+            # The body would run later, without the policy; a cache would keep a used-up generator.
             raise TypeError(
                 f"Policy(fn): {self._settings.label} is a generator, whose body would run "
                 "without the policy: return a list, or surround the function that it calls"

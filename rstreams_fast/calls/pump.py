@@ -20,7 +20,7 @@ class ItemSource(Protocol):
     """The items that the pump makes calls for. The loop's thread calls its methods."""
 
     def next(self, rows: int) -> Any | None:
-        """Return a part of at most so many rows; ``None`` if there is none now, or ever."""
+        """Return a part of at most ``rows`` rows; ``None`` if no part is ready, or at the end."""
 
 
 class ResultSink(Protocol):
@@ -32,17 +32,17 @@ class ResultSink(Protocol):
 
     @property
     def room(self) -> int:
-        """How many rows the next part of the source may have; 0: no part now."""
+        """The most rows of the next part of the source; 0: request no part now."""
 
     def expect(self, part: Any, /) -> list[Any]:
         """Expect the results of a part of the source; return the items of its calls."""
 
     def take(self, window: CallWindow, most: int) -> int:
-        """Take up to ``most`` results, fewer if they could not go on; return how many."""
+        """Take up to ``most`` results, fewer if the output is blocked; return how many."""
 
 
 class CallPump:
-    """Moves items and results as far as they go. Only the loop's thread uses it."""
+    """Moves items into calls, and results into a sink. Only the loop's thread uses it."""
 
     def __init__(
         self,
@@ -69,10 +69,10 @@ class CallPump:
         return self._items[self._next_item :]
 
     def move(self) -> bool:
-        """Move results out and items in, until neither moves, or a call has failed.
+        """Move results out and items in, until nothing can move, or a call has failed.
 
         Returns:
-            Whether there is more to move, in a later turn of the loop.
+            Whether more can be moved in a later turn of the loop.
         """
         window, done = self._window, 0
         while done < WORK_PER_TURN:
@@ -107,5 +107,5 @@ class CallPump:
         self._next_item += taken
         self.submitted += taken
         if self._next_item == len(items):
-            self._items, self._next_item = [], 0  # do not keep the items alive
+            self._items, self._next_item = [], 0  # the empty list frees the items
         return taken

@@ -18,7 +18,7 @@ from rstreams_fast.calls.functions import check_exceptions, check_positive_int
 __all__ = ["PATIENCE_SECONDS", "Retry", "RetryAfter", "is_worth_it"]
 
 PATIENCE_SECONDS: Final = 300.0
-"""How long a call obeys ``RetryAfter`` in all by default, and a limit obeys one at most."""
+"""The default of ``patience``: how long a call waits for ``RetryAfter`` in all."""
 
 HOPELESS: Final = (
     *(TypeError, AttributeError, NameError, ImportError, SyntaxError, NotImplementedError),
@@ -30,20 +30,21 @@ HOPELESS: Final = (
 class RetryAfter(Exception):
     """A user's function raises it: the service asks for no more calls for so many ``seconds``.
 
-    The call waits, and is made again. It needs no ``retry`` for that, and uses up none of its
-    attempts and nothing of its budget; a ``circuit`` does not count it as a failure. With a
-    ``limit`` all calls under it wait, not just this one. With ``batch`` it may also be the result
-    of one key in the list: that row waits, and is called again with others.
+    The call waits, and is made again. This needs no ``retry``, uses up no attempts and no budget of
+    retries, and a ``circuit`` does not count a failure. With a ``limit`` all calls under the limit
+    wait. With ``batch`` a ``RetryAfter`` may also be the result of one key in the list: that row
+    waits, and joins a later call.
 
-    A call waits for the ``patience`` of its policy in all, 300 seconds by default; then this
-    exception is its failure. A ``deadline`` bounds the waits, too. A limit is never held back for
-    longer than the patience: a moment that is taken for a delay, such as 1.9e9, stops no later job.
+    A call waits for the ``patience`` of its policy in all, 300 seconds by default. After that this
+    exception is its failure. A ``deadline`` bounds the waits, too. No ``RetryAfter`` holds a limit
+    back for longer than the patience: a timestamp instead of a delay, such as 1.9e9, must not stop
+    later jobs.
 
     Args:
         seconds: A number, a ``timedelta``, or the text of a ``Retry-After`` header: a number or an
-            HTTP date. A negative number and a date that has passed mean 0. ``None``: the service
-            did not say. After 0 and ``None`` the call waits for 10 ms, then twice as long each
-            time, up to a second.
+            HTTP date. A negative number and a past date mean 0. ``None``: the service gave no time.
+            After 0 and ``None`` the call waits for 10 ms, then twice as long each time, up to a
+            second.
         *args: More arguments of the exception; its text shows them.
 
     Raises:
@@ -82,7 +83,7 @@ def _seconds_of(value: Any) -> float:
         )
     try:
         seconds = float(seconds)
-    except (OverflowError, TypeError, ValueError):  # of an array, a huge int, a signalling NaN
+    except (OverflowError, TypeError, ValueError):  # raised for an array, a huge int, an sNaN
         seconds = math.nan
     if not math.isfinite(seconds):
         raise ValueError(f"RetryAfter(seconds) must be finite, got {value!r}")
@@ -97,7 +98,7 @@ def _seconds_until(text: str) -> float:
         raise ValueError(
             f"RetryAfter(seconds) must be a number or an HTTP date, got {text!r}"
         ) from None
-    if moment.tzinfo is None:  # "-0000"
+    if moment.tzinfo is None:  # the zone "-0000" is UTC, but has no tzinfo
         moment = moment.replace(tzinfo=dt.UTC)
     return moment.timestamp() - time.time()
 
@@ -112,22 +113,22 @@ class Retry:
 
     Args:
         times: The most retries, as in ``Stream.retry(times)``: ``Retry(3)`` makes up to three
-            further attempts after the first, so four calls at most.
+            further attempts after the first attempt, so four calls at most.
         backoff: Seconds before the first retry.
-        factor: By how much each wait is longer than the one before, 1 or more.
+        factor: The ratio of each wait to the previous wait, 1 or more.
         max_backoff: The most seconds of a wait.
-        jitter: The largest share of a wait, from 0 to 1, that is left out at random, so that many
-            callers do not come back together. With 1 ("full jitter") a wait is any time up to its
-            full length.
+        jitter: The largest share of a wait, from 0 to 1, that is left out at random. So many
+            callers do not retry at the same moment. With 1 ("full jitter") a wait is any time up to
+            its full length.
         on: The exception types that are worth another attempt. A time-out is a ``TimeoutError``.
-            Default: every ``Exception`` but those that say that the program is wrong, so that the
-            next attempt would fail in the same way: ``TypeError``, ``AttributeError``,
+            Default: every ``Exception`` but errors of the program, after which the next attempt
+            would fail in the same way: ``TypeError``, ``AttributeError``,
             ``NameError``, ``ImportError``, ``SyntaxError``, ``NotImplementedError``,
-            ``RecursionError`` and ``pickle.PickleError``. A ``ValueError`` and a ``KeyError`` are
-            tried again: an answer that was cut short raises them, too.
-        budget: The largest share of the calls that may be retries, such as 0.1, in each worker
-            process, for all stages that have the same object; ten are free. So a service that is
-            down is not called several times as often. Default: no bound.
+            ``RecursionError`` and ``pickle.PickleError``. Calls are repeated after a ``ValueError``
+            or ``KeyError``: a truncated answer raises these errors, too.
+        budget: The largest share of the calls that may be retries, such as 0.1. It applies in each
+            worker process to all stages with the same object; the first ten retries are free. So
+            retries do not multiply the calls of a broken service. Default: no bound.
 
     Raises:
         TypeError: An argument has the wrong type.

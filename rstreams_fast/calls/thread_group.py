@@ -1,4 +1,4 @@
-"""The threads of a stage: few of them, and none outlives the task."""
+"""The threads of a stage: they end with the task, and take little memory."""
 
 from __future__ import annotations
 

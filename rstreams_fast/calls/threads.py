@@ -1,4 +1,4 @@
-"""Calls of plain functions on threads: the threads; and calls that a loop awaits."""
+"""Threads for plain functions, and calls on these threads that a loop awaits."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ W = TypeVar("W")
 
 
 class CallThreads(Generic[W]):
-    """Up to ``size`` threads, started as needed, which ``do`` work in the order in which it came.
+    """Up to ``size`` threads, started as needed, which ``do`` work in the order of ``put``.
 
-    Any thread may call any method. ``start`` starts a thread, as ``ThreadGroup.start`` does. Work
-    that no thread has taken at ``close``, or that comes after it, is given to ``abandon``.
+    Any thread may call any method. ``start`` starts a thread, as ``ThreadGroup.start`` does.
+    ``abandon`` gets the work that no thread has taken at ``close``, and all later work.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class CallThreads(Generic[W]):
         self._start = start
         self._name = name
         self._threads = 0
-        self._work: queue.SimpleQueue[W | None] = queue.SimpleQueue()  # its users bound it
+        self._work: queue.SimpleQueue[W | None] = queue.SimpleQueue()  # its users bound its size
         self._lock = threading.Lock()
 
     def put(self, work: W, wanted: int) -> None:
-        """Let a thread do ``work``, of up to ``wanted`` threads in all."""
+        """Let a thread do ``work``; start a thread if fewer than ``wanted`` threads exist."""
         if self._threads < wanted and self._threads < self._size:
             self._add_thread()
         self._work.put(work)
@@ -60,7 +60,7 @@ class CallThreads(Generic[W]):
             if self._threads < self._size:
                 try:
                     self._start(self._run, f"{self._name}-{self._threads + 1}")
-                except RuntimeError as refused:  # the system has no more: go on with fewer
+                except RuntimeError as refused:  # no more threads: go on with fewer
                     if not self._threads:
                         raise StageError(f"no thread can be started for {self._name}") from refused
                     self._size = self._threads
@@ -74,7 +74,7 @@ class CallThreads(Generic[W]):
             del work
 
     def close(self) -> None:
-        """Let the threads end: each does the work that it has taken."""
+        """Let the threads end. Each thread first ends the work that it has taken."""
         with self._lock:
             self._size, self.closed = 0, True
         with contextlib.suppress(queue.Empty):
@@ -86,7 +86,7 @@ class CallThreads(Generic[W]):
 
 
 class _CallOnThread(asyncio.Future[Any]):
-    """A call on a thread. It cannot be stopped: after ``cancel`` it ends with its thread's call."""
+    """A call on a thread. ``cancel`` cannot stop it: the future ends when the call ends."""
 
     given_up = False
 
@@ -171,7 +171,7 @@ class ThreadedCalls:
             ordinary = isinstance(raised, Exception) and not isinstance(raised, StopIteration)
             failure = raised if ordinary else _wrapped(self._label, raised)
         self._outcomes.append((future, result, failure))
-        del job, future, context, args, result, failure  # a traceback keeps this frame
+        del job, future, context, args, result, failure  # a traceback keeps this frame's objects
         if not self._notified:
             self._notified = True
             with contextlib.suppress(RuntimeError):  # the loop is closed: nothing awaits the call

@@ -1,4 +1,4 @@
-"""What a call spends: estimated before it, and settled by what its function says."""
+"""The units that a call spends: an estimate before the call, corrected by its function."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Weigh = Callable[[tuple[Any, ...]], dict[str, float]]
 
 
 class Usage:
-    """What one attempt of a call spends. Its function's thread writes it, the loop's reads it."""
+    """The units that one attempt spends. The function's thread writes, the loop's thread reads."""
 
     __slots__ = ("estimate", "left", "reset", "spent")
 
@@ -48,13 +48,13 @@ class Usage:
         return tuple(self.estimate.values())
 
     def cost(self, unit: str, refused: bool) -> float:
-        """Return what the attempt has cost; ``refused``: nothing, unless its function said so."""
+        """Return the cost of the attempt. A ``refused`` attempt has no estimated cost."""
         return self.spent.get(unit, 0.0 if refused else self.estimate.get(unit, 0.0))
 
     def settle(self, gate: PermitGate | TimedGate, pace: Pace, refused: bool) -> bool:
-        """Give the difference to the estimate back or take it; ``refused``: it has cost nothing.
+        """Correct the estimate at the ``gate`` by the real cost of the attempt.
 
-        Return whether the service has too little left for another call like this one.
+        Return whether the service has too few units left for another call of this weight.
         """
         change = []
         for unit, estimate in self.estimate.items():
@@ -71,12 +71,12 @@ _current: Final[ContextVar[Usage | None]] = ContextVar("current_usage", default=
 
 
 def spent(**units: float) -> None:
-    """Say what the present call has spent, as the service tells it: ``spent(tokens=812)``.
+    """Report the units that the present call has spent: ``spent(tokens=812)``.
 
-    For a function whose ``Policy`` has a limit with units, or a budget; elsewhere it does nothing.
-    The amounts of several calls of ``spent`` in one attempt add up. At the end of the attempt the
-    sum replaces the estimate of ``Limit(weigh=...)``. It may be called on any thread that runs the
-    function.
+    It is for a function whose ``Policy`` has a limit with units, or a budget; elsewhere the call
+    has no effect. The amounts of several calls of ``spent`` in one attempt add up. At the end of
+    the attempt the sum replaces the estimate of ``Limit(weigh=...)``. Any thread that runs the
+    function may call ``spent``.
 
     Args:
         **units: The amount of each unit, a finite number >= 0.
@@ -95,17 +95,17 @@ def spent(**units: float) -> None:
 
 
 def observed(*, reset: float | None = None, **left: float) -> None:
-    """Say what the service says is left: ``observed(tokens_left=1200)``, from its headers.
+    """Report the units that the service has left: ``observed(tokens_left=1200)``, from its headers.
 
-    For a function whose ``Policy`` has a limit with units; elsewhere it does nothing. The limit
-    follows the service: others may use the quota, too. Calls wait where too little is left for
-    another one. It may be called on any thread that runs the function.
+    It is for a function whose ``Policy`` has a limit with units; elsewhere the call has no effect.
+    The limit adopts these numbers, since other clients may use the quota, too. If too few units are
+    left for another call, calls wait. Any thread that runs the function may call ``observed``.
 
     Args:
-        reset: Seconds until the service begins to count anew, if it counts within windows of time:
-            no call starts before that, where too little is left. Leave it out for a service that
-            gives the quota back all the time.
-        **left: What is left of a unit, by the unit's name and ``_left``.
+        reset: Seconds until the service restarts its count, if it counts in windows of time. If too
+            few units are left, no call starts before. Omit it for a service that refills the quota
+            continuously.
+        **left: The amount left of a unit, named by the unit and ``_left``.
 
     Raises:
         TypeError: An amount is no number, or a name does not end in ``_left``.
@@ -124,7 +124,7 @@ def observed(*, reset: float | None = None, **left: float) -> None:
 
 
 class Meter:
-    """Weighs the calls of a function, waits for their permits, and settles what they spent."""
+    """Weighs the calls of a function, waits for their permits, and corrects the estimates."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Meter:
         counts: CallCounts,
         weigh: Weigh,
     ) -> None:
-        """Without a ``loop`` it blocks."""
+        """Without a ``loop`` the meter blocks the calling thread."""
         self._gate: Any = gate
         self._pace = None if policy.limit is None else Pace(policy.limit.numbers)
         self._circuit = None if policy.circuit is None else circuit_of(policy.circuit)
@@ -161,10 +161,10 @@ class Meter:
                 error = raised
                 raise
             finally:
-                with contextlib.suppress(ValueError):  # the garbage collector ends it elsewhere
+                with contextlib.suppress(ValueError):  # ended in another context by the GC
                     _current.reset(token)
                 self._leave(usage, permit, error)
-                error = None  # it refers to this frame
+                error = None  # breaks a cycle: the error's traceback refers to this frame
 
         return call
 
@@ -193,13 +193,13 @@ class Meter:
                 self._refilling = self._loop.run_in_executor(None, account.refill)
             refilling = self._refilling
             try:
-                await asyncio.shield(refilling)  # for all calls that wait for it
+                await asyncio.shield(refilling)  # other calls wait for the same future
             finally:
                 if refilling.done():
                     self._refilling = None
 
     def _taken(self, usage: Usage) -> dict[str, float]:
-        """Return what a call takes from the budget before it is made."""
+        """Return the amounts that a call takes from the budget before it is made."""
         estimate = usage.estimate
         return {unit: 1.0 if unit == CALLS else estimate.get(unit, 0.0) for unit in self._units}
 
@@ -208,7 +208,7 @@ class Meter:
             self._account.add({unit: -amount for unit, amount in taken.items()})
 
     def _leave(self, usage: Usage, permit: Any, error: Exception | None) -> None:
-        """Settle an attempt, and return its permit."""
+        """Correct the estimate of an attempt, and return its permit."""
         not_made = isinstance(error, CircuitOpenError)
         refused = not_made or isinstance(error, RetryAfter)
         spent = self._counts.spent
@@ -235,9 +235,10 @@ def meter_of(
     gate: PermitGate | TimedGate | None,
     weigh: Weigh | None,
 ) -> Meter | None:
-    """Return the meter of a function's calls, if its policy counts what they spend.
+    """Return the meter of a function's calls, if its policy counts the units that they spend.
 
-    ``weigh`` estimates a call by its arguments. Default: these are keys, or a list of keys.
+    ``weigh`` estimates a call by its arguments. Default: the arguments are a key, or a list of
+    keys.
     """
     policy = settings.policy
     if not policy.is_metered:

@@ -1,4 +1,4 @@
-"""The words of a ``Policy``, checked; and what the calls of one function are made with."""
+"""The checked words of a ``Policy``, and the settings for the calls of one function."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DEFAULT_CONCURRENCY: Final = 64
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyWords:
-    """What surrounds one call. ``Policy`` says what each word means."""
+    """The words of a policy. ``Policy`` documents each word."""
 
     timeout: float | None = None
     deadline: float | None = None
@@ -66,7 +66,7 @@ class PolicyWords:
 
     @property
     def is_metered(self) -> bool:
-        """Whether it counts what each attempt spends."""
+        """Whether the policy counts the units that each attempt spends."""
         return self.budget is not None or (self.limit is not None and bool(self.limit.units))
 
     @property
@@ -76,19 +76,19 @@ class PolicyWords:
 
     @property
     def remembers(self) -> bool:
-        """Whether a call may be answered without one, from a cache or a journal."""
+        """Whether a cache or a journal may answer instead of a call."""
         return self.cache is not None or self.journal is not None
 
     @property
     def outlives(self) -> bool:
-        """Whether results outlive the process, so that calls are known by plain values."""
+        """Whether results outlive the process, so that keys must be plain values."""
         in_file = self.cache is not None and self.cache.scope == "executor"
         return in_file or self.journal is not None
 
 
 @dataclass(frozen=True, repr=False)
 class CallSettings:
-    """A function, its policy, and how many of its calls are made at once."""
+    """A function, its policy, and the number of its calls at once."""
 
     fn: Callable[..., Any]
     policy: PolicyWords = field(default_factory=PolicyWords)
@@ -97,11 +97,11 @@ class CallSettings:
     as_outcomes: bool = False
     """Whether a call results in an ``Outcome``, even if it failed."""
     auto: bool = False
-    """Whether ``concurrency`` is the most that will be found, not what there is."""
+    """Whether the number of calls at once adapts, with ``concurrency`` as its bound."""
     is_async: bool = field(init=False)
     label: str = field(init=False)
     called_id: str = field(init=False)
-    """Tells ``fn``, and the factory of its client, from others of the same name."""
+    """The id of ``fn`` and the factory of its client: other functions may have the same name."""
 
     def __post_init__(self) -> None:
         if not callable(self.fn):
@@ -120,11 +120,11 @@ class CallSettings:
                 )
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.label})"  # a partial would show its arguments
+        return f"{type(self).__name__}({self.label})"  # the repr of a partial shows its arguments
 
     @property
     def is_guarded(self) -> bool:
-        """Whether more than a limit stands around each attempt: time, retries, circuits."""
+        """Whether the policy has more than a limit: time-outs, retries or a circuit."""
         policy = self.policy
         words = (policy.timeout, policy.retry, policy.circuit, policy.deadline)
         more = self.auto or self.as_outcomes or policy.is_metered
@@ -132,10 +132,10 @@ class CallSettings:
 
     @property
     def makes_fewer_calls(self) -> bool:
-        """Whether ``fn`` is called less often than it is asked: in lists, or not at all."""
+        """Whether ``fn`` has fewer calls than rows, by lists, a cache or a journal."""
         return self.batch is not None or self.policy.remembers
 
     @property
     def running_rows(self) -> int:
-        """How many rows can be in calls at once, or wait in lists that are the next calls."""
+        """The most rows in running calls, and in the lists of the next calls."""
         return self.concurrency if self.batch is None else 2 * self.concurrency * self.batch.rows

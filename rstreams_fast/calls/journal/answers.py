@@ -1,4 +1,4 @@
-"""The answers that a journal has, found by the digests of their keys."""
+"""The answers of a journal, found by the digests of their keys."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def _merged(runs: Sequence[_SortedRun]) -> _SortedRun:
 class Answers:
     """The answers in a folder, found by the digest of the key. Thread-safe.
 
-    Where each answer is stored is kept in memory. Answers are read when they are asked for, and the
-    latest ``READ_BYTES`` of them are kept.
+    An index in memory has the place of each answer. ``get`` reads an answer when it is needed, and
+    keeps the latest ``READ_BYTES`` bytes of answers.
     """
 
     def __init__(self, folder: Folder, form: AnswerForm) -> None:
@@ -79,7 +79,7 @@ class Answers:
         self.unwritten: dict[bytes, Any] = {}
         """Answers in the logs of living processes, which are in no segment yet."""
         self._index: tuple[list[str], tuple[_SortedRun, ...]] = [], ()
-        """The names of segments (empty for a removed one), and the places of answers in them."""
+        """The names of segments (empty for a removed segment), and the places of their answers."""
         self._filter = bytearray(FILTER_BYTES)
         self._seen: set[str] = set()
         self._lock = threading.Lock()
@@ -88,7 +88,7 @@ class Answers:
         self._bytes = 0
 
     def refresh(self) -> None:
-        """Find the segments that were written since the last time."""
+        """Index the segments that were written since the last ``refresh``."""
         for _ in range(REFRESH_TRIES):
             found = self.folder.sizes()
             with self._lock:
@@ -99,14 +99,14 @@ class Answers:
                 return
 
     def add(self, digest: bytes, answer: Any) -> None:
-        """Have an answer found that this process has just logged."""
+        """Keep an answer that this process has just logged, so that ``get`` finds it."""
         with self._lock:
             self.unwritten[digest] = answer
             self._filter[_first_of(digest)[0] & (len(self._filter) - 1)] = 1
             self.any = True
 
     def forget(self, digests: Iterable[bytes]) -> None:
-        """Have answers found in the segments only, which ``refresh`` has found."""
+        """Drop answers that ``add`` has kept: ``get`` finds them in the segments now."""
         with self._lock:
             for digest in digests:
                 self.unwritten.pop(digest, None)
@@ -189,7 +189,7 @@ class Answers:
         return reader
 
     def places(self, digest: bytes) -> list[tuple[str, int]]:
-        """Return the segments and rows whose keys begin like ``digest``."""
+        """Return the segments and rows of the keys with the same first bytes as ``digest``."""
         (first,) = _first_of(digest)
         names, runs = self._index
         return [(names[at], row) for run in runs for at, row in run.places(first) if names[at]]
@@ -260,7 +260,7 @@ _known_lock: Final = threading.Lock()
 
 
 def answers_of(uri: str, place: str, form: AnswerForm) -> Answers:
-    """Return the answers in the folder ``place`` of a journal, which all of a process share."""
+    """Return the answers in the folder ``place`` of a journal. The whole process shares them."""
     key = os.getpid(), uri, place  # a forked child opens files of its own
     with _known_lock:
         found = _known.get(key)

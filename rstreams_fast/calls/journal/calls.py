@@ -26,16 +26,16 @@ from rstreams_fast.core import MISSING
 __all__ = ["WAIT_SECONDS", "Call", "JournalledCalls", "digest_of_text", "tidy_up"]
 
 MANY_SEGMENTS: Final = 512
-"""At so many segments a run that ends may merge them."""
+"""A run that ends may merge the segments if there are at least as many."""
 
 COMPACTING: Final = 1 / 8
-"""The share of the runs at ``MANY_SEGMENTS`` that do merge."""
+"""The probability that such a run merges."""
 
 WAIT_SECONDS: Final = 0.01
 """How often a call that waits for the file system checks again."""
 
 LOGGED_SHARE: Final = 16
-"""Answers are logged together, up to this part of the calls in flight."""
+"""Answers are logged together: at most the calls in flight divided by this number."""
 
 _MUTABLE: Final = frozenset({dict, list})
 
@@ -43,7 +43,7 @@ Call = Callable[..., Awaitable[Any]]
 
 
 class JournalledCalls:
-    """Asks a journal before each call of a function, and gives it the answers of the calls."""
+    """Looks up a journal before each call of a function, and stores the answers of the calls."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class JournalledCalls:
         counts: CallCounts,
         key_of: Callable[..., tuple[Any, ...]] | None = None,
     ) -> None:
-        """``key_of`` makes the key of the arguments. Default: they are the key."""
+        """``key_of`` makes the key from the arguments. Default: the arguments are the key."""
         self._journal = journal
         self._digest_of = KeyDigest(settings.label, journal.version)
         place = digest_of_text(settings.label, journal.version, form.text)
@@ -73,10 +73,10 @@ class JournalledCalls:
     def open(self, start: Callable[[Callable[[], object], str], None]) -> None:
         """Find the answers written so far, and ``start`` a thread that writes new ones."""
         folder = self._answers.folder
-        folder.prove()  # fails before the first call is paid for
+        folder.prove()  # raises now, before the first paid call
         if self._journal.max_bytes is not None and not folder.newest:  # a bound on all folders
             folder.newest = newest(self._journal.uri)
-        # In this order: an answer that leaves a log meanwhile is then in a segment.
+        # First the logs, then the segments: an answer may move from a log to a segment meanwhile.
         self._answers.unwritten = self._writer.left()
         self._answers.refresh()
         self._writer.start(start)
@@ -91,9 +91,8 @@ class JournalledCalls:
     def around(self, fn: Call, loop: asyncio.AbstractEventLoop) -> Call:
         """Return ``fn``, which is called only for keys without a journalled answer.
 
-        The calls' context is a copy of the present one. An answer is logged with others that come
-        in the same turn of the ``loop``, or a little before: a call's own log record takes longer
-        than all that is done for the call besides.
+        Each call runs in a copy of the present context. Answers of the same turn of the ``loop``
+        are logged together: a log record for each call would take most of the call's time.
         """
         answers, writer, counts, lists = self._answers, self._writer, self._counts, self._lists
         as_outcomes, together, log = self._as_outcomes, self._together, self._log
@@ -139,11 +138,11 @@ class JournalledCalls:
             if answers.folder.is_local:
                 return answers.get(digest)
             return await loop.run_in_executor(None, answers.get, digest)
-        except Exception as raised:  # unknown whether there is an answer
+        except Exception as raised:  # nobody knows whether the journal has an answer
             raise StageError(f"the journal cannot be asked for the answer: {raised}") from raised
 
     async def _wait(self) -> None:
-        """Wait for the file system, or raise what the journal failed with."""
+        """Wait for the file system; raise the error of a journal that has failed."""
         try:
             while self._writer.behind:  # noqa: ASYNC110 - the writer knows no loop
                 await asyncio.sleep(WAIT_SECONDS)
@@ -151,7 +150,7 @@ class JournalledCalls:
             raise StageError(f"the journal cannot keep an answer: {raised}") from raised
 
     def _log(self) -> None:
-        """Log the answers since the last time; what that raises is raised by ``_wait``."""
+        """Log the answers since the last time. ``_wait`` raises the errors."""
         if not self._keys:
             return
         keys, given = self._keys.copy(), self._given.copy()
@@ -161,7 +160,7 @@ class JournalledCalls:
 
 
 def tidy_up(writer: JournalWriter, answers: Answers, journal: Journal) -> None:
-    """Merge segments and hold ``max_bytes``, if the writer has written."""
+    """Merge segments and enforce ``max_bytes``, if the writer has written a segment."""
     if not writer.wrote:
         return
     # Many tasks see the same segments; a few of them merge, and may do so at the same time.
@@ -172,5 +171,5 @@ def tidy_up(writer: JournalWriter, answers: Answers, journal: Journal) -> None:
 
 
 def digest_of_text(*parts: str) -> str:
-    """Return the name of a place for these parts."""
+    """Return a digest of ``parts``, which names a folder."""
     return hashlib.blake2b(ascii(parts).encode(), digest_size=16).hexdigest()

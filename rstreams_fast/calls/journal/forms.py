@@ -15,11 +15,11 @@ class AnswerForm(Protocol):
 
     @property
     def type(self) -> pa.DataType:
-        """The type of the column. Another type is another place in the journal."""
+        """The type of the column. Answers of another type are in another folder of the journal."""
 
     @property
     def text(self) -> str:
-        """A text for the form: answers of another text are not found."""
+        """A text that identifies the form: answers with another text are not found."""
 
     def array(self, answers: list[Any]) -> pa.Array:
         """Return the column of ``answers``. An exception: one of them cannot be stored."""

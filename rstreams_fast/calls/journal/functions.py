@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["FunctionJournal"]
 
 IDLE_SECONDS: Final = 1.0
-"""The thread that writes segments ends when there was no answer for so long."""
+"""The thread that writes segments ends after so many seconds without an answer."""
 
 
 class _Texts:
@@ -67,7 +67,7 @@ class _Open:
         self.is_open = False
 
     def use(self, users: int) -> None:
-        """Count users; when the last one leaves, wait until every answer is written."""
+        """Add to the number of users; at zero, wait until every answer is written."""
         with self._lock:
             self._users += users
             if not self._users:
@@ -79,10 +79,10 @@ class _Open:
             if self.is_open:
                 return
             folder = self.answers.folder
-            folder.prove()  # fails before the first call is paid for
+            folder.prove()  # raises now, before the first paid call
             self.answers.unwritten = self.writer.left()
             self.answers.refresh()
-            self._form.array([""])  # imports more, which fails once the interpreter exits
+            self._form.array([""])  # pyarrow imports modules here: it cannot while Python exits
             self.writer.start(_start, IDLE_SECONDS)
             self.is_open = True
 
@@ -98,7 +98,7 @@ class _Open:
             tidy_up(self.writer, self.answers, self._journal)
 
     def put(self, digest: bytes, answer: Any) -> None:
-        """Keep an answer, which is found from now on. ``TypeError``: it is no plain value."""
+        """Store an answer. ``TypeError``: it is no plain value."""
         text = text_of_answer(answer)
         self.answers.add(digest, text)
         self.writer.put_digests([digest], [text])
@@ -117,7 +117,7 @@ _known_lock: Final = threading.Lock()
 
 
 def _open_of(journal: Journal, label: str) -> _Open:
-    place = os.getpid(), journal.uri, label, journal.version  # a forked child has its own
+    place = os.getpid(), journal.uri, label, journal.version  # a forked child opens its own files
     with _known_lock:
         found = _known.get(place)
         if found is None:
@@ -134,10 +134,10 @@ def _close_all() -> None:
 
 
 class FunctionJournal:
-    """Asks a journal before each call of a function with a policy, and keeps its answers.
+    """Looks up a journal before each call of a function with a policy, and stores the answers.
 
-    From ``begin`` until ``end`` the process has files open. Without ``end``, the end of the
-    interpreter writes what is left, and what a kill leaves in the log the next process finds.
+    From ``begin`` until ``end`` the process has files open. Without ``end``, the exit of the
+    interpreter writes the remaining answers. After a kill, the next process finds them in the log.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class FunctionJournal:
         key_of: Callable[..., tuple[Any, ...]],
         counts: CallCounts,
     ) -> None:
-        """``key_of`` makes the key of the arguments."""
+        """``key_of`` makes the key from the arguments."""
         self._open = _open_of(journal, label)
         self._label = label
         self._key_of = key_of
@@ -159,8 +159,8 @@ class FunctionJournal:
         self._open.use(-1)
 
     def around(self, fn: Call, loop: asyncio.AbstractEventLoop | None) -> Call:
-        """Return ``fn``, which is called only for keys without a kept answer. Without a ``loop``
-        its calls block, and do not suspend.
+        """Return ``fn``, which is called only for keys without a stored answer. Without a ``loop``
+        the calls block, and do not suspend.
         """
         kept, counts, key_of = self._open, self._counts, self._key_of
         answers = kept.answers
@@ -184,7 +184,7 @@ class FunctionJournal:
                     return answer_of(found)
             result = await fn(*args)
             try:
-                kept.put(digest, result)  # the function may have changed its arguments
+                kept.put(digest, result)  # digest from before: the call may change its arguments
             except TypeError as refused:
                 raise noted(refused, f"returned by {self._label}") from None
             while kept.writer.is_slow and kept.writer.behind:

@@ -16,37 +16,37 @@ __all__ = ["Journal"]
 
 @dataclass(frozen=True, repr=False)
 class Journal:
-    """Where answers are written as they come, so that no job pays for one of them again.
+    """Stores each answer as soon as its call ends, so that no job pays for the same call again.
 
     An answer is found by the function's name, its version, the declared types and the key. A
-    retried task, a speculative copy and a job that is started again find the answers from before
-    they began, however their rows are divided into partitions.
+    retried task, a speculative copy and a restarted job find all earlier answers. The division
+    into partitions does not matter.
 
-    Outside stages no type is declared: there answers are plain values (``None``, numbers, texts,
+    Outside stages no type is declared. There answers are plain values (``None``, numbers, texts,
     bytes, dates and times, ``Decimal``, ``UUID``, record batches, and lists, tuples and dicts of
-    such), which are stored as JSON. ``map_batches`` knows a batch by what is in it. Outside stages
-    a journal is written when the loop or the interpreter ends.
+    these), which are stored as JSON. The key of a record batch is its content. Outside stages all
+    answers are in segments when the loop or the interpreter has ended.
 
-    Stored are digests of keys, answers and times, unencrypted; nothing of ``using``, nor of the
-    function or the values it holds, and no failures. A journal that cannot be written fails the
-    task; a damaged segment is a warning, and its calls are made again. Immutable; stages may share
-    it.
+    A journal stores digests of keys, answers and times, unencrypted. It stores no failures, and
+    nothing of ``using``, the function or the values that the function holds. If the journal cannot
+    be written, the task fails. For a damaged segment a warning is logged, and its calls are made
+    again. Immutable; stages may share it.
 
     Args:
         uri: A directory that the executors share: an absolute path, or a URI that
             ``pyarrow.fs.FileSystem.from_uri`` takes, such as ``s3://bucket/path``; Spark's names
-            ``s3a`` and ``s3n`` do as well. pyarrow, not Spark, knows access and endpoint: the
-            environment of the executors gives the keys, such as ``AWS_ACCESS_KEY_ID`` and
+            ``s3a`` and ``s3n`` do as well. pyarrow, not Spark, reaches the storage: the keys are in
+            the environment of the executors, such as ``AWS_ACCESS_KEY_ID`` and
             ``AWS_SECRET_ACCESS_KEY``.
         version: The version of the function and of everything that its answers depend on. With
             another version all calls are made anew.
-        max_bytes: The most bytes of everything that is stored at ``uri``; the oldest answers go
-            first. Default: no bound.
+        max_bytes: The most bytes of all files at ``uri``; the oldest answers are removed first.
+            Default: no bound.
 
     Raises:
         TypeError: An argument has the wrong type.
-        ValueError: ``uri`` is not absolute, or has a key or a password in it, which the message
-            does not show.
+        ValueError: ``uri`` is not absolute, or contains a key or a password. The message does not
+            show them.
     """
 
     uri: str
@@ -72,13 +72,13 @@ class Journal:
             check_count("Journal(max_bytes)", self.max_bytes, 1)
 
     def compact(self) -> int:
-        """Merge small segments into larger ones, hold ``max_bytes``, and remove the unfinished
-        files of killed processes.
+        """Merge small segments, enforce ``max_bytes``, and remove unfinished files of killed
+        processes.
 
         Stages may read and write meanwhile, and another process may compact, too.
 
         Returns:
-            How many segments there are less.
+            By how much the number of segments has decreased.
         """
         removed = sum(folder.compact() for folder in folders_of(self.uri))
         bound(self.uri, self.max_bytes)

@@ -1,4 +1,4 @@
-"""Plain answers as text: JSON, with a mark where Python has more types than JSON."""
+"""Plain answers as text: JSON, with a mark for values of types that JSON lacks."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["answer_of", "text_of_answer"]
 _AS_THEY_ARE: Final = frozenset({type(None), bool, int, float, str})
 
 _MARK: Final = "$"
-"""What the only key of an object begins with that stands for a value of another type."""
+"""The first character of the only key of an object that represents a value of another type."""
 
 _encode: Final = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
 
 
 def text_of_answer(answer: Any) -> str:
-    """Return the text of an answer. ``TypeError``: a part of it is no plain value."""
+    """Return the text of an answer. ``TypeError``: a part of the answer is no plain value."""
     return _encode(_packed(answer))
 
 

@@ -1,7 +1,7 @@
-"""Segments: files of answers, each whole or not there, on any file system that pyarrow knows.
+"""Segments: files of answers on any file system of pyarrow. A segment is complete or absent.
 
 A segment is an Arrow IPC file of the columns ``key`` (a digest), ``answer`` and ``time``. Its name
-says when it was written, and the checksum of what is in it.
+contains the time of writing and the checksum of its content.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ __all__ = [
 ]
 
 BATCH_ROWS: Final = 1024
-"""Rows of a record batch: what is read at once for an answer."""
+"""Rows of a record batch: one read for an answer reads a whole batch."""
 
 LARGE_BYTES: Final = 16 << 20
-"""A segment as large is not merged into a larger one."""
+"""A segment of this size or more is not merged."""
 
 STALE_SECONDS: Final = 3600.0
-"""An unfinished file as old was left by a process that is gone."""
+"""An unfinished file of this age or older belongs to a dead process."""
 
 TRIES: Final = 20
-"""How often a segment is written when another process removes it before it has its name."""
+"""How often a segment is written again if another process removes it before its renaming."""
 
 COLUMNS: Final = ("key", "answer", "time")
 
 _SUFFIX: Final = ".arrow"
 _ASIDE: Final = ".tmp"
 _WHOLE_AT_CLOSE: Final = ("s3", "gcs", "abfs")
-"""The object stores, in which nothing is renamed and an upload is there when it is whole."""
+"""The object stores: they have no renaming, and a file appears when its upload is complete."""
 
 _TIMED: Final = re.compile("[0-9]{20}-").match
 
@@ -59,7 +59,7 @@ _refused: Final[set[str]] = set()
 
 
 def table_of(keys: list[bytes], answers: pa.Array) -> pa.Table:
-    """Return the table of answers that were given now."""
+    """Return a table of new answers; their time is the present."""
     import pyarrow as pa
 
     now = pa.scalar(datetime.now(UTC), pa.timestamp("ms", "UTC"))
@@ -77,21 +77,21 @@ class Folder:
         why = None
         try:
             self.files, root = fs.FileSystem.from_uri(uri)
-        except (pa.ArrowException, OSError) as refused:  # such as a library that is not there
+        except (pa.ArrowException, OSError) as refused:  # a missing library, for example
             why = masked(str(refused), uri)
-        if why is not None:  # raised here, it has no context: pyarrow's error shows the URI
+        if why is not None:  # raised out here without pyarrow's error, which shows the URI
             raise ValueError(f"Journal(uri): {shown_uri(uri)!r} cannot be used: {why}")
         self.path = f"{root.rstrip('/')}/{place}".rstrip("/")
         self.is_local = isinstance(self.files, fs.LocalFileSystem)
         self.newest = 0
-        """The latest time in a segment's name, in nanoseconds. None is written with an earlier one,
-        else those written after a clock was put back would be removed as the oldest."""
+        """The latest time in a segment's name, in nanoseconds. A new segment never has an earlier
+        time: after a clock is set back, ``bound`` would remove new segments as the oldest."""
         self._is_proved = False
 
     def prove(self) -> None:
-        """Raise ``OSError`` if nothing can be written, so that nobody pays for calls before.
+        """Raise ``OSError`` if the folder is not writable, before the first paid call.
 
-        Once a process; later calls return at once.
+        Only the first call of a process checks; later calls return at once.
         """
         if self._is_proved:
             return
@@ -107,7 +107,7 @@ class Folder:
         self._is_proved = True
 
     def make(self) -> None:
-        """Make the directory, if it is not there."""
+        """Make the directory, if it is missing."""
         try:
             self.files.create_dir(self.path, recursive=True)
         except OSError as refused:
@@ -117,10 +117,10 @@ class Folder:
             raise
 
     def sizes(self) -> dict[str, int]:
-        """Return the names of the segments, and their bytes; those merged meanwhile are found.
+        """Return the names of the segments and their bytes, even if another process merges.
 
-        What a merged segment replaces is removed when that one is there; a listing may still see
-        neither. So it lists until nothing is gone that was there before.
+        A merge first writes the merged segment, then removes its parts. A listing may miss both.
+        So the folder is listed again until no segment of the previous listing has disappeared.
         """
         found = self._list()
         while True:
@@ -138,7 +138,7 @@ class Folder:
         return found
 
     def write(self, table: pa.Table, since: str | None = None) -> str:
-        """Write a segment; return its name. It counts as old as the one named ``since``."""
+        """Write a segment; return its name. Its age is the age of the segment named ``since``."""
         import pyarrow as pa
 
         sink = pa.BufferOutputStream()
@@ -160,7 +160,7 @@ class Folder:
                     self._put(path + _ASIDE, content)
                     self.files.move(path + _ASIDE, path)
                 break
-            except FileNotFoundError:  # taken for one that a dead process left: clocks differ
+            except FileNotFoundError:  # another host removed it as stale: clocks differ
                 if not left:
                     raise
             except OSError:
@@ -173,20 +173,20 @@ class Folder:
             file.write(content)
 
     def remove(self, name: str) -> None:
-        """Remove a segment, if it is there."""
+        """Remove a segment, if it exists."""
         with contextlib.suppress(OSError):
             self.files.delete_file(f"{self.path}/{name}")
 
     def open(self, name: str, checked: bool = False) -> Any:
         """Return a reader of the record batches of a segment, or ``None`` if it is damaged.
 
-        The checksum is looked at where that costs no transfer, unless it was ``checked`` before.
-        ``FileNotFoundError``: it was merged, or removed.
+        The checksum is verified on a local file system, unless the segment was ``checked`` before.
+        ``FileNotFoundError``: the segment was merged or removed.
         """
         import pyarrow as pa
 
         path = f"{self.path}/{name}"
-        # What a segment has in memory is a mapping, where there are such.
+        # A mapped segment takes no memory of its own; only local files can be mapped.
         file = pa.memory_map(path) if self.is_local else self.files.open_input_file(path)
         try:
             if self.is_local and not checked:
@@ -202,9 +202,9 @@ class Folder:
 
     @contextlib.contextmanager
     def reading(self, name: str) -> Iterator[None]:
-        """Have it that a segment which is removed while it is read raises ``FileNotFoundError``.
+        """Raise ``FileNotFoundError`` in the block if the segment was removed during the read.
 
-        An object store says so in words of its own, which it has for other failures, too.
+        An object store raises an error of its own then, the same as for other failures.
         """
         from pyarrow import fs
 
@@ -219,7 +219,7 @@ class Folder:
             raise FileNotFoundError(name) from failure
 
     def refuse(self, name: str, why: Exception) -> None:
-        """Say once that a segment is damaged."""
+        """Log a warning, once, that a segment is damaged."""
         path = f"{self.path}/{name}"
         if path not in _refused:
             _refused.add(path)
@@ -228,10 +228,10 @@ class Folder:
             )
 
     def compact(self) -> int:
-        """Merge the segments that are not large; return how many there were more than are now.
+        """Merge the segments that are not large; return the decrease of their number.
 
-        Another process may read, write or compact meanwhile: what is removed is in a segment that
-        is there, and what another has merged first is left alone.
+        Another process may read, write or compact meanwhile. A segment is removed only after its
+        answers are in the merged segment. Segments that another process has merged are skipped.
         """
         removed, group, size = 0, [], 0
         for name, length in sorted(self.sizes().items()):
@@ -253,7 +253,7 @@ class Folder:
             try:
                 with self.reading(name):
                     reader = self.open(name)
-                    # One of other answers is no segment of this function, and stays as it is.
+                    # A segment with another schema is not of this function: it stays as it is.
                     if reader is not None and (not tables or reader.schema == tables[0].schema):
                         tables.append(reader.read_all())
                         whole.append(name)
@@ -262,7 +262,7 @@ class Folder:
         if len(whole) < 2:  # noqa: PLR2004 - one is merged already
             return 0
         merged = pa.concat_tables(tables)
-        # Of an answer that was given twice one is enough.
+        # If a key has two answers, the first answer is enough.
         first = merged.append_column("row", pa.array(range(merged.num_rows), pa.int64()))
         rows = first.group_by("key").aggregate([("row", "min")])["row_min"]
         self.write(merged.take(rows), since=whole[0])
@@ -286,7 +286,7 @@ def _latest(names: Iterable[str]) -> int:
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[None]:
-    """Hold a lock on a file, made here: it says that its process lives, whatever clocks say."""
+    """Create a file and lock it: the lock shows that the process lives, even if clocks differ."""
     import fcntl
 
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -299,7 +299,7 @@ def _locked(path: str) -> Iterator[None]:
 
 
 def _is_being_written(path: str) -> bool:
-    """Whether a living process has the file of that path locked."""
+    """Whether a living process has locked the file at ``path``."""
     import fcntl
 
     with contextlib.suppress(OSError):
@@ -335,7 +335,7 @@ def _files_of(root: Folder) -> list[Any]:
 
 
 def bound(uri: str, most: int | None) -> None:
-    """Remove the oldest segments beyond ``most`` bytes, and what killed processes left unfinished.
+    """Remove the oldest segments beyond ``most`` bytes, and unfinished files of killed processes.
 
     Any number of processes may do so at once.
     """

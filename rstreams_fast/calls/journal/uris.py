@@ -1,4 +1,4 @@
-"""The part of a URI that is shown: never what stands before the ``@``, nor its query."""
+"""The part of a URI that messages show: never the user before the ``@``, nor the query."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ SCHEME: Final = re.compile("[a-z][a-z0-9+.-]+:/{1,2}", re.IGNORECASE)
 _SECRETS: Final = re.compile(
     "secret|passw|pwd|token|credentials|(^|_|-)(key|sig|sas)$", re.IGNORECASE
 )
-"""Names of a query that stand for keys and passwords."""
+"""Parameters of a query that hold keys and passwords."""
 
 
 def check_no_keys(name: str, uri: str) -> None:
     """Refuse a URI with a key, a password or a token in it; the error does not show the URI.
 
-    A secret may have a slash, as those of AWS, or a line's end: so a colon in the host's place and
-    an ``@`` behind it are enough, though no parser would find the two in one place.
+    A secret may contain a slash, as in AWS, or a line break. So a colon in the place of the host
+    and a later ``@`` are enough to refuse, although URI parsers would not find a password there.
     """
     scheme = SCHEME.match(uri)
     if scheme is None:
@@ -28,7 +28,7 @@ def check_no_keys(name: str, uri: str) -> None:
     after, query = uri[scheme.end() :], uri.partition("?")[2]
     authority = re.split("[/?#]", after)[0]
     refused = (
-        ("@" in authority and uri.startswith("s3:"))  # its user is a key
+        ("@" in authority and uri.startswith("s3:"))  # the user in an s3 URI is a key
         or (":" in authority and "@" in after.partition(":")[2])
         or ":@" in uri
         or "@" in query
@@ -52,7 +52,7 @@ def shown_uri(uri: str) -> str:
 
 
 def masked(text: str, uri: str) -> str:
-    """Return ``text``, an error's, without what is not shown of ``uri``."""
+    """Return the error message ``text``, with the hidden parts of ``uri`` removed."""
     text = text.replace(uri, shown_uri(uri))
     user = uri.rpartition("@")[0].partition(":/")[2]
     values = [pair.rpartition("=")[2] for pair in uri.partition("?")[2].split("&")]

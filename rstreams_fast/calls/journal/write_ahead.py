@@ -28,7 +28,7 @@ if sys.platform != "win32":
 __all__ = ["Log", "folder", "records_of"]
 
 FIRST_BYTES: Final = 1 << 18
-"""The first size of a file; it doubles when it is full."""
+"""The first size of a file. The size doubles when the file is full."""
 
 FORGOTTEN_SECONDS: Final = 86_400.0
 """A dead process's file that no reader has asked for is removed at this age."""
@@ -92,14 +92,14 @@ class Log:
         self._map = grown
 
     def clear(self) -> None:
-        """Remove all records: they are stored elsewhere now."""
+        """Remove all records. The caller has stored them in a segment."""
         used = self._map.tell()
-        self._map[: _HEAD.size] = bytes(_HEAD.size)  # this removes all records at once
+        self._map[: _HEAD.size] = bytes(_HEAD.size)  # a first head of zeros means: no records
         self._map[:used] = bytes(used)
         self._map.seek(0)
 
     def close(self, remove: bool) -> None:
-        """Close the file; without ``remove`` it stays, like the file of a dead process."""
+        """Close the file. Without ``remove`` the file stays, like the file of a dead process."""
         self._map.close()
         self._leave(remove)
 
@@ -115,8 +115,8 @@ class Log:
 def records_of(name: str) -> Iterator[tuple[list[bytes], bool]]:
     """Yield the records of each file of that ``name``, and whether the file's process is dead.
 
-    The next step of the iterator removes a dead process's file. Records that were cleared
-    meanwhile, or are incomplete, are left out.
+    The next step of the iterator removes a dead process's file. Cleared and incomplete records
+    are left out.
     """
     with contextlib.suppress(FileNotFoundError):  # there is no folder yet
         for path in sorted(folder().iterdir()):

@@ -31,7 +31,7 @@ REMOTE_LINGER_SECONDS: Final = 1.0
 """How long an answer waits on a remote file system, where each file costs a paid request."""
 
 FIRST_ROWS: Final = 1024
-"""The most answers of the first segment: nothing is known of their bytes."""
+"""The most answers of the first segment: the size of an answer is still unknown."""
 
 SEGMENT_ROWS: Final = 8192
 """The most answers of one segment."""
@@ -40,10 +40,10 @@ SEGMENT_BYTES: Final = 4 << 20
 """The most bytes of a segment, estimated from the segment before it."""
 
 MOST_UNWRITTEN: Final = 4
-"""With the answers of so many segments unwritten, new calls wait for the file system."""
+"""New calls wait for the file system while answers for so many segments are unwritten."""
 
 MERGED: Final = 16
-"""So many segments of one size are merged into one."""
+"""The number of segments of one size that are merged into one."""
 _Answers = tuple[list[bytes], list[Any]]
 """The digests of keys and their answers, as two lists: pairs would be more objects to collect."""
 
@@ -53,16 +53,16 @@ _LOGGED: Final[frozenset[type]] = frozenset(
 """The types whose values a log may hold, besides scalars and containers of Python."""
 
 _PICKLED: Final = b"p"
-"""The first byte of a record that is a pickle: of the digests of keys, joined, and the answers."""
+"""The first byte of a record that is a pickle of the joined digests of keys and the answers."""
 
 _COLUMNAR: Final = b"c"
-"""The first byte of a record that is the digest of a key, and a stream of Arrow."""
+"""The first byte of a record that is the digest of a key and an Arrow IPC stream."""
 
 _LOGGED_NAMES: Final = {(kind.__module__, kind.__qualname__): kind for kind in _LOGGED}
 
 
 class _Pickler(pickle.Pickler):
-    """Refuses every value that is not plain data: reading it back could run code."""
+    """Refuses every value that is not plain data: unpickling such a value could run code."""
 
     def reducer_override(self, value: Any) -> Any:
         """Accept ``value`` if its type is plain; else raise ``PicklingError``."""
@@ -82,10 +82,10 @@ class _Unpickler(pickle.Unpickler):
 class JournalWriter:
     """Writes each answer to a log, which survives the process, and later to a segment.
 
-    A thread of its own writes the segments; an answer that is in a segment leaves its log. There
-    are two logs: while the answers of one become segments, new answers go to the other. Sixteen
-    segments are merged into one, repeatedly, and ``close`` merges the rest: so there are few
-    segments, though each answer is written soon.
+    A separate thread writes the segments, and then removes their answers from the log. There are
+    two logs: while the answers of one log become segments, new answers go to the other. Sixteen
+    segments of one size are merged into one, and ``close`` merges the rest. So there are few
+    segments, although each answer is written soon.
     """
 
     def __init__(
@@ -95,8 +95,8 @@ class JournalWriter:
         form: AnswerForm,
         written: Callable[[list[bytes]], None] | None = None,
     ) -> None:
-        """``logs``: the name that all logs for this folder have. ``written`` is told the digests of
-        the keys whose answers are in segments now, before they leave their log.
+        """``logs``: the name of all logs for this folder. ``written`` is called with the digests of
+        the keys whose answers are in segments, before these answers are removed from their log.
         """
         self._written = written
         self._folder = folder
@@ -131,8 +131,8 @@ class JournalWriter:
     ) -> None:
         """Create the logs, and write on a thread that ``start`` starts.
 
-        With ``idle`` the thread starts when there is something to write, and ends when there was
-        nothing for so many seconds.
+        With ``idle`` the thread starts with the first answer, and ends after ``idle`` seconds
+        without an answer.
         """
         self._start, self._idle, self._closed = start, idle, False
         self._failure, self.is_slow = None, False
@@ -169,7 +169,7 @@ class JournalWriter:
         for record in records:
             try:
                 yield from self._read(record)
-            except Exception:  # another version of this package may have written it
+            except Exception:  # another version of this package may have written the record
                 unknown += 1
         if unknown:
             logging.getLogger("rstreams_fast").warning(
@@ -209,15 +209,15 @@ class JournalWriter:
                 yield _COLUMNAR + digests[0] + content
 
     def _columnar(self, answers: Sequence[Any]) -> bytes | None:
-        """Return a stream of Arrow, for answers that are objects: only their declared fields may
-        be written.
+        """Return an Arrow IPC stream of answers that are objects: only the declared fields of an
+        object may be written.
         """
         import pyarrow as pa
 
         try:
             batch = pa.record_batch([self._form.array(list(answers))], names=["answer"])
         except Exception:
-            return None  # who gets the answer is told why it does not fit
+            return None  # the stage raises the error of an answer that does not fit its type
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
@@ -230,8 +230,8 @@ class JournalWriter:
         keys: Sequence[tuple[Any, ...]],
         answers: Sequence[Any],
     ) -> None:
-        """Log answers, and queue them for writing. A failure makes ``is_slow`` true, and is raised
-        by ``behind``.
+        """Log answers, and queue them for writing. A failure makes ``is_slow`` true; ``behind``
+        raises the failure.
         """
         try:
             digests = digest_of.many(keys)
@@ -312,11 +312,11 @@ class JournalWriter:
         except Exception as raised:
             self._fail(raised, "raised by the journal in")
         finally:
-            if not over:  # else another thread may be at work
+            if not over:  # after an idle end another thread may write already
                 self._ended.set()
 
     def _is_over(self) -> bool:
-        """Whether nothing came for long: then the next answer starts a thread again."""
+        """Whether there was no answer for ``idle`` seconds. The next answer starts a thread."""
         with self._lock:
             if not self._waiting[0]:
                 self._ended.set()

@@ -1,1 +1,1 @@
-"""Bounds that stages, workers and hosts share."""
+"""Limits of calls that stages, workers and hosts share."""

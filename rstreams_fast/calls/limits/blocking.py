@@ -28,17 +28,17 @@ from rstreams_fast.runtime.loops import PrivateLoop
 __all__ = ["BlockingGate", "TimedGate"]
 
 LINGER_SECONDS: Final = 0.2
-"""How long the loop of a gate stays when no call uses it, and with it the use of the limit."""
+"""How long the loop of a gate stays without calls. Until then the gate counts as a user."""
 
 _Permit = tuple[Any, float]
 _Ticket = Future[_Permit]
 
 
 class BlockingGate:
-    """Lets calls on threads pass, as ``PermitGate`` does for calls on a loop. Thread-safe.
+    """Gives permits to calls on threads, as ``PermitGate`` does for calls on a loop. Thread-safe.
 
     A ``PermitGate`` on a private loop gets the permits. The loop's thread starts with the first
-    call, and ends soon after the last one.
+    call, and ends soon after the last call.
     """
 
     def __init__(self, limit: Limit) -> None:
@@ -49,7 +49,7 @@ class BlockingGate:
         """Return a loop that stays until ``leave``."""
         while True:
             loop = self._loop
-            if loop is None or loop.pid != process_id():  # a fork's child has no other threads
+            if loop is None or loop.pid != process_id():  # a fork's child has no loop thread
                 # Two threads may both make a loop. Each loop ends after its own calls.
                 loop = self._loop = _PermitLoop(self._limit)
             if loop.enter():
@@ -78,21 +78,21 @@ class BlockingGate:
         loop.leave()
 
     def spend(self, change: tuple[float, ...]) -> None:
-        """Take so many units besides those of the permits, or give them back."""
+        """Take ``change`` more units than the permits took; negative numbers give back."""
         if any(change):
             loop = self._enter()
             loop.tell(lambda gate: gate.spend(change))
             loop.leave()
 
     def see(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
-        """Follow what the service says is left of each unit, after a call of ``weights``."""
+        """Adopt the units left that the service has reported after a call of ``weights``."""
         loop = self._enter()
         loop.tell(lambda gate: gate.see(left, weights))
         loop.leave()
 
 
 class TimedGate:
-    """A ``BlockingGate`` for the calls of one thread, whose waits count in ``waits``."""
+    """A ``BlockingGate`` for the calls of one thread; ``waits`` counts its waits."""
 
     def __init__(self, gate: BlockingGate, waits: Waits) -> None:
         self._take = gate.take
@@ -108,37 +108,37 @@ class TimedGate:
             return self._take(weights)
 
     async def acquire(self, weights: tuple[float, ...] = ()) -> tuple[_PermitLoop, _Permit]:
-        """Do what ``take`` does."""
+        """Do the same as ``take``, and never suspend."""
         return self.take(weights)
 
 
 class _PermitLoop:
     """A private loop with a ``PermitGate``, and the threads that wait for its permits.
 
-    A thread passes its permit on to the next thread, without the loop, until other stages may have
-    it. So the loop rarely works while calls follow each other.
+    A thread passes its permit to the next waiting thread directly, until the permit's turn in this
+    stage is over. So the loop rarely works while calls follow each other.
     """
 
     def __init__(self, limit: Limit) -> None:
         self.pid = process_id()
         self._limit = limit
         self._private = PrivateLoop("rstreams-fast-limit", serves_threads=True)
-        # Reentrant: the garbage collector may run anything.
+        # Reentrant: the garbage collector may end a call on a thread that holds the lock.
         self._lock = threading.RLock()
-        self._calls = 0  # that wait or run
-        self._used = False  # since the last look
+        self._calls = 0  # calls that wait or run
+        self._used = False  # whether a call has ended since the last check for the end
         self._ended = False
         self._tickets: deque[_Ticket] = deque()
         self._asked = 0  # permits that the loop waits for, at least as many as tickets
         self._idle: list[_Permit] = []
-        self._returns = False  # whether the loop is to look at the idle permits
+        self._returns = False  # whether the loop will check the idle permits
         self._held_until = 0.0
-        self._next_offer = 0.0  # when to let the loop ask whether other stages want a permit
+        self._next_offer = 0.0  # when the loop asks next whether other stages want a permit
         self._gate: PermitGate | None = None
-        self._looks = False  # whether the end is looked for
+        self._looks = False  # whether the timer runs that ends an unused loop
 
     def enter(self) -> bool:
-        """Keep the loop until ``leave``; ``False``: it has ended."""
+        """Keep the loop until ``leave``; ``False``: the loop has ended."""
         with self._lock:
             self._calls += not self._ended
             return not self._ended
@@ -162,7 +162,7 @@ class _PermitLoop:
 
     def release(self, permit: _Permit) -> None:
         """Pass a permit on to the next call, or return it."""
-        if self.pid != process_id():  # in a fork's child: the permit is the parent's
+        if self.pid != process_id():  # in a fork's child: the permit belongs to the parent
             return
         now = monotonic()
         with self._lock:
@@ -188,7 +188,7 @@ class _PermitLoop:
         self._run(partial(self._hold, seconds))
 
     def weighed_permit(self, weights: tuple[float, ...]) -> _Permit:
-        """Block until there is a permit for a call of ``weights``: no other thread may have it."""
+        """Block until there is a permit of this thread's own, for a call of ``weights``."""
         ticket: _Ticket = Future()
         return self._wait_for(ticket, partial(self._weigh, ticket, weights), ticket.set_exception)
 
@@ -199,15 +199,15 @@ class _PermitLoop:
             if ask is not None:
                 self._private.execute(ask, refuse)
             return ticket.result()
-        except BaseException:  # KeyboardInterrupt may even have kept the loop from starting
+        except BaseException:  # after a KeyboardInterrupt the loop may not have started
             with self._lock:
                 self._ended, self._asked = True, 0
-            if not ticket.cancel() and ticket.exception() is None:  # interrupted, but granted
+            if not ticket.cancel() and ticket.exception() is None:  # granted before
                 self.release(ticket.result())
             raise
 
     def tell(self, what: Callable[[PermitGate], object]) -> None:
-        """Have the loop do something with the gate."""
+        """Call ``what`` with the gate, on the loop's thread."""
         self._run(lambda: what(self._opened()))
 
     def _keeps(self, now: float) -> bool:
@@ -237,7 +237,7 @@ class _PermitLoop:
     def _ask(self) -> None:
         try:
             gate = self._opened()
-        except Exception as raised:  # others use the limit with other numbers, for one
+        except Exception as raised:  # the file of the limit cannot be used, for example
             self._refuse(raised)
             return
         if (permit := gate.take()) is not None:
@@ -258,7 +258,7 @@ class _PermitLoop:
     ) -> None:
         try:
             permit = await gate.acquire(weights)
-        except BaseException as raised:  # LimitLost; or the interpreter exits
+        except BaseException as raised:  # LimitLost, or a cancellation while Python exits
             if ticket.set_running_or_notify_cancel():
                 ticket.set_exception(_lost(raised))
             return
@@ -271,7 +271,7 @@ class _PermitLoop:
     async def _wait(self, gate: PermitGate) -> None:
         try:
             permit = await gate.acquire()
-        except BaseException as raised:  # LimitLost; or the interpreter exits
+        except BaseException as raised:  # LimitLost, or a cancellation while Python exits
             self._refuse(raised)
         else:
             self._granted(permit, gate)

@@ -13,16 +13,16 @@ __all__ = ["naming", "private_folder"]
 
 
 def private_folder(name: str) -> Path:
-    """Return the folder ``rstreams-NAME-UID``, made if it is not there.
+    """Return the folder ``rstreams-NAME-UID``; make it if it is missing.
 
-    ``PermissionError``: it is no directory, a link for one, or not this user's alone.
+    ``PermissionError``: the path is no directory (a link, for example), or others can access it.
     """
     path = Path(tempfile.gettempdir()) / f"rstreams-{name}-{os.getuid()}"
     found = None
     while found is None:
         with contextlib.suppress(FileExistsError):
             path.mkdir(0o700)
-        with contextlib.suppress(FileNotFoundError):  # it has just been removed
+        with contextlib.suppress(FileNotFoundError):  # another process has just removed it
             found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise PermissionError(f"{path} is no directory, or a link, which others may have put there")
@@ -33,7 +33,7 @@ def private_folder(name: str) -> Path:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Have an ``OSError`` of the block, of a full disk for one, name the file."""
+    """Add the name of the file to an ``OSError`` of the block, such as a full disk."""
     try:
         yield
     except OSError as raised:

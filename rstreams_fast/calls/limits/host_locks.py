@@ -28,36 +28,38 @@ __all__ = ["WATCH_SECONDS", "HostLocks", "locks_of"]
 FOLDER: Final = "limits"
 
 LAYOUT: Final = 2
-"""Versions that lay a file out in other ways use other files."""
+"""The version of the file's layout. Each layout uses another file."""
 
 WANTED_SECONDS: Final = 0.05
-"""How long it counts that a stage of the host looked for a permit, and there was none."""
+"""How long ``wanted`` is true after a stage of the host found no free permit."""
 
 
 LOOK_SECONDS: Final = 0.01
-"""How often it is looked whether the file at the path is still the one in use."""
+"""How often the stages check that the open file is still the file at the path."""
 
 FRESH_SECONDS: Final = DEATH_SECONDS
-"""How long no permit of a new file is granted. Those who have permits of a file that was removed,
-and look every ``WATCH_SECONDS``, take them along before."""
+"""How long no permit of a new file is granted. In this time, stages with permits of a removed file
+notice the new file, since they check every ``WATCH_SECONDS``, and lock the same permits there."""
 
 WATCH_SECONDS: Final = 0.02
-"""How often a stage with permits has it looked."""
+"""How often a stage with permits checks the path."""
 
 
 class HostLocks:
-    """A file whose locked bytes are the permits in use: the kernel unlocks those of the dead.
+    """A file whose locked bytes are the permits in use. The kernel unlocks those of dead processes.
 
-    The stages of a process share the open file, whose locks they are; where a system knows locks of
-    processes alone, closing the file anywhere in the process undoes all of them. A file that was
-    removed, or replaced, is left for the one at its path: permits are taken along, and those that
-    somebody else has there already are not granted again.
+    The stages of a process share one open file, since the locks belong to the open file. On a
+    system that has only locks of processes, closing the file anywhere in the process would release
+    all locks. If the file at the path is another one than the open file, the stages move to it, and
+    lock their permits there. A permit that another process has locked there already does not serve
+    another call.
 
     The file begins with the time before which no call may start, and the clocks of the rate and of
-    the units. One number says when a permit was last missed, one from when on there are any. A byte
-    for each permit says that it is in use: where it is unlocked all the same, its user was killed.
-    The limit's numbers are in it, too: its users share a lock on them. A user that finds nobody
-    there writes its own, and so does one whose limit was made later; the others follow.
+    the units. Two more numbers follow: when a stage last found no permit, and from when on permits
+    are granted. One byte for each permit is set while the permit is in use. If this byte is set and
+    the permit is not locked, the user of the permit was killed. The file also has the numbers of
+    the limit, on which all users share a lock. A user writes its own numbers if there are no other
+    users, or if its limit was made later. The others adopt them.
     """
 
     STATE: Final = struct.Struct(f"={2 + MOST_UNITS}d")
@@ -83,7 +85,7 @@ class HostLocks:
         self._lock = threading.Lock()
         self._held: set[int] = set()
         self._stray: set[int] = set()
-        """Those of the permits held that others have in the file at the path."""
+        """The permits of ``_held`` that another process has locked in the file at the path."""
         self._lock_state: bytes | None = None
         self._unlock_state = b""
         if _has_open_file_locks():
@@ -91,8 +93,8 @@ class HostLocks:
             self._unlock_state = _flock(fcntl.F_UNLCK, self.STATE_LOCK)
         self._next_look = 0.0
         self._left: int | None = None
-        """The file that was left, open until nobody can use it any more: others who do still find
-        its permits taken."""
+        """The previous file. It stays open, so that processes which still use it find the permits
+        locked."""
         self._file, self._fresh_until = self._open()
 
     def _open(self) -> tuple[int, float]:
@@ -103,7 +105,7 @@ class HostLocks:
         try:
             with naming(self.path), _locked(file, self.STATE_LOCK):
                 found = os.fstat(file)
-                if not found.st_size:  # each opener passes here before it is used
+                if not found.st_size:  # the file is new: every process checks this before its use
                     fresh_until = time.monotonic() + FRESH_SECONDS
                     os.pwrite(file, self.FRESH_UNTIL.pack(fresh_until), self.FRESH)
                     self._write(fresh_until, (0.0,) * (1 + MOST_UNITS), file)
@@ -115,9 +117,9 @@ class HostLocks:
         return file, self.FRESH_UNTIL.unpack(content)[0] if content else 0.0
 
     def follow(self) -> None:
-        """Move to the file at the path, if that is not the one in use; follow its numbers.
+        """Move to the file at the path, if another file is open; adopt the numbers in the file.
 
-        ``OSError``: it cannot be used.
+        ``OSError``: the file cannot be used.
         """
         with self._lock:
             self._follow()
@@ -141,7 +143,7 @@ class HostLocks:
         if self._left is not None:
             os.close(self._left)
         self._left = os.dup(self._file)
-        # The number stays: other threads may be reading.
+        # dup2 keeps the descriptor's number: other threads may be reading from it.
         os.dup2(new, self._file, inheritable=False)
         os.close(new)
         with naming(self.path):
@@ -156,11 +158,11 @@ class HostLocks:
                 self._write(max(before[0], not_before), clocks)
 
     def reopen(self) -> None:
-        """Use an open file of its own, in a child after a fork: locks go with the open file."""
+        """Open the file again, in a forked child: the locks belong to the parent's open file."""
         if self._left is not None:
             os.close(self._left)
             self._left = None
-        self._lock = threading.Lock()  # a thread that is not in the child may have held it
+        self._lock = threading.Lock()  # a thread of the parent may have held the old one
         try:
             own = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
@@ -169,7 +171,7 @@ class HostLocks:
         os.close(own)
 
     def join(self, numbers: Numbers) -> None:
-        """Use it, until ``leave``; the numbers hold if no others that were made later do."""
+        """Begin to use the limit, until ``leave``. ``numbers`` apply unless newer ones do."""
         with self._lock, naming(self.path):
             self._next_look = 0.0
             self._follow()
@@ -178,7 +180,7 @@ class HostLocks:
             self._users += 1
 
     def _share(self, own: Numbers) -> None:
-        """Share the lock on the numbers, and write ``own`` if no newer ones are in use."""
+        """Take the shared lock on the numbers; write ``own`` unless newer numbers are in use."""
         alone = not self._users and _lock(self._file, self.NUMBERS_LOCK)
         _lock(self._file, self.NUMBERS_LOCK, shared=True, wait=True)
         with _locked(self._file, self.STATE_LOCK):
@@ -204,21 +206,21 @@ class HostLocks:
         return Numbers(made, int(concurrency) or None, rate or None, int(burst), quotas)
 
     def _adopt(self, written: bytes) -> None:
-        """Follow the numbers that are written, unless they are in use here."""
+        """Use the numbers that are ``written`` in the file, if they have changed."""
         if written and written != self._written_numbers:
             self._written_numbers = written
             self.numbers = self._unpacked(written)
             self.pace = Pace(self.numbers)
 
     def leave(self) -> None:
-        """Use it no more."""
+        """End the use that ``join`` began."""
         with self._lock:
             self._users -= 1
             if not self._users:
                 _unlock(self._file, self.NUMBERS_LOCK)
 
     def take_one(self) -> tuple[int | None, float] | None:
-        """Return a permit and the seconds until it is free, or ``None``: there is none now."""
+        """Return a permit and the seconds until it may be used; ``None``: no permit is free."""
         with self._lock:
             self._follow()
             if time.monotonic() < self._fresh_until:
@@ -236,7 +238,7 @@ class HostLocks:
                 try:
                     dead = os.pread(self._file, 1, self.USED + byte) == b"u"
                     os.pwrite(self._file, b"u", self.USED + byte)
-                except OSError:  # the disk is full, for one
+                except OSError:  # a full disk, for example
                     _unlock(self._file, byte)
                     raise
                 self._held.add(byte)
@@ -245,7 +247,7 @@ class HostLocks:
         return None
 
     def wanted(self) -> bool:
-        """Whether a stage of the host has found no permit a moment ago, or too many are granted."""
+        """Whether a stage of the host has just found no permit, or too many permits are in use."""
         if self._stray or self._has_too_many():
             return True
         found = os.pread(self._file, self.WANTED_AT.size, self.WANTED)
@@ -259,7 +261,7 @@ class HostLocks:
     def give_back(self, byte: int) -> None:
         """Free a permit."""
         with self._lock:
-            if byte in self._stray:  # it is somebody else's
+            if byte in self._stray:  # another process has locked this byte
                 self._stray.discard(byte)
                 self._held.discard(byte)
                 return
@@ -270,7 +272,7 @@ class HostLocks:
                 self._held.discard(byte)
 
     def reserve(self, weights: tuple[float, ...], latest: float) -> float:
-        """Return when a call of ``weights`` may start; up to ``latest`` it has that time, too."""
+        """Return when a call of ``weights`` may start; reserve this time if it is <= ``latest``."""
         if not (weights or self.numbers.are_paced):
             return self.held_until()
         with self._state() as (not_before, clocks):
@@ -284,17 +286,17 @@ class HostLocks:
         return self._read()[0]
 
     def hold(self, seconds: float) -> None:
-        """Have no call start for so long."""
+        """Let no call start for ``seconds``."""
         with self._state() as (not_before, clocks):
             self._write(max(not_before, time.monotonic() + seconds), clocks)
 
     def spend(self, change: tuple[float, ...]) -> None:
-        """Take so many more units than were reserved, or give them back."""
+        """Take ``change`` more units than were reserved; negative numbers give back."""
         with self._state() as (not_before, clocks):
             self._write(not_before, self.pace.spend(time.monotonic(), clocks, change))
 
     def see(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
-        """Follow what the service says is left of each unit, after a call of ``weights``."""
+        """Adopt the units left that the service has reported after a call of ``weights``."""
         with self._state() as (not_before, clocks):
             now = time.monotonic()
             self._write(not_before, self.pace.follow(now, clocks, left, weights))
@@ -307,7 +309,7 @@ class HostLocks:
                 with _locked(self._file, self.STATE_LOCK):
                     yield self._read()
                 return
-            # Once a call of a limit with a rate: without the steps of those functions.
+            # This code runs for each call of a limit with a rate: the prepared locks save time.
             fcntl.fcntl(self._file, fcntl.F_OFD_SETLKW, self._lock_state)
             try:
                 yield self._read()
@@ -337,19 +339,19 @@ def _flock(kind: int, at: int) -> bytes:
 
 @functools.cache
 def _has_open_file_locks() -> bool:
-    """Whether the kernel has locks that are an open file's, not the process's."""
+    """Whether the kernel has locks that belong to an open file instead of a process."""
     if sys.platform != "linux" or not hasattr(fcntl, "F_OFD_GETLK"):
         return False
     with tempfile.TemporaryFile() as file:
         try:
             fcntl.fcntl(file, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, 0))
-        except OSError:  # a kernel that does not know them
+        except OSError:  # an older kernel, without such locks
             return False
     return True
 
 
 def _lock(file: int, at: int, *, shared: bool = False, wait: bool = False) -> bool:
-    """Lock a byte; ``False``: another has it."""
+    """Lock a byte; ``False``: another open file has locked it."""
     try:
         if _has_open_file_locks():
             command = fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK
@@ -387,16 +389,16 @@ _locks_lock = threading.Lock()
 
 
 def locks_of(name: str) -> HostLocks:
-    """Return the file of a limit's name, which the stages of this process share."""
+    """Return the file of the limit ``name``. The stages of this process share it."""
     if os.name != "posix":
         raise RuntimeError("Limit(scope='executor') needs locks of files as POSIX has them")
-    boot = Path("/proc/sys/kernel/random/boot_id")  # the clock begins anew with it
+    boot = Path("/proc/sys/kernel/random/boot_id")  # each boot restarts the monotonic clock
     since = boot.read_text(encoding="ascii") if boot.exists() else ""
     file = hashlib.sha256(f"{since}{LAYOUT}{name}".encode()).hexdigest()[:32]
     key = f"{private_folder(FOLDER)}/{file}"
     with _locks_lock:
         found = _locks.get(key)
-        if found is None or found.pid != os.getpid():  # locks are not inherited
+        if found is None or found.pid != os.getpid():  # a forked child has no locks
             found = _locks[key] = HostLocks(file)
         return found
 

@@ -1,4 +1,4 @@
-"""The permits of ``Limit(scope="job")`` in a worker: a connection to the driver, remade if lost."""
+"""The permits of ``Limit(scope="job")`` in a worker, over a connection to the driver."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 __all__ = ["JobPermits", "LimitLost"]
 
 TURNS_TO_THE_SERVICE: Final = 3
-"""A call is sent so many turns of the loop after its permit, even if it has to connect first."""
+"""Turns of the loop from a permit until the call is sent, even if the call connects first."""
 
 CONNECT_SECONDS: Final = 10.0
 """Time-out of one attempt to connect; a host with too many pending connections drops attempts."""
 
 DRIVER_PATIENCE_SECONDS: Final = 180.0
-"""How long a worker tries to reach the driver, which may pause minutes to collect garbage."""
+"""How long a worker tries to reach the driver. Garbage collection may pause the driver minutes."""
 
 REFUSED_SECONDS: Final = 3.0
 """How long a worker that was never connected tries, if the host refuses the connection."""
@@ -70,9 +70,9 @@ class LimitLost(StageError):
 class JobPermits:
     """Asks the driver for permits. The loop's thread only.
 
-    When a connection ends, the driver takes its permits back. A stage that goes on connects again,
-    declares the permits that its calls have, and asks again for those it waits for. No call begins
-    before that.
+    When a connection ends, the driver takes its permits back. A stage that goes on connects again.
+    It declares the permits of its running calls, and asks again for the permits of its waiting
+    calls. Until then no call begins.
     """
 
     def __init__(self, gate: PermitGate, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
@@ -93,7 +93,7 @@ class JobPermits:
         self._connecting = loop.create_task(self._connect())
 
     async def _connect(self) -> None:
-        """Connect; repeat until the driver welcomes the worker, or the patience is over."""
+        """Try to connect until the driver welcomes the worker, or the time is over."""
         loop, (host, port, *_) = self._loop, self._address
         began, pause = loop.time(), FIRST_PAUSE
         cause: Exception
@@ -132,7 +132,7 @@ class JobPermits:
     # -- messages of a connection ------------------------------------------------------------------
 
     def opened(self, connection: _Connection, challenge: bytes) -> None:
-        """Answer the challenge, and declare the permits in use and those asked for."""
+        """Answer the challenge, declare the permits in use, and ask for those of waiting calls."""
         if self._closed:
             connection.abort()
             return
@@ -160,16 +160,16 @@ class JobPermits:
             self._gate.grant(None, self._asks.popleft())
 
     def paced(self, are_paced: bool) -> None:
-        """Obey other numbers of the limit, which the driver has."""
+        """Note whether each call needs a new permit: the driver's numbers of the limit changed."""
         if are_paced != self._are_paced:
             self._are_paced = are_paced
             self._gate.follow_numbers(are_paced)
 
     def _say_that_they_left(self, connection: _Connection | None, count: int, turns: int) -> None:
-        """Tell the driver that ``count`` calls were sent; until then it counts them as waiting."""
+        """Report to the driver that ``count`` calls were sent, and are no longer under way."""
         if turns < TURNS_TO_THE_SERVICE:
             self._loop.call_soon(self._say_that_they_left, connection, count, turns + 1)
-        elif connection is self._connection:  # a newer connection does not count these
+        elif connection is self._connection:  # a newer connection does not count these calls
             self._send(LEFT * count)
 
     def lost(self, connection: _Connection) -> None:
@@ -193,14 +193,14 @@ class JobPermits:
         self._send(ASK + pack_units(weights))
 
     def spend(self, change: Weights) -> None:
-        """Take so many more units than were asked for, or give them back."""
+        """Take ``change`` more units than were asked for; negative numbers give back."""
         if self._connection is None:
             self._unsaid = [sum(both) for both in zip(self._unsaid, change, strict=True)]
         else:
             self._send(SPEND + pack_units(change))
 
     def see(self, left: Weights, weights: Weights) -> None:
-        """Make the driver follow what the service says is left of each unit."""
+        """Report to the driver how many units are left, as the service says."""
         self._send(SEE + pack_units(left + weights))
 
     def give_back(self, permit: None) -> None:  # noqa: ARG002
@@ -220,7 +220,7 @@ class JobPermits:
         self._send(HOLD + SECONDS.pack(seconds))
 
     def end(self, inside: int) -> Callable[[], object]:
-        """End; return all permits but ``inside`` ones; a thread calls the result to return one."""
+        """End; return all but ``inside`` permits. A thread calls the result to return one."""
         self._closed = True
         self._connecting.cancel()
         connection, self._connection = self._connection, None
@@ -232,7 +232,7 @@ class JobPermits:
         return partial(self._give_one_back, copy, iter(range(1, inside)))
 
     def _give_one_back(self, connection: int, others: Iterator[int]) -> None:
-        with contextlib.suppress(OSError):  # the driver serves the limit no more
+        with contextlib.suppress(OSError):  # the driver no longer serves the limit
             os.write(connection, GIVE_BACK)
         if next(others, None) is None:
             os.close(connection)
@@ -298,8 +298,8 @@ class _Connection(asyncio.Protocol):
     def keep(self, inside: int) -> int | None:
         """Close the connection; if threads are ``inside``, return a copy of its descriptor.
 
-        ``KEEP`` tells the driver that this worker ends on purpose: with unread data the kernel
-        resets the connection, and the driver would wait for the worker to come back.
+        ``KEEP`` announces to the driver that this stage ends on purpose. Otherwise a reset would
+        make the driver wait for the worker: the kernel resets a connection with unread data.
         """
         transport: Any = self._transport
         try:

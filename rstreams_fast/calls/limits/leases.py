@@ -1,7 +1,7 @@
-"""Permits of a whole job: a small server in the process of the driver, or of the client of Spark
-Connect, and its clock for the rate.
+"""Permits of a whole job: a small server in the driver's process, with the clocks of the limits.
 
-``messages`` has what the worker and the server say.
+With Spark Connect the server is in the process of the client. ``messages`` defines the messages
+between worker and server.
 """
 
 from __future__ import annotations
@@ -49,31 +49,31 @@ from rstreams_fast.calls.limits.pace import LATE_SECONDS, Numbers, Pace
 __all__ = ["DEATH_SECONDS", "UNDER_WAY", "serve", "serve_at", "serve_with"]
 
 DEATH_SECONDS: Final = 0.05
-"""How long the permits of a worker that was killed wait for the kernel to end its calls, too."""
+"""How long the permits of a killed worker stay in use: the kernel ends its calls in this time."""
 BREAK_SECONDS: Final = 1.0
-"""How long the permits of a connection that broke wait for its worker to connect again."""
+"""How long the permits of a broken connection stay in use: its worker may connect again."""
 LOST_SECONDS: Final = 10.0
-"""How long a worker may give no sign, while others wait for what it has."""
+"""How long a worker with permits may leave a probe unanswered while other workers wait."""
 LEASE_WATCH_SECONDS: Final = 1.0
-"""How often the server looks for such workers."""
+"""How often the server checks for workers that do not answer."""
 UNHEARD: Final = 1 / 8
-"""The share of a limit's permits that a worker may be granted without a sign of it."""
+"""The share of a limit's permits that a worker gets before the server hears from it again."""
 SIGN_SECONDS: Final = 0.005
-"""How long the others wait for the sign of a worker whose turn it is."""
+"""How long the next worker in line may take to answer a probe before the others pass it."""
 PROOF_SECONDS: Final = 5.0
 """How long a connection may take to prove that it knows the token."""
 MOST_STRANGERS: Final = 1024
-"""Connections without that proof at once: one more ends the oldest. Also at most a quarter of the
-descriptors that the process may have."""
+"""The most connections without this proof: one more closes the oldest connection. A second bound is
+a quarter of the process's limit of file descriptors."""
 BACKLOG: Final = 1 << 15
-"""Connections that may wait to be accepted; the kernel has a bound of its own."""
+"""The most connections that wait to be accepted. The kernel may have a lower bound."""
 ACCEPTED_AT_ONCE: Final = 16
-"""Connections that are accepted before the server looks at those that it has."""
+"""The most connections that are accepted in one turn of the loop."""
 UNDER_WAY: Final = 0.01
-"""The share of a second's permits by which more calls may start, as bursts or as grants that come
-late."""
+"""The share of a second's permits by which calls may exceed the rate, in bursts or after late
+grants."""
 SILENT_SECONDS: Final = 1.0
-"""How long the grants under way to one worker may hold up the others."""
+"""How long the grants under way to one worker may delay the other workers."""
 
 
 def listening_at(host: str, backlog: int) -> socket.socket:
@@ -99,7 +99,7 @@ _own_addresses = _loopback
 
 
 def serve_at(addresses: Callable[[], tuple[str, str]]) -> None:
-    """Let ``addresses`` tell where to listen, and by which address others know this process.
+    """Set the function that returns the address to listen at, and the address for the workers.
 
     Default: loopback, for processes of one machine.
     """
@@ -108,7 +108,7 @@ def serve_at(addresses: Callable[[], tuple[str, str]]) -> None:
 
 
 class _Asks:
-    """Permits that a worker has asked for, with no other worker between."""
+    """Consecutive requests of one worker in the line of requests."""
 
     __slots__ = ("count", "lease")
 
@@ -118,15 +118,15 @@ class _Asks:
 
 
 class _Permits:
-    """Those of one limit. The server's loop alone uses it."""
+    """The permits of one limit. Only the server's loop uses the object."""
 
     def __init__(self) -> None:
         self.numbers = Numbers(0.0, None, None, 1)
         self._pace = Pace(self.numbers)
         self._clocks = self._pace.new
         self._whole = self._free = self._most_unheard = self._most_under_way = sys.maxsize
-        self._under_way = 0  # to those that are not silent
-        self._told = set[_Lease]()  # and have not said that all calls have left
+        self._under_way = 0  # grants whose call was not sent yet; silent workers do not count
+        self._told = set[_Lease]()  # the workers with such grants
         self._look: asyncio.TimerHandle | None = None
         self._not_before = 0.0
         self._leases = set[_Lease]()
@@ -136,7 +136,7 @@ class _Permits:
         self._timer: asyncio.TimerHandle | None = None
 
     def join(self, lease: _Lease, numbers: Numbers) -> None:
-        """Let the lease ask for permits. The numbers hold if no others that were made later do."""
+        """Let the lease ask for permits. ``numbers`` apply unless newer numbers are in use."""
         is_in_use = self._leases or self._free < self._whole
         if not is_in_use or numbers.made > self.numbers.made:
             self._renumber(numbers)
@@ -154,7 +154,7 @@ class _Permits:
         self._pace = Pace(numbers)
         clocks = self._clocks + self._pace.new[len(self._clocks) :]
         self._clocks = self._pace.restart(now, clocks)
-        # Those that come late start beside the rate's and the burst's.
+        # Calls with late grants start in addition to those of the rate and the burst.
         rate, burst = numbers.rate, numbers.burst
         late = sys.maxsize if rate is None else max(burst, int(rate * UNDER_WAY) - burst)
         self._most_under_way = late
@@ -171,19 +171,19 @@ class _Permits:
         self._grant()
 
     def spend(self, change: tuple[float, ...]) -> None:
-        """Take so many more units than were reserved, or give them back."""
+        """Take ``change`` more units than were reserved; negative numbers give back."""
         now = asyncio.get_running_loop().time()
         self._clocks = self._pace.spend(now, self._clocks, change)
         self._look_again()
 
     def see(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
-        """Follow what the service says is left of each unit, after a call of ``weights``."""
+        """Adopt the units left that the service has reported after a call of ``weights``."""
         now = asyncio.get_running_loop().time()
         self._clocks = self._pace.follow(now, self._clocks, left, weights)
         self._look_again()
 
     def _look_again(self) -> None:
-        if self._timer is not None:  # it is set for a time by the clocks before
+        if self._timer is not None:  # its time was computed with the previous clocks
             self._timer.cancel()
             self._timer = None
         self._grant()
@@ -199,7 +199,7 @@ class _Permits:
         self._line_up(lease, passed_over)
 
     def take(self, count: int) -> None:
-        """Count permits that calls have already, even if there are none."""
+        """Count the permits of running calls, even if this exceeds the limit."""
         self._free -= count
 
     def give_back(self, count: int) -> None:
@@ -211,7 +211,7 @@ class _Permits:
         self._not_before = max(self._not_before, now + seconds)
 
     def hear(self, lease: _Lease) -> None:
-        """Note that the worker has sent something, and so reads what it is sent."""
+        """Note that the worker has sent a message: so it also reads messages."""
         lease.heard_at = asyncio.get_running_loop().time()
         lease.probed_at = None
         enough, lease.unheard = lease.unheard >= self._most_unheard, 0
@@ -220,7 +220,7 @@ class _Permits:
             self._grant()
 
     def have_left(self, lease: _Lease, count: int) -> None:
-        """Count no longer calls that have left a worker, or are lost with it."""
+        """Stop counting ``count`` calls as under way: they were sent, or their worker is gone."""
         lease.under_way -= count
         lease.left_at = asyncio.get_running_loop().time()
         if not lease.silent:
@@ -241,7 +241,7 @@ class _Permits:
         self._grant()
 
     def forget(self, lease: _Lease) -> None:
-        """Grant the lease nothing more; count none of its calls as under way."""
+        """Drop the requests of the lease; count none of its calls as under way."""
         lease.asks.clear()
         lease.passed_over = 0
         self._line = deque(asks for asks in self._line if asks.lease is not lease)
@@ -261,7 +261,7 @@ class _Permits:
             if lease.silent or lease.unheard >= self._most_unheard:
                 if not lease.silent and self._waits_for_sign(lease, loop):
                     return
-                lease.passed_over += asks.count  # until the server hears of it
+                lease.passed_over += asks.count  # until the worker sends a message
                 self._line.popleft()
                 continue
             if self._under_way >= self._most_under_way:
@@ -285,7 +285,7 @@ class _Permits:
             self._watching = loop.call_later(LEASE_WATCH_SECONDS, self._watch)
 
     def _waits_for_sign(self, lease: _Lease, loop: asyncio.AbstractEventLoop) -> bool:
-        """Ask the worker for a sign; ``False``: there was none in time, others come first."""
+        """Probe the worker; ``False``: no answer in ``SIGN_SECONDS``, so others pass it."""
         until = lease.probe(loop.time()) + SIGN_SECONDS
         if loop.time() >= until:
             return False
@@ -298,7 +298,7 @@ class _Permits:
         self._grant()
 
     def _watch(self) -> None:
-        """Ask those that others wait for to give a sign; end those that are silent for long."""
+        """Probe the workers that hold permits; disconnect those that do not answer for long."""
         self._watching = None
         now = asyncio.get_running_loop().time()
         for lease in list(self._leases):
@@ -309,7 +309,7 @@ class _Permits:
         self._grant()
 
     def _note(self, lease: _Lease, now: float) -> None:
-        """Count what is granted until its call has left."""
+        """Count a grant as under way until its call was sent."""
         if not lease.under_way:
             lease.left_at = now
         self._told.add(lease)
@@ -322,7 +322,7 @@ class _Permits:
 
 
 Serve = Callable[[asyncio.Transport], asyncio.Protocol]
-"""Takes a connection that has proved itself; returns its protocol from then on."""
+"""Takes the transport of a client that knows the token; returns the protocol to use next."""
 
 
 class _Lease(asyncio.Protocol):
@@ -334,19 +334,19 @@ class _Lease(asyncio.Protocol):
         self._received = b""
         self._permits: _Permits | None = None
         self._identity = b""
-        self._kept = False  # by threads of a stage that is over: nobody reads there
+        self._kept = False  # whether only threads of an ended stage hold it: nobody reads there
         self._coming_back: asyncio.TimerHandle | None = None
-        self._units = 0  # of a call
+        self._units = 0  # the number of units of a call
         self.has = 0
         self.asks: deque[tuple[float, ...]] = deque()
         """The units of the calls that wait for a grant."""
-        self.passed_over = 0  # asks that wait until the server hears of the worker
-        self.unheard = 0  # grants since the worker has last sent anything
+        self.passed_over = 0  # requests that wait until the worker sends a message
+        self.unheard = 0  # grants since the latest message of the worker
         self.heard_at = 0.0
-        self.probed_at: float | None = None  # and nothing was heard since
-        self.under_way = 0  # granted with a rate, and the call has not left
+        self.probed_at: float | None = None  # None: no probe is unanswered
+        self.under_way = 0  # grants whose call was not sent yet; counted with a rate or units
         self.left_at = 0.0
-        self.silent = False  # what is under way holds nobody up
+        self.silent = False  # if true, its grants under way delay no other worker
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for mypy
@@ -393,7 +393,7 @@ class _Lease(asyncio.Protocol):
         self._received = received[at:]
 
     def _prove(self) -> bool:
-        """Look whether the connection has proved that it knows the token; end one that does not."""
+        """Check the answer to the challenge; ``False``: incomplete, wrong, or another protocol."""
         if len(self._received) < ANSWER.size:
             return False
         self._stranger_no_more()
@@ -419,7 +419,7 @@ class _Lease(asyncio.Protocol):
         self._server.strangers.pop(self, None)
 
     def _declare(self, permits: _Permits, identity: bytes, has: int, units: int) -> None:
-        """Be the connection of a worker whose calls have so many permits already."""
+        """Take over the worker ``identity``, whose calls have ``has`` permits already."""
         before = self._server.declared.get(identity)
         self._identity, self._units = identity, units
         self._server.declared[identity] = self
@@ -432,12 +432,12 @@ class _Lease(asyncio.Protocol):
         self.tell_pace(permits.numbers)
 
     def tell_pace(self, numbers: Numbers) -> None:
-        """Say whether each call needs a permit of its own."""
+        """Send whether each call needs a permit of its own."""
         if self._identity and not self._transport.is_closing():
             self._transport.write(PACED if numbers.are_paced else UNPACED)
 
     def _keep(self, permits: _Permits, count: int) -> None:
-        """Have that many permits at most, and ask for none: the one that asked is gone."""
+        """Keep ``count`` permits for the threads of a stage that has ended; drop its requests."""
         self._kept = True
         permits.forget(self)
         permits.give_back(max(0, self.has - count))
@@ -446,11 +446,11 @@ class _Lease(asyncio.Protocol):
     def grant(self) -> None:
         self.has += 1
         self.unheard += 1
-        if not self._transport.is_closing():  # else it comes back at once
+        if not self._transport.is_closing():  # connection_lost gives the permit back
             self._transport.write(GRANT)
 
     def probe(self, now: float) -> float:
-        """Ask the worker for a sign, once until it has sent anything; return when that was."""
+        """Send a probe, unless one is unanswered; return the time of the probe."""
         if self.probed_at is not None:
             return self.probed_at
         if not self._kept:
@@ -459,7 +459,7 @@ class _Lease(asyncio.Protocol):
         return now
 
     def lose(self) -> None:
-        """End the connection of a worker that gives no sign, or has another one."""
+        """Abort the connection: its worker does not answer, or has connected again."""
         self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -468,18 +468,18 @@ class _Lease(asyncio.Protocol):
             if exc is not None:
                 self._hear_the_last()
             self._permits.leave(self)
-            # The kernel says so in an orderly way where a process was killed.
+            # The kernel closes the connections of a killed process without an error.
             wait = DEATH_SECONDS if exc is None else BREAK_SECONDS
             self._coming_back = asyncio.get_running_loop().call_later(wait, self.end)
 
     def _hear_the_last(self) -> None:
-        """Read what the worker sent before a grant could not be written: how its stage ended."""
+        """Read the last messages: the worker may have sent ``KEEP`` before a write to it failed."""
         with contextlib.suppress(OSError):
             if last := os.read(self._transport.get_extra_info("socket").fileno(), 1 << 16):
                 self.data_received(last)
 
     def end(self) -> None:
-        """Give all permits back now."""
+        """Give all permits of the connection back now."""
         if self._coming_back is not None:
             self._coming_back.cancel()
         if self._server.declared.get(self._identity) is self:
@@ -491,7 +491,7 @@ class _Lease(asyncio.Protocol):
 
 
 class _Server:
-    """Serves the limits of this process, on a thread of its own that ends with the process."""
+    """Serves the limits of this process, on a daemon thread."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -516,12 +516,12 @@ class _Server:
             lambda: _Lease(self), sock=listening, backlog=ACCEPTED_AT_ONCE
         )
         asyncio.run_coroutine_threadsafe(serving, self._loop).result()
-        listening.listen(BACKLOG)  # asyncio accepts as many at once as it lets wait
+        listening.listen(BACKLOG)  # create_server set it to ACCEPTED_AT_ONCE
 
     def let_wait(self, stranger: _Lease) -> None:
         """Let a new connection prove that it knows the token."""
         if len(self.strangers) >= _most_strangers():
-            oldest = next(iter(self.strangers))  # a client that knows the token answers at once
+            oldest = next(iter(self.strangers))  # clients with the token answer at once
             del self.strangers[oldest]
             oldest.lose()
         self.strangers[stranger] = None
@@ -532,7 +532,7 @@ _server: _Server | None = None
 
 
 def serve(name: str, numbers: Numbers) -> Address:
-    """Return where the permits of the limit are served: here, from now on. Any thread may call."""
+    """Serve the permits of a limit in this process; return the address. Any thread may call."""
     with _lock:
         server = _running()
         number = server.numbers.get((name, numbers))
@@ -543,9 +543,10 @@ def serve(name: str, numbers: Numbers) -> Address:
 
 
 def serve_with(name: str, serve: Serve) -> Address:
-    """Return where ``serve`` gets connections of processes that know the address.
+    """Return an address. The server passes each connection for this address to ``serve``.
 
-    Any thread may call. ``serve`` is called on the server's thread, for the first call of a name.
+    Any thread may call. ``serve`` runs on the server's thread. A second call with the same name
+    returns the first address, and ignores its ``serve``.
     """
     with _lock:
         server = _running()

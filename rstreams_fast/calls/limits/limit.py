@@ -1,4 +1,4 @@
-"""What a service may be given by all stages of a name together: ``limit=rs.Limit(...)``."""
+"""``Limit``: a bound on the calls of a service, which stages share: ``limit=rs.Limit(...)``."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ WHERE: Final = {
 
 @dataclass(frozen=True)
 class Limit:
-    """What a service is given by all functions and stages whose limit has this ``name``.
+    """A bound on the calls of a service, shared by all functions and stages with this ``name``.
 
     A limit bounds calls at once, calls a second, and units that the service counts, such as tokens
-    or bytes. A call waits for its permit before its ``timeout`` begins, and holds none while it
-    waits for its next attempt. Immutable; it may be given to any number of stages.
+    or bytes. A call waits for its permit before its ``timeout`` begins. While it waits for its next
+    attempt, it holds no permit. Immutable; any number of stages may have the same object.
 
     ```python
     import rstreams_fast.spark as rs
@@ -53,31 +53,31 @@ class Limit:
         return answer["text"]
     ```
 
-    **Units.** ``weigh`` estimates a call before each attempt. A call starts when the calls before
-    it are paid for; calls behind it wait until the quota has paid for it. So a call that is heavier
-    than the whole quota passes alone, and delays the others. ``spent`` says what the call has cost:
-    the difference to the estimate is given back or taken. Without it the estimate stands; an
-    attempt that raised ``RetryAfter`` has cost nothing. ``observed`` follows the service's count.
+    **Units.** ``weigh`` estimates a call before each attempt. A call starts when the quota has
+    covered all calls before it. The next calls wait until the quota has covered this call. So a
+    call that is heavier than the whole quota passes alone, and delays the others. The function
+    reports the real cost by ``spent``: the limit corrects the estimate. Without ``spent`` the
+    estimate counts, but an attempt that raised ``RetryAfter`` costs nothing. ``observed`` sets the
+    units that are left to the count of the service.
 
     Args:
-        name: Functions and stages with the same name share the limit. Its numbers are those of the
-            limit of this name that was made last: all who use the limit obey them at once.
+        name: Functions and stages with the same name share the limit. The newest limit of this name
+            sets the numbers for all its users, at once.
         concurrency: Calls at once. Default: no bound but those of the stages.
         rate: Calls a second, or ``per_minute(n)``, evenly spaced. Default: no bound.
         burst: Calls that may follow each other at once after a pause.
-        scope: ``"executor"``: all Python workers on a host that have the same temporary directory
-            and user share it, of all jobs; the permits are locks of a file. ``"process"``: each
-            process has its own; needs no file. ``"job"``: all workers of the job share it; the
-            driver's process serves the permits, with Spark Connect that of the client, at an
-            address that the executors must reach; the task fails where they cannot. The permits of
-            a worker that is killed come back after 50 ms, when the kernel has ended its calls, too;
-            after 1 s if the network ended its connection. A worker whose connection breaks connects
-            again, for three minutes.
+        scope: ``"executor"``: all Python workers of a host with the same user and temporary
+            directory share the limit, in all jobs; the permits are locks of a file. ``"process"``:
+            each process has a limit of its own, without a file. ``"job"``: all workers of the job
+            share the limit. The driver's process serves the permits (with Spark Connect, the
+            client's). The executors must reach its address, else the task fails. The permits of a
+            killed worker come back after 50 ms, and after 1 s if its connection broke. A worker
+            with a broken connection tries to connect for three minutes.
         units: The quota of each unit, such as ``{"tokens": per_minute(200_000)}``: at most six. A
             sixtieth of a quota may be spent at once after a pause.
-        weigh: A function of a call's arguments, without the client of ``using``, that estimates its
-            units: a number if there is one unit, else a dict. A call with a list of keys has the
-            sum of its keys. It is needed with ``units``.
+        weigh: A function that estimates the units of a call from its arguments, without the client
+            of ``using``. It returns a number if there is one unit, else a dict. A call with a list
+            of keys weighs the sum of its keys. Required with ``units``.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -140,7 +140,7 @@ class Limit:
 
     @property
     def numbers(self) -> Numbers:
-        """What bounds the calls."""
+        """The numbers of the limit, without its name."""
         rate: Any = self.rate
         quotas = tuple((self.units or {}).values())
         return Numbers(self.made, self.concurrency, rate, self.burst, quotas)
@@ -152,7 +152,7 @@ class Limit:
 
         Raises:
             TypeError: ``weigh`` returned no number, or no dict of numbers.
-            ValueError: ``weigh`` returned a number < 0, or names that are no units.
+            ValueError: ``weigh`` returned a number < 0, or a name that is no unit.
         """
         if self.weigh is None or not self.units:
             return {}
@@ -174,7 +174,7 @@ class Limit:
         return weights
 
     def describe(self) -> str:
-        """Return a text for people: how much the service sees at most."""
+        """Return a text for people: the most calls and units that the service sees."""
         parts = []
         if self.concurrency is not None:
             parts.append(f"at most {self.concurrency} calls at once")
@@ -188,7 +188,7 @@ class Limit:
         return list((self.units or {}).items())
 
     def __getstate__(self) -> dict[str, Any]:
-        """Take the driver's address along: this is how it gets to a worker."""
+        """Include the driver's address, so that a worker finds it."""
         if self.scope == "job" and "address" not in self.__dict__:
             return {**self.__dict__, "address": serve(self.name, self.numbers)}
         return dict(self.__dict__)
@@ -198,7 +198,7 @@ class Limit:
 
     @property
     def served_at(self) -> Address:
-        """Where the driver serves the permits of a job's limit."""
+        """The address at which the driver serves the permits of a job's limit."""
         address: Address | None = self.__dict__.get("address")
         return serve(self.name, self.numbers) if address is None else address
 

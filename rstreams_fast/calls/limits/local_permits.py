@@ -1,4 +1,4 @@
-"""The permits that a stage shares with others of its process or its host."""
+"""The permits that a stage shares with other stages of its process or its host."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 __all__ = ["LocalPermits"]
 
 _open: Final[weakref.WeakSet[PermitGate]] = weakref.WeakSet()
-"""Gates whose permits are of the process or the host."""
+"""The open gates whose permits belong to the process or the host."""
 
-_open_lock: Final = threading.RLock()  # reentrant: the garbage collector may run anything
+_open_lock: Final = threading.RLock()  # reentrant: a finalizer may use it
 
 POLL_SECONDS: Final = 0.002
 """How often a waiting stage looks for a permit: a free one notifies nobody."""
 
 LOOK_SECONDS: Final = 0.05
-"""How long a stage waits at most to look again whether a call with units may start: other stages
-give units back without notice."""
+"""The longest wait of a call with units before its stage checks again: other stages give units back
+without notice."""
 
 RESERVE_SECONDS: Final = 0.1
 """How far ahead a stage reserves start times for calls after its next one."""
 
 
 class LocalPermits:
-    """Takes permits from the process or the host's file; polls while there is none."""
+    """Takes permits from the process or the host's file; polls while no permit is free."""
 
     def __init__(self, gate: PermitGate, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
         self._gate = gate
@@ -81,7 +81,7 @@ class LocalPermits:
         self._watch = self._loop.call_later(WATCH_SECONDS, _follow, weakref.ref(self))
 
     def follow(self) -> None:
-        """Move to the file that other processes find now, if ours was removed; obey its numbers."""
+        """Move to the new file, if the open file was removed; adopt the numbers in the file."""
         self._watch = None
         _close_those_of_closed_loops()
         if self._taken or self._due or self._asks:
@@ -102,7 +102,7 @@ class LocalPermits:
             self._fail(raised)
 
     def _fail(self, raised: OSError) -> None:
-        # An error of the file, such as a full disk, is the stage's, not the waiting row's.
+        # An error of the file, such as a full disk, fails the stage, not the waiting row.
         path = self._shared.path
         failure = LimitLost(
             f"the file of the limit {self._name!r} cannot be used: {path}: {raised}"
@@ -133,10 +133,10 @@ class LocalPermits:
         self._next_look = self._loop.call_later(wait, self._look)
 
     def _reserve(self, permit: int | None, weights: Weights) -> float:
-        """Reserve a start time for the first ask; return the seconds until another attempt.
+        """Reserve a start time for the first waiting call; return the seconds until a new attempt.
 
-        A call with units reserves no time ahead: if its worker is killed, nobody gives the units
-        back.
+        A call with units reserves no time ahead: after a kill of its worker the units would be
+        lost.
         """
         now = monotonic()
         start = self._shared.reserve(weights, now + POLL_SECONDS if weights else math.inf)
@@ -157,14 +157,14 @@ class LocalPermits:
         self._last_due = at
 
     def _has_enough_due(self) -> bool:
-        """Whether to reserve no more start times: they are wasted if the stage fails."""
+        """Whether enough start times are reserved: a failed stage wastes its reserved times."""
         return bool(self._due) and self._last_due > monotonic() + RESERVE_SECONDS
 
     def _check(self, number: int, due: float) -> None:
-        """Grant a permit at its start time; if the time was missed or is held, reserve another."""
+        """Grant a permit at its start time. After a missed time or a hold, reserve another time."""
         _, permit, weights = self._due.pop(number)
         try:
-            # A timer may fire a millisecond early: that alone does not waste the start time.
+            # A timer may fire a millisecond early: the call keeps its start time all the same.
             late = not due or monotonic() > due + self._shared.pace.late
             late = late or self._shared.held_until() > due
             if late and due and any(weights):
@@ -209,7 +209,7 @@ class LocalPermits:
         try:
             self._shared.spend(change)
             if self._next_look is not None and min(change) < 0:
-                self._next_look.cancel()  # it is set for a time by the clocks before
+                self._next_look.cancel()  # its time was computed with the previous clocks
                 self._look()
         except OSError as raised:
             self._fail(raised)
@@ -248,7 +248,7 @@ class LocalPermits:
 
 
 def _close_those_of_closed_loops() -> None:
-    """Return the permits of loops that were closed without a word to their gates."""
+    """Return the permits of gates whose loops were closed without closing the gates."""
     with _open_lock:
         for gate in [gate for gate in _open if gate.loop.is_closed()]:
             gate.close()

@@ -1,30 +1,31 @@
 """The messages between a worker and the process that serves the permits of a job.
 
-A worker has a connection for each stage at work. It proves that it knows the token and names the
-limit. It declares (``d``) an identity, how many permits its calls have, and how many units a call
-has; that is answered by ``w``, and another connection of that identity is over then. The worker
-asks for permits (``a`` and the units of the call), gives them back (``r``) or holds all of them
-back (``h`` and the seconds). A stage that ends before its threads keeps what those need (``k`` and
-how many). The server grants a permit by ``g``.
+A worker has a connection for each stage at work. The worker proves that it knows the token, and
+names the limit. Then it declares (``d``) an identity, how many permits its calls have, and how many
+units a call has. The server answers with ``w``, and ends any other connection of this identity. The
+worker asks for a permit (``a`` and the units of the call), gives a permit back (``r``), or holds
+all permits back (``h`` and the seconds). A stage that ends before its threads keeps the permits of
+these threads (``k`` and the number). The server grants a permit by ``g``.
 
-**Units.** The units of a call are taken when it is granted. The worker says what was spent besides
-(``e``; < 0 gives back), and what the service says is left, with the units of a call (``v``).
+**Units.** The server takes the units of a call when it grants the permit. The worker reports other
+units spent (``e``; < 0 gives back). It also reports the units that are left, as the service says,
+with the units of a call (``v``).
 
-**Rate.** The worker says when a call has left (``l``): only so many grants may be under way, or
-late calls would start beside those that are in time. A worker that has not said so for
-``SILENT_SECONDS`` holds nobody up, and is granted nothing until it has.
+**Rate.** The worker reports when a call was sent (``l``). Until then its grant is under way. The
+number of grants under way is bounded: late calls would start beside the calls that are in time. A
+worker without a report for ``SILENT_SECONDS`` delays no other worker, and gets no more grants until
+it reports.
 
-**Concurrency.** A worker is granted a share of the limit (``UNHEARD``), and more only when it has
-sent anything since. The server asks a worker that waits for permits, or keeps others waiting, for a
-sign (``p``), which the worker gives (``s``). One that gives none for ``LOST_SECONDS`` is
-disconnected.
+**Concurrency.** A worker gets a share of the limit (``UNHEARD``), and more only after its next
+message. The server probes a worker (``p``) that waits for permits, or keeps others waiting. The
+worker answers (``s``). A worker without an answer for ``LOST_SECONDS`` is disconnected.
 
-**Numbers.** Those of the limit that was made last hold, while any worker uses them. The server says
-whether each call needs a permit of its own (``+``), or permits may be kept (``-``).
+**Numbers.** The numbers of the newest limit apply while any worker uses them. The server sends
+whether each call needs a permit of its own (``+``), or a permit may serve several calls (``-``).
 
-**Ends.** What a connection has comes back when it ends. The kernel ends it when a process is
-killed; ``TCP_USER_TIMEOUT`` ends it when the other host is silent. A worker that lives connects
-again and declares what its calls have.
+**Ends.** The permits of a connection come back when it ends. The kernel ends the connections of a
+killed process. ``TCP_USER_TIMEOUT`` ends a connection when the other host is silent. A worker that
+lives connects again, and declares the permits of its calls.
 """
 
 from __future__ import annotations
@@ -84,10 +85,10 @@ COUNT: Final = struct.Struct("!I")
 DECLARED: Final = struct.Struct("!16sIB")  # the identity, the permits in use, the units of a call
 CHALLENGE_BYTES: Final = 32
 SIZES: Final = {HOLD: SECONDS.size, KEEP: COUNT.size, DECLARE: DECLARED.size}
-"""How long what follows a message is."""
+"""How many bytes follow a message."""
 NUMBERS: Final = {ASK: 1, SPEND: 1, SEE: 2}
 """How many numbers for each unit follow a message."""
-ANSWER: Final = struct.Struct("!32sI")  # the digest, and which limit
+ANSWER: Final = struct.Struct("!32sI")  # the digest, and the limit's number
 
 
 SILENT_HOST_SECONDS: Final = 5.0
@@ -95,7 +96,7 @@ SILENT_HOST_SECONDS: Final = 5.0
 
 
 class Address(NamedTuple):
-    """Where the permits of a limit are served, and what one must know to be given any."""
+    """The address of the server of a limit, with the token that a client needs."""
 
     host: str
     port: int
@@ -104,21 +105,21 @@ class Address(NamedTuple):
 
 
 def answer_to(challenge: bytes, address: Address) -> bytes:
-    """Return what a client answers."""
+    """Return the client's answer: a digest of the challenge, and the number of the limit."""
     return ANSWER.pack(hmac.digest(address.token, challenge, "sha256"), address.number)
 
 
 def pack_units(units: tuple[float, ...]) -> bytes:
-    """Return what follows a message about units."""
+    """Return the bytes of ``units``, which follow a message."""
     return struct.pack(f"!{len(units)}d", *units)
 
 
 def keep_alive(transport: asyncio.BaseTransport) -> None:
-    """Let the connection end within seconds where the other host is gone."""
+    """Make the connection end within seconds when the other host is gone."""
     found: socket.socket = transport.get_extra_info("socket")
     found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # Keep-alive alone does not end a connection on which something was sent and not confirmed.
+    # Keep-alive alone does not end a connection with unconfirmed data.
     milliseconds = int(SILENT_HOST_SECONDS * 1000)
     for option, value in (
         ("TCP_KEEPIDLE", 1),

@@ -1,4 +1,4 @@
-"""The numbers of a limit, and when calls may start by them: at a rate, and within quotas."""
+"""The numbers of a limit, and the start times that follow from its rate and quotas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 __all__ = ["MOST_UNITS", "Numbers", "Pace", "Quota", "per_minute", "per_second"]
 
 LATE_SECONDS: Final = 0.002
-"""How much later than its time a call may start and not change the times of those behind it."""
+"""The delay of a call's start that does not delay the calls after it."""
 
 AT_ONCE: Final = 1 / 60
 """The share of a quota that calls may spend at once after a pause."""
@@ -20,7 +20,7 @@ MOST_UNITS: Final = 6
 
 @dataclass(frozen=True)
 class Quota:
-    """So much in so many seconds; ``per_second`` and ``per_minute`` make one."""
+    """An amount in a number of seconds; ``per_second`` and ``per_minute`` make a quota."""
 
     amount: float
     seconds: float
@@ -65,7 +65,7 @@ def _quota(name: str, amount: object, seconds: float) -> Quota:
 
 
 class Numbers(NamedTuple):
-    """The numbers of a limit. Of two sets for one name, the one made later holds."""
+    """The numbers of a limit. For each name the newest numbers apply."""
 
     made: float
     """When the limit was made, in seconds since the epoch."""
@@ -77,16 +77,16 @@ class Numbers(NamedTuple):
 
     @property
     def are_paced(self) -> bool:
-        """Whether each call needs a permit of its own: there is a rate, or a unit."""
+        """Whether each call needs a permit of its own, because of a rate or a unit."""
         return self.rate is not None or bool(self.quotas)
 
 
 class Pace:
-    """When calls may start. Each clock is the time up to which a rate or a quota is used up.
+    """Computes when calls may start. A clock is the time up to which a rate or quota is used up.
 
-    The first clock is the rate's: calls start evenly spaced, ``burst`` of them at once after a
-    pause. A unit's clock is a bucket in debt: a call starts when the calls before it are paid for,
-    however heavy it is, and calls behind it wait until the quota has paid for it.
+    The first clock is the rate's: calls start evenly spaced, and ``burst`` calls may start at once
+    after a pause. Each unit has a clock, too. A call of any weight starts when the quota has
+    covered the calls before it. The next calls wait until the quota has covered this call.
     """
 
     def __init__(self, numbers: Numbers) -> None:
@@ -95,7 +95,7 @@ class Pace:
         self._ahead = (numbers.burst - 1) * self._interval
         self._units = [(of.seconds / of.amount, of.seconds * AT_ONCE) for of in numbers.quotas]
         self.late = math.inf if rate is None else max(LATE_SECONDS, self._interval / 10)
-        """How much later than its time a call may start and need no other."""
+        """The delay after which a call needs a new start time."""
         self.new = (0.0,) * (1 + len(self._units))
         """The clocks of a limit that was never used."""
 
@@ -131,7 +131,7 @@ class Pace:
     def spend(
         self, now: float, clocks: tuple[float, ...], change: tuple[float, ...]
     ) -> tuple[float, ...]:
-        """Return the clocks after ``change`` more units than reserved; < 0 gives back."""
+        """Return the clocks after ``change`` more units were spent; < 0 gives back."""
         after = list(clocks)
         for at, (units, (each, _)) in enumerate(zip(change, self._units, strict=False), 1):
             if units and at < len(after):
@@ -145,9 +145,9 @@ class Pace:
         left: tuple[float, ...],
         weights: tuple[float, ...],
     ) -> tuple[float, ...]:
-        """Return the clocks when the service says that ``left`` units are left.
+        """Return the clocks for ``left``, the units that are left as the service says.
 
-        So much must be left that a call of ``weights``, and what may start at once, fit in.
+        If fewer units than ``margins`` are left, the next calls wait.
         """
         after = list(clocks)
         told = zip(left, self._units, self.margins(weights), strict=False)
@@ -157,11 +157,11 @@ class Pace:
         return tuple(after)
 
     def restart(self, now: float, clocks: tuple[float, ...]) -> tuple[float, ...]:
-        """Return clocks that ran by other numbers: they hold back one call at most."""
+        """Return clocks of previous numbers, cut so that they delay one call at most."""
         latest = [now + self._interval, *(now + ahead for _, ahead in self._units)]
         return tuple(map(min, clocks, latest)) + clocks[len(latest) :]
 
     def margins(self, weights: tuple[float, ...]) -> list[float]:
-        """Return how many units must be left for another call like the one of ``weights``."""
+        """Return the units that must be left so that a call of ``weights`` need not wait."""
         units = zip(self._units, weights, strict=False)
         return [max(weight, ahead / each) for (each, ahead), weight in units]

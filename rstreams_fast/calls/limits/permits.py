@@ -20,7 +20,7 @@ from rstreams_fast.core import CallWindow
 __all__ = ["OFFER_SECONDS", "PERMIT_IDLE_SECONDS", "LimitLost", "PermitGate"]
 
 PERMIT_TURN_SECONDS: Final = 0.1
-"""How long calls of one stage pass a permit on before other stages may have it."""
+"""How long the calls of one stage reuse a permit before other stages may have it."""
 
 OFFER_SECONDS: Final = 0.01
 """How often, at most, a stage offers a permit to other stages."""
@@ -39,7 +39,7 @@ class _PermitSource(Protocol):
     """Where a gate gets its permits. Used on the loop's thread only."""
 
     def ask(self, weights: Weights) -> None:
-        """Request a permit for a call of ``weights``: ``PermitGate.grant`` will be called."""
+        """Request a permit for a call of ``weights``: the source calls ``PermitGate.grant``."""
 
     def give_back(self, permit: Any) -> None:
         """Take a permit back."""
@@ -54,23 +54,23 @@ class _PermitSource(Protocol):
         """Grant no permits to any stage for ``seconds``."""
 
     def spend(self, change: Weights) -> None:
-        """Take so many more units than were asked for, or give them back."""
+        """Take ``change`` more units than were asked for; negative numbers give back."""
 
     def see(self, left: Weights, weights: Weights) -> None:
-        """Follow what the service says is left of each unit, after a call of ``weights``."""
+        """Adopt the units left that the service has reported after a call of ``weights``."""
 
     def end(self, inside: int) -> Callable[[], object]:
         """End; return all but ``inside`` permits. A thread calls the result to return one."""
 
 
 class PermitGate:
-    """Lets as many calls of a stage pass as there are permits. The loop's thread only."""
+    """Lets a call of a stage pass for each permit. The loop's thread only."""
 
     def __init__(self, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
         self.loop: Final = loop
         self._waiting: deque[tuple[asyncio.Future[tuple[Any, float]], Weights]] = deque()
         self._idle: list[tuple[Any, float]] = []
-        self._used: list[tuple[Any, float] | None] = []  # of a window's calls; None: a failed call
+        self._used: list[tuple[Any, float] | None] = []  # of the window's calls; None: no permit
         self._passing = 0  # permits on their way to waiting calls
         self._window: CallWindow | None = None
         self._counts = True  # whether permits of the window's calls are counted
@@ -79,9 +79,9 @@ class PermitGate:
         self._asked = 0
         self._failure: Exception | None = None
         self._closed = False
-        self._may_keep = not limit.numbers.are_paced  # else each call needs a new permit
+        self._may_keep = not limit.numbers.are_paced  # false: each call needs a new permit
         self._keeps = self._may_keep
-        self._at_rest = False  # no call waits, and a timer will look at idle permits
+        self._at_rest = False  # whether no call waits, and a timer will check the idle permits
         self._source: _PermitSource
         if limit.scope == "job":
             self._source = JobPermits(self, limit, loop)
@@ -92,12 +92,12 @@ class PermitGate:
         """The time that calls wait for a permit."""
 
     def admit(self, window: CallWindow, fn: _Call) -> Callable[[_Call], None]:
-        """Let calls of ``fn``, which ``window`` makes, pass, without a coroutine around each.
+        """Admit the calls of ``fn`` that ``window`` makes, without a coroutine around each call.
 
-        Returns a function that has another function called from then on.
+        Returns a function that replaces ``fn`` for the next calls.
 
-        While the stage has a permit for each call, and no other stage wants one, permits are not
-        counted: as many are in use as calls run.
+        Permits are not counted while the stage has a permit for each call and no other stage wants
+        one. Then each running call uses one permit.
         """
         idle, used = self._idle, self._used
         take, use, leave = idle.pop, used.append, used.pop
@@ -117,7 +117,7 @@ class PermitGate:
             return fn(*args)
 
         def call_ended() -> None:
-            permit = leave() if used else None  # empty: the stage was closed
+            permit = leave() if used else None  # empty: the gate was closed
             if permit is not None:
                 self.release(permit)
 
@@ -154,7 +154,7 @@ class PermitGate:
 
     @property
     def keeps(self) -> bool:
-        """Whether a permit may serve several calls, until its time is over. Any thread may ask."""
+        """Whether a permit may serve several calls during its turn. Any thread may ask."""
         return self._keeps and not self._closed
 
     def take(self) -> tuple[Any, float] | None:
@@ -162,7 +162,7 @@ class PermitGate:
         return self._idle.pop() if self._idle else None
 
     async def acquire(self, weights: Weights = ()) -> tuple[Any, float]:
-        """Wait for a permit for a call of ``weights``; ``release`` takes it back."""
+        """Wait for a permit for a call of ``weights``; return it for ``release``."""
         if self._failure is not None:
             raise self._failure
         future: asyncio.Future[tuple[Any, float]] = self.loop.create_future()
@@ -182,13 +182,13 @@ class PermitGate:
         return permit
 
     def release(self, permit: tuple[Any, float]) -> None:
-        """Pass the permit to the next call of this stage, or offer it to others after its turn."""
+        """Pass the permit to the next call of this stage, or after its turn to other stages."""
         if self._at_rest:
             self._idle.append(permit)
             return
-        if self.loop.is_closed():  # the garbage collector ends the call
+        if self.loop.is_closed():  # the garbage collector ends the call after the loop's end
             self.close()
-        if self._closed:  # end() has returned the permit, or the thread will
+        if self._closed:  # end() has returned the permit, or the call's thread will return it
             return
         now = monotonic()
         if not self._keeps or now < self._held_until:
@@ -208,23 +208,23 @@ class PermitGate:
             self._rest()
 
     def grant(self, permit: Any, weights: Weights = ()) -> None:
-        """Receive a permit from the source, which was asked for with ``weights``."""
+        """Receive a permit from the source. The request for it had the units ``weights``."""
         self._asked -= 1
         if not self._pass((permit, monotonic() + PERMIT_TURN_SECONDS), weights):
             self._source.give_back(permit)
 
     def spend(self, weights: Weights, times: int = 1) -> None:
-        """Take so many units besides those of the permits; with -1 give them back."""
+        """Take ``weights`` more units than the permits took; with -1 give them back."""
         if any(weights) and not self._closed:
             self._source.spend(tuple(times * weight for weight in weights))
 
     def see(self, left: Weights, weights: Weights) -> None:
-        """Follow what the service says is left of each unit, after a call of ``weights``."""
+        """Adopt the units left that the service has reported after a call of ``weights``."""
         if not self._closed:
             self._source.see(left, weights)
 
     def follow_numbers(self, are_paced: bool) -> None:
-        """Obey other numbers of the limit from now on."""
+        """Note whether each call needs a new permit: the numbers of the limit changed."""
         self._may_keep = not are_paced
         self.suspend(False)
         if are_paced:
@@ -237,9 +237,9 @@ class PermitGate:
             self._return_idle()
 
     def hold(self, seconds: float) -> None:
-        """Let no call of the limit pass for ``seconds``; other stages hold after their turns.
+        """Let no call of the limit pass for ``seconds``. Other stages obey after their turns.
 
-        At most ``PATIENCE_SECONDS``: the limit outlives the job, and the next job must start.
+        The hold lasts at most ``PATIENCE_SECONDS``: it must not keep the next job from starting.
         """
         seconds = min(seconds, PATIENCE_SECONDS)
         self._held_until = max(self._held_until, monotonic() + seconds)
@@ -247,21 +247,22 @@ class PermitGate:
         self._return_idle()
 
     async def hold_and_wait(self, asked: float, pause: float) -> None:
-        """Hold the limit for ``asked`` seconds; wait ``pause`` seconds to repeat an admitted call,
-        whose permit is returned meanwhile.
+        """Hold the limit for ``asked`` seconds, and wait ``pause`` seconds before a new attempt.
+
+        The admitted call gives its permit back during the wait.
         """
         if not self._counts:
-            await asyncio.sleep(0)  # a call in its first step does not count as running
+            await asyncio.sleep(0)  # the window counts a call as running after its first step
         self.hold(asked)
         used = self._used
         if used and (permit := used.pop()) is not None:
             self.release(permit)
-            used.insert(0, None)  # ending calls take permits from the other end
+            used.insert(0, None)  # at the front: ending calls take permits from the end
         try:
             await asyncio.sleep(pause)
             if self._failure is not None:
                 raise self._failure
-            if None in used:  # no None: all running calls have permits
+            if None in used:  # otherwise all running calls have permits
                 permit = await self.acquire()
                 if None in used:
                     used.remove(None)
@@ -315,7 +316,7 @@ class PermitGate:
         while self._waiting:
             future, wanted = self._waiting.popleft()
             if not future.done():  # done: the call was cancelled
-                if wanted != weights:  # the call that had asked was cancelled, or was overtaken
+                if wanted != weights:  # the permit was requested for another call
                     both = zip_longest(wanted, weights, fillvalue=0.0)
                     self.spend(tuple(own - asked for own, asked in both))
                 future.set_result(permit)
@@ -327,5 +328,5 @@ class PermitGate:
     def _ask_if_needed(self) -> None:
         if self._asked < len(self._waiting):
             self._asked += 1
-            # One more call waits than was asked for: the last one, if none was cancelled.
+            # The request is for the last waiting call: the calls before it have requests already.
             self._source.ask(self._waiting[-1][1])

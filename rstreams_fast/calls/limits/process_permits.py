@@ -13,11 +13,11 @@ from rstreams_fast.calls.limits.pace import Numbers, Pace
 __all__ = ["ProcessPermits", "permits_of"]
 
 WANTED_SECONDS: Final = 0.05
-"""How long it counts that somebody looked for a permit, and there was none."""
+"""How long ``wanted`` is true after a stage found no free permit."""
 
 
 class ProcessPermits:
-    """What ``HostLocks`` is to a host, for one process. Thread-safe."""
+    """The permits of a limit in one process, with the methods of ``HostLocks``. Thread-safe."""
 
     def __init__(self, name: str) -> None:
         self.path = name
@@ -30,11 +30,11 @@ class ProcessPermits:
         self._held: set[int] = set()
         self._next = itertools.count()
         self._missed_at = -WANTED_SECONDS
-        # Reentrant: the garbage collector may end a call.
+        # Reentrant: the garbage collector may end a call on a thread that holds the lock.
         self._lock = threading.RLock()
 
     def join(self, numbers: Numbers) -> None:
-        """Use it, until ``leave``; the numbers hold if no others that were made later do."""
+        """Begin to use the limit, until ``leave``. ``numbers`` apply unless newer ones do."""
         with self._lock:
             if not self._users or numbers.made > self.numbers.made:
                 if numbers[1:] != self.numbers[1:]:
@@ -45,7 +45,7 @@ class ProcessPermits:
             self._users += 1
 
     def leave(self) -> None:
-        """Use it no more."""
+        """End the use that ``join`` began."""
         with self._lock:
             self._users -= 1
 
@@ -53,7 +53,7 @@ class ProcessPermits:
         """Do nothing: there is no file."""
 
     def take_one(self) -> tuple[int | None, float] | None:
-        """Return a permit and 0 seconds, or ``None``: there is none now."""
+        """Return a permit and 0 seconds; ``None``: no permit is free."""
         with self._lock:
             of = self.numbers.concurrency
             if of is None:
@@ -65,7 +65,7 @@ class ProcessPermits:
             return permit, 0.0
 
     def wanted(self) -> bool:
-        """Whether a permit was missed a moment ago, or there are more than the limit has."""
+        """Whether a stage has just found no permit, or too many permits are in use."""
         of = self.numbers.concurrency
         too_many = of is not None and len(self._held) > of
         return too_many or monotonic() < self._missed_at + WANTED_SECONDS
@@ -76,7 +76,7 @@ class ProcessPermits:
             self._held.discard(permit)
 
     def reserve(self, weights: tuple[float, ...], latest: float) -> float:
-        """Return when a call of ``weights`` may start; up to ``latest`` it has that time, too."""
+        """Return when a call of ``weights`` may start; reserve this time if it is <= ``latest``."""
         with self._lock:
             now = monotonic()
             start, clocks = self.pace.reserve(now, self._clocks, self._not_before, weights)
@@ -89,17 +89,17 @@ class ProcessPermits:
         return self._not_before
 
     def hold(self, seconds: float) -> None:
-        """Have no call start for so long."""
+        """Let no call start for ``seconds``."""
         with self._lock:
             self._not_before = max(self._not_before, monotonic() + seconds)
 
     def spend(self, change: tuple[float, ...]) -> None:
-        """Take so many more units than were reserved, or give them back."""
+        """Take ``change`` more units than were reserved; negative numbers give back."""
         with self._lock:
             self._clocks = self.pace.spend(monotonic(), self._clocks, change)
 
     def see(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
-        """Follow what the service says is left of each unit, after a call of ``weights``."""
+        """Adopt the units left that the service has reported after a call of ``weights``."""
         with self._lock:
             self._clocks = self.pace.follow(monotonic(), self._clocks, left, weights)
 
@@ -109,17 +109,17 @@ _permits_lock = threading.Lock()
 
 
 def permits_of(name: str) -> ProcessPermits:
-    """Return the permits of a limit's name, which this process shares."""
+    """Return the permits of the limit ``name``. The whole process shares them."""
     with _permits_lock:
         found = _permits.get(name)
-        if found is None or found.pid != os.getpid():  # a child has none of its parent's calls
+        if found is None or found.pid != os.getpid():  # a forked child has no calls yet
             found = _permits[name] = ProcessPermits(name)
         return found
 
 
 def _after_fork() -> None:
     global _permits_lock  # noqa: PLW0603
-    _permits_lock = threading.Lock()  # a thread that is not in the child may have held it
+    _permits_lock = threading.Lock()  # a thread of the parent may have held the old one
 
 
 if hasattr(os, "register_at_fork"):

@@ -18,7 +18,7 @@ from rstreams_fast.calls.memory.sizes import bytes_of
 __all__ = ["Batching"]
 
 DEFAULT_LINGER: Final = 0.01
-"""Seconds that a key waits for others to be called with."""
+"""Seconds that a key waits for other keys of its call."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Batching:
         rows: The most keys of a call.
         bytes: About how many bytes the keys of a call may take, as Python objects; a larger key
             goes alone. Default: no bound.
-        linger: Seconds for which a key waits for others, if fewer than ``rows`` are there; 0 waits
-            for none.
+        linger: Seconds that a key waits for other keys while the call has fewer than ``rows``. With
+            0 keys do not wait.
         weight: The most weight of a call, such as the tokens that a service takes at once; a
             heavier key goes alone. It needs ``weigh``. Default: no bound.
         weigh: A function of a key's values that returns its weight, a finite number >= 0.
@@ -61,13 +61,13 @@ class Batching:
 
     @property
     def most(self) -> float:
-        """The most that the keys of a call may have in all, as ``size_of`` measures them."""
+        """The largest sum of ``size_of`` over the keys of a call."""
         if self.weight is None:
             return math.inf if self.bytes is None else self.bytes
         return self.weight if self.bytes is None else 1.0
 
     def size_of(self, key: tuple[Any, ...]) -> float:
-        """Return how much a key counts: its bytes, its weight, or its larger share of both."""
+        """Return the size of a key: its bytes, its weight, or the larger share of these bounds."""
         if self.weight is None or self.weigh is None:
             return bytes_of(key if len(key) > 1 else key[0])
         weight = check_amount("Batching(weigh)", self.weigh(*key))

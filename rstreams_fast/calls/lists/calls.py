@@ -1,4 +1,4 @@
-"""Calls with many keys at once: rows wait to fill a list, and each gets its own result."""
+"""Calls with many keys at once: rows wait to fill a list, and each row gets its own result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BatchedCalls:
     """Gathers the keys of rows, and calls ``fn`` with lists of at most ``batch`` keys.
 
     A call starts when its list is full, or when the first key has waited ``linger`` seconds. At
-    most ``concurrency`` calls run; ``on_idle`` is called when none does. A row whose result is a
+    most ``concurrency`` calls run; ``on_idle`` is called when no call runs. A row whose result is a
     ``RetryAfter``, or another exception that the policy retries, waits and joins a later list. The
     loop's thread only.
     """
@@ -54,7 +54,7 @@ class BatchedCalls:
         self._waiting: deque[tuple[asyncio.Future[Any], Any]] = deque()
         self._most, self._size_of = settings.batch.most, settings.batch.size_of
         self._sizes: deque[float] | None = None if self._most == math.inf else deque()
-        """The size of each key of ``_waiting``, if there is a bound on them."""
+        """The size of each key of ``_waiting``; ``None`` without a bound on sizes."""
         self._total = 0.0
         self._due = 0
         """How many rows of ``_waiting`` have waited for ``linger`` seconds."""
@@ -86,7 +86,7 @@ class BatchedCalls:
             self._start()
 
     def _next_rows(self) -> list[tuple[asyncio.Future[Any], Any]]:
-        """Take the rows of the next list out of those that wait."""
+        """Take the rows of the next list from the waiting rows."""
         count, left = min(self._size, len(self._waiting)), self._most
         if self._sizes is None:
             return [self._waiting.popleft() for _ in range(count)]
@@ -140,7 +140,7 @@ class BatchedCalls:
     def _ended(self, rows: list[tuple[asyncio.Future[Any], Any]], task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
-            _fail(rows, failure)  # the call could not even begin
+            _fail(rows, failure)  # the error came before the call began
         if not self._tasks:
             self._on_idle()
 
@@ -151,7 +151,7 @@ class BatchedCalls:
                 called = await self._fn([key for _, key in rows])
             finally:
                 self.calls -= 1
-                self._start()  # before the results are set, which takes the loop's time
+                self._start()  # first, since setting the results takes the loop's time
             results = _each(called, len(rows))
         except asyncio.CancelledError:
             for future, _ in rows:
@@ -187,7 +187,7 @@ class BatchedCalls:
     def _waits(
         self, future: asyncio.Future[Any], key: Any, result: Any, error: Exception, begun: float
     ) -> bool:
-        """Schedule another call for the row; ``False`` if it may not wait any more."""
+        """Schedule another call for the row; ``False`` if the row may not wait longer."""
         row = self._repeated.get(future)
         if row is None:
             row = self._repeated[future] = _Repeated(Tries(self._attempts), begun)

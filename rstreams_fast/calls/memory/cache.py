@@ -23,7 +23,7 @@ from rstreams_fast.core import MISSING
 __all__ = ["Cache", "CachedResults"]
 
 _NOT_OF_THE_KEY: Final = (StageError, CircuitOpenError, BudgetSpentError, RetryAfter)
-"""Failures that say nothing of the key: another call for it may succeed now."""
+"""Failures that do not depend on the key: another call with the same key may succeed now."""
 
 _stores: Final[dict[tuple[int, str], Store]] = {}
 _stores_lock: Final = threading.Lock()
@@ -33,15 +33,15 @@ _stores_lock: Final = threading.Lock()
 class Cache:
     """Results that are kept for later calls, also those of later tasks.
 
-    A process keeps them itself, and the result that was used least recently goes first. With
-    ``scope="executor"`` all Python processes of a host share them, in a file; the oldest result
-    goes first. Such results are found by keys that are plain values, and kept if they can be
-    pickled.
+    Each process keeps its own results. A full cache drops the least recently used result. With
+    ``scope="executor"`` all Python processes of a host share the results, in a file, and a full
+    file drops the oldest result. There keys must be plain values, and only results that can be
+    pickled are kept.
 
-    Stages may share a cache; each function (a lambda or a partial object is one of its own) has its
-    own results in it, for each ``using`` and type of keys. The cache object and its copies count:
-    they find the kept results again, though a value that the function reads may have changed
-    meanwhile. Make another cache then.
+    Stages may share a cache. It keeps the results of each function apart, also for each ``using``
+    and type of keys. Each lambda and each partial object is a function of its own. The cache object
+    and its copies find the same results. If a value that the function reads has changed, make a new
+    cache.
 
     ```python
     import rstreams_fast as rsf
@@ -51,16 +51,18 @@ class Cache:
 
     Args:
         entries: The most results.
-        bytes: The most bytes of results: of the objects and all that they keep alive, or of the
-            file, 1 MiB at least.
-        ttl: How many seconds a result is good for. Default: as long as the cache is there.
-        null_ttl: The same for ``None``; 0 keeps none. Default: as ``ttl``.
-        failure_ttl: For how many seconds a failure is raised again, without a call. Open circuits
-            and services that ask to wait are no such failures. Default: failures are not kept.
+        bytes: The most bytes of results: of the objects and everything that they keep alive, or of
+            the file, at least 1 MiB.
+        ttl: How many seconds a result is valid. Default: as long as the cache exists.
+        null_ttl: How many seconds the result ``None`` is valid; 0 keeps no ``None``. Default: as
+            ``ttl``.
+        failure_ttl: For how many seconds a failure is raised again, without a call. This excludes
+            open circuits and ``RetryAfter``. Default: failures are not kept.
         scope: ``"process"`` or ``"executor"``. The file of a host is removed when no process has
             used it for 15 minutes.
-        name: The name of a cache with ``scope="executor"``: in a module that each process imports,
-            a cache without a name is another one in each. Default: a name that no other has.
+        name: The name of a cache with ``scope="executor"``. Name a cache in a module that each
+            process imports: without a name each process makes a separate cache. Default: a unique
+            name.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -112,8 +114,8 @@ class CachedResults:
         *,
         as_outcomes: bool = False,
     ) -> None:
-        """``called_id`` and ``key_types`` are part of each cache key: the types keep 1, 1.0 and
-        true apart. If ``as_outcomes``, results are an ``Outcome``.
+        """``called_id`` and ``key_types`` are part of each cache key: so 1, 1.0 and ``True`` are
+        different keys. If ``as_outcomes``, each result is an ``Outcome``.
         """
         self._store = _store_of(cache)
         self._of = called_id, *map(str, key_types)
@@ -128,7 +130,7 @@ class CachedResults:
     ) -> Callable[..., Awaitable[Any]]:
         """Return ``fn``, which is called only for keys that are not in the cache.
 
-        ``key_of`` makes the key of the arguments. Default: they are the key.
+        ``key_of`` makes the key from the arguments. Default: the arguments are the key.
         """
         place_of, get = self._store.place, self._store.get
         of, as_outcomes, counts = self._of, self._as_outcomes, self._counts
@@ -138,7 +140,7 @@ class CachedResults:
             try:
                 place = place_of(of, key)
                 found = get(place)
-            except TypeError:  # the key has no hash: a user's own type, say
+            except TypeError:  # the key has no hash: a type of the user, for example
                 return await fn(*args)
             if found is not MISSING:
                 counts.cache_hits += 1
@@ -174,12 +176,12 @@ class CachedResults:
 
 
 class _Failure(NamedTuple):
-    """A failure that is kept, without its traceback, which keeps all local variables alive."""
+    """A stored failure. It has no traceback: a traceback keeps all local variables alive."""
 
     error: Exception
 
     def again(self) -> Exception:
-        """Return an exception to raise; who catches it may add notes to it."""
+        """Return a copy to raise: notes that a caller adds do not change the stored failure."""
         return _copy_of(self.error) or self.error
 
 
@@ -187,7 +189,7 @@ def _copy_of(error: Exception) -> Exception | None:
     """Return a copy, without traceback and context; ``None`` if the exception cannot be copied."""
     try:
         copied = copy.copy(error)
-    except Exception:  # its constructor takes other arguments than it has in args
+    except Exception:  # the constructor does not accept the exception's args
         try:
             copied = type(error).__new__(type(error), *error.args)
             copied.__dict__.update(error.__dict__)

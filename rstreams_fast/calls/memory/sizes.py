@@ -64,7 +64,7 @@ def _is_plain(kind: type) -> bool:
 def owned(value: Any) -> Any:
     """Return ``value``, with views replaced by copies; also in lists, tuples and dict values.
 
-    A view keeps its whole base alive: a row of a matrix keeps the matrix.
+    A view keeps its whole base alive: a row of a matrix keeps the whole matrix in memory.
     """
     kind: Any = type(value)
     if _is_plain(kind):
@@ -123,7 +123,7 @@ def bytes_of(value: Any, most: int = sys.maxsize) -> int:
     """Return about how many bytes ``value`` keeps alive; the count stops above ``most``.
 
     A view counts as its base. An object of more than ``MOST_PARTS`` parts counts as more than
-    ``most``: it may lead to half of the program.
+    ``most``: its references may reach a large part of the program.
     """
     kind: Any = type(value)
     if _is_plain(kind):
@@ -176,7 +176,7 @@ def _known(value: Any) -> tuple[int, list[Any]] | None:
         if isinstance(value, pa.Buffer):
             return OBJECT_BYTES + value.size, []
     if (pd := _imported("pandas")) and isinstance(value, pd.Series | pd.DataFrame | pd.Index):
-        bare = value.copy(deep=False)  # what is asked keeps the columns it was asked about
+        bare = value.copy(deep=False)  # a frame caches the columns that getsizeof reads
         kinds = len(set(bare.dtypes)) if isinstance(bare, pd.DataFrame) else 1
         return sys.getsizeof(bare) + PANDAS_BYTES * kinds, []  # pandas counts the parts, too
     return None

@@ -38,7 +38,7 @@ LEAST_HOST_BYTES: Final = 1 << 20
 """The fewest bytes of a store on a host: a few hundred pages."""
 
 FILLED: Final = 0.75
-"""The share of a host's file that results use at most: removing them takes pages, too."""
+"""The largest share of a host's file for results: their removal needs free pages, too."""
 
 MOST_READERS: Final = 4096
 """The most processes and threads that read a host's file at the same moment."""
@@ -47,41 +47,41 @@ FORGOTTEN_SECONDS: Final = 900.0
 """A host's file that no process has had open for so long is removed."""
 
 _NUMBER_BYTES: Final = 8
-"""Each result begins with its number: the oldest one has the least."""
+"""Each result begins with its number: the oldest result has the smallest number."""
 
 _UNTIL: Final = struct.Struct(">d")
-"""The time at which it expires, behind its number."""
+"""The time at which a result expires, after its number."""
 
 _RESULT, _NUMBER = b"k", b"n"
-"""The first byte of a key of the file: of a result, or of the number of one."""
+"""The first byte of a key of the file: for a result, or for the number of a result."""
 
 
 class Store(Protocol):
     """A bounded map from calls to results. Thread-safe."""
 
     def place(self, of: tuple[str, ...], key: Any) -> Any:
-        """Return where the result is that the function ``of`` gives for ``key``.
+        """Return the place of the result of the function ``of`` for ``key``.
 
-        ``TypeError``: such a key has no place.
+        ``TypeError``: ``key`` has a type without places.
         """
 
     def get(self, place: Any) -> Any:
-        """Return the result, or ``MISSING``. ``TypeError``: such a key has no place."""
+        """Return the result, or ``MISSING``. ``TypeError``: ``place`` has no hash."""
 
     def put(self, place: Any, result: Any, seconds: float) -> None:
-        """Store a result for so long; nothing, if it cannot be stored or is too large."""
+        """Store a result for ``seconds``, unless it cannot be stored or is too large."""
 
 
 class _Entry(NamedTuple):
     result: Any
     until: float
-    """The time at which it expires."""
+    """The time at which the entry expires."""
     size: int
-    """The bytes of its key and result."""
+    """The bytes of the entry's key and result."""
 
 
 class ProcessStore:
-    """The results of the process; the one that was used least recently goes first."""
+    """The results of the process. A full store drops the least recently used result."""
 
     def __init__(self, entries: int, size: int) -> None:
         with importing("cachetools", "a Cache", "'rstreams_fast[cache]'"):
@@ -89,7 +89,7 @@ class ProcessStore:
         self._most = size
 
         def weight(entry: _Entry) -> int:
-            # The total is entries * size: an entry weighs a place at least, or its share of bytes.
+            # The total is entries * size: so this weight bounds both the entries and the bytes.
             return max(size, entries * (ENTRY_BYTES + entry.size))
 
         self._entries: cachetools.LRUCache[Any, _Entry]
@@ -121,13 +121,12 @@ class ProcessStore:
 
 
 class HostStore:
-    """The results of all processes of a host and a user, in a file of LMDB; the oldest go first.
+    """The results of all processes of a host and a user, in an LMDB file. Drops the oldest results.
 
-    A reader takes no lock. A process that is killed leaves the file whole: a transaction is there
-    or not, and its lock is released by the system. ``fsync`` is never called: after a crash of the
-    system the folder is removed, or an empty file takes the place of a damaged one. A result is
-    stored as a pickle, which only processes of the same user can write: the folder is this user's
-    alone.
+    A reader takes no lock. A killed process leaves the file intact: a transaction is complete or
+    absent, and the system releases its lock. ``fsync`` is never called: after a crash of the system
+    the folder is removed, or an empty file replaces a damaged file. A result is stored as a pickle.
+    Only processes of the same user can write it: no other user can access the folder.
     """
 
     def __init__(self, name: str, entries: int, size: int) -> None:
@@ -168,7 +167,7 @@ class HostStore:
             return MISSING
         try:
             return pickle.loads(found[_NUMBER_BYTES + _UNTIL.size :])  # noqa: S301 - our user's own
-        except Exception:  # its type is not known in this process, say
+        except Exception:  # its type is unknown in this process, for example
             return MISSING
 
     def put(self, place: bytes, result: Any, seconds: float) -> None:
@@ -225,9 +224,9 @@ class HostStore:
 
 
 def _opened(folder: Path, size: int) -> lmdb.Environment:
-    """Return the open file in the ``folder``; a damaged one is replaced.
+    """Return the open file in the ``folder``; replace a damaged file.
 
-    The process holds a lock on the folder until it ends: so it is known who uses it.
+    The process locks the folder until the process ends: so others do not remove a used folder.
     """
     import lmdb
 
@@ -236,7 +235,7 @@ def _opened(folder: Path, size: int) -> lmdb.Environment:
         folder.mkdir(0o700, exist_ok=True)
         file = os.open(folder / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(file, fcntl.LOCK_SH)
-        if os.fstat(file).st_nlink:  # nobody has removed it before it was locked
+        if os.fstat(file).st_nlink:  # no other process removed the folder before the lock
             os.utime(file)
             break
         os.close(file)
@@ -248,7 +247,7 @@ def _opened(folder: Path, size: int) -> lmdb.Environment:
     }
     try:
         env = lmdb.open(str(folder), **words)
-        env.reader_check()  # the places of killed readers
+        env.reader_check()  # frees the slots of killed readers
     except lmdb.Error:
         for part in ("data.mdb", "lock.mdb"):
             (folder / part).unlink(missing_ok=True)
@@ -257,7 +256,7 @@ def _opened(folder: Path, size: int) -> lmdb.Environment:
 
 
 def _forget(but: Path) -> None:
-    """Remove the folders beside that one which nobody has used for a while."""
+    """Remove the other folders that no process has used for ``FORGOTTEN_SECONDS``."""
     for folder in but.parent.iterdir():
         users = folder / "users"
         with contextlib.suppress(OSError):
