@@ -1,1 +1,1 @@
-"""``rstreams-fast run``: calls of a function for the rows of files, without a program around it."""
+"""``rstreams-fast run``: calls a function for the rows of files, without a program."""

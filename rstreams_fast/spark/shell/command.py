@@ -1,4 +1,4 @@
-"""What the command line of ``rstreams-fast run`` takes, and with which status it ends."""
+"""The command line of ``rstreams-fast run``: its arguments and its exit status."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def run(options: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             return _say_stopped(options)
         except (CommandError, JobError) as failure:
-            if stopped:  # the signal has reached Java, too, whose end is what failed
+            if stopped:  # Java got the signal, too: its end caused the error
                 return _say_stopped(options)
             _complain(str(failure))
             if isinstance(failure, CommandError):
@@ -167,7 +167,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _is_of_interest(record: logging.LogRecord) -> bool:
-    """Whether it is not py4j's traceback of an interrupt."""
+    """Whether the record is not py4j's traceback of an interrupt."""
     return "while sending command" not in record.getMessage()
 
 

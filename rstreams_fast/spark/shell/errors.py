@@ -1,4 +1,4 @@
-"""What stops ``rstreams-fast run``, and with which exit status."""
+"""The errors that stop ``rstreams-fast run``, and its exit statuses."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ EXIT_WRONG: Final = 2
 EXIT_DEAD_LETTERS: Final = 3
 """The output is there, and some rows are dead letters."""
 EXIT_INTERRUPTED: Final = 130
-"""Ctrl-C, as shells tell it."""
+"""Ctrl-C: shells use this status."""
 
 
 class CommandError(Exception):
-    """A mistake of the user's: its text is the whole message."""
+    """A mistake of the user. The text of the exception is the whole message."""
 
 
 class JobError(Exception):
-    """A call failed, or Spark: its text is the whole message."""
+    """A call or Spark failed. The text of the exception is the whole message."""
 
 
 _OPTIONS: Final[Mapping[str, str]] = {
@@ -58,11 +58,11 @@ _OPTIONS: Final[Mapping[str, str]] = {
     "Journal(version)": "--journal-version",
     "Failures(at_most)": "--max-failures",
 }
-"""The words of ``enrich`` and of policies, and the options that give them."""
+"""The words of ``enrich`` and of policies, and the options of the command for them."""
 
 
 def in_words_of_the_command(refused: Exception) -> str:
-    """Return the message of ``enrich`` with the command's options for its words."""
+    """Return the message of an error of ``enrich``, with the command's options for its words."""
     text = sentence_of(str(refused))
     for word, option in _OPTIONS.items():
         text = re.sub(rf"^{re.escape(word)}(?=[:= ])", option, text)
@@ -70,7 +70,7 @@ def in_words_of_the_command(refused: Exception) -> str:
 
 
 def sentence_of(text: str) -> str:
-    """Return what a message of Spark's says, on one line: neither plan nor stack."""
+    """Return a message of Spark on one line, without plan and stack."""
     said, _, _ = text.strip().partition("\n\n")
     said, _, _ = said.partition("\n== ")
     said, _, _ = said.partition(";\n'")
@@ -85,9 +85,9 @@ _FILE: Final = re.compile(r'  File "([^"]+)", line \d+, in ')
 
 
 def told_by_worker(text: str) -> str | None:
-    """Return what a Python worker's exception was, with the lines of the user's code alone.
+    """Return the exception of a Python worker, with only the lines of the user's code.
 
-    ``None`` if no worker raised one.
+    ``None`` if no worker raised an exception.
     """
     if _TRACEBACK not in text:
         return None

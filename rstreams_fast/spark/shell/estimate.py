@@ -1,4 +1,4 @@
-"""What a run will cost, before anything is called."""
+"""The estimated cost of a run, before the first call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAMPLE_ROWS: Final = 1000
 """How many rows are weighed, for a limit with units."""
 
 CALL_SECONDS: Final = 0.1
-"""How long a call is said to take for an example."""
+"""The seconds of a call in the printed example."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Keys:
     different: int
 
     def calls(self, entries: int | None) -> float:
-        """How many rows make a call, if the worker keeps the results of so many keys."""
+        """Return how many rows make a call, if the worker keeps ``entries`` results."""
         if entries is None:
             return self.with_key
         fits = min(1.0, entries / max(1, self.different))
@@ -42,7 +42,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the keys of an input tell."""
+    """The numbers of rows and keys of an input, from which the cost follows."""
 
     workers: Sequence[Keys]
     different: int
@@ -56,13 +56,13 @@ class Estimate:
     ) -> Estimate:
         """Count the rows and the keys of ``frame``, in one pass over the key columns.
 
-        A sample cannot tell how often a key comes again in the whole, and so what a cache saves.
+        A sample does not show how often a key recurs in the whole input, and so what a cache saves.
 
         Args:
             frame: The input.
             on: Its key columns.
             slots: How many tasks run at once, if that is known.
-            sampled: Whether keys are sampled, which takes a pass more.
+            sampled: Whether keys are sampled, which takes a second pass.
         """
         from pyspark.sql import functions as f
 
@@ -91,21 +91,21 @@ class Estimate:
 
     @property
     def rows(self) -> int:
-        """All rows."""
+        """The number of all rows."""
         return sum(part.rows for part in self.workers)
 
     @property
     def with_key(self) -> int:
-        """The rows without a null in their key."""
+        """The number of rows without a null in their key."""
         return sum(part.with_key for part in self.workers)
 
     def calls(self, policy: PolicyWords, batch: int | None) -> int:
-        """How many calls will be made; of lists, if there is a ``batch``."""
+        """Return how many calls the run will make; with ``batch``, calls with lists."""
         entries = None if policy.cache is None else policy.cache.entries
         return sum(math.ceil(part.calls(entries) / (batch or 1)) for part in self.workers)
 
     def units(self, policy: PolicyWords) -> dict[str, float]:
-        """What the calls cost in all, in the units of the limit."""
+        """Return the cost of all calls, in the units of the limit."""
         limit, keys = policy.limit, list(self.sample)
         if limit is None or not limit.units or not keys:
             return {}
@@ -119,7 +119,7 @@ class Estimate:
 def told(
     estimate: Estimate, policy: PolicyWords, *, concurrency: int, batch: int | None
 ) -> list[str]:
-    """Return the lines that tell of the calls, the seconds, and what the service will see."""
+    """Return lines of text about the calls, the seconds, and the load on the service."""
     without = estimate.rows - estimate.with_key
     calls = estimate.calls(policy, batch)
     lists = "" if batch is None else f" of up to {batch} keys each"

@@ -1,4 +1,4 @@
-"""The files of a run: how Spark reads them, and how the output appears as a whole."""
+"""The files of a run: how Spark reads them, and how the complete output appears at once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ _PACKED: Final = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", ".xz")
 
 _READING: Final[Mapping[str, Mapping[str, str]]] = {
     "parquet": {},
-    # A quote in a quoted value is doubled, as all but Spark write it; no line is cut or filled up.
+    # Doubled quotes in quoted values: other programs write so. A line with a wrong number of fields
+    # fails.
     "csv": {"header": "true", "escape": '"', "mode": "FAILFAST", "enforceSchema": "false"},
     "json": {"mode": "FAILFAST"},
 }
@@ -75,15 +76,15 @@ def read(
     types: str | None,
     options: Mapping[str, str],
 ) -> DataFrame:
-    """Return the frame of the input. The columns of CSV are strings but those in ``types``.
+    """Return the frame of the input. Columns of CSV are strings, except the columns in ``types``.
 
     Args:
         spark: The session.
         path: A file, a directory or a pattern.
         kind: One of ``KINDS``.
-        here: Whether a path without a scheme is one of this machine.
+        here: Whether a path without a scheme is a path of this machine.
         types: The types of some columns, as DDL.
-        options: Of Spark's reader.
+        options: Options of Spark's reader.
     """
     if here and not SCHEME.match(path):
         path = found(path)
@@ -108,7 +109,7 @@ def read(
 
 
 def found(path: str) -> str:
-    """Return a path as Spark takes it, which reads patterns in it."""
+    """Return a path for Spark's reader, which expands patterns."""
     absolute = str(Path(path).absolute())
     if Path(absolute).exists():
         return "file:" + re.sub(r"[\\*?{}\[\]]", r"\\\g<0>", absolute)
@@ -118,13 +119,13 @@ def found(path: str) -> str:
 
 
 def write(frame: DataFrame, path: str, kind: str, options: Mapping[str, str]) -> None:
-    """Write ``frame`` to ``path``, over what is there."""
+    """Write ``frame`` to ``path``; replace existing files."""
     writer = frame.write.format(kind).options(**{**_WRITING[kind], **options})
     writer.mode("overwrite").save(path)
 
 
 class Target(ABC):
-    """A directory that is there as a whole or not at all. Used by one thread."""
+    """An output directory, which appears complete or not at all. For one thread."""
 
     def __init__(self, path: str, option: str, *, overwrite: bool) -> None:
         self.path = path
@@ -134,32 +135,32 @@ class Target(ABC):
     @property
     @abstractmethod
     def written_to(self) -> str:
-        """The path that Spark writes to, which takes the place of what is there."""
+        """The path that Spark writes to. Spark replaces existing files there."""
 
     def claim(self) -> None:  # noqa: B027 - Spark may be needed to know
-        """Refuse a target that exists, or cannot be written."""
+        """Raise an error if the target exists, or cannot be written."""
 
     def check(self, spark: SparkSession) -> None:  # noqa: B027 - Spark may not be needed
-        """Refuse a target that exists where Spark alone sees it."""
+        """Raise an error if the target exists in a file system that only Spark reaches."""
 
     def publish(self) -> None:  # noqa: B027 - Spark may have done it
-        """Have the target appear."""
+        """Make the complete target appear."""
 
     def close(self) -> None:  # noqa: B027
-        """Remove what was written and not published. Idempotent."""
+        """Remove files that were written, but not published. Idempotent."""
 
     def _refuse(self) -> CommandError:
         return CommandError(f"{self._option} {self.path} exists; --overwrite replaces it")
 
 
 class _LocalTarget(Target):
-    """Is written beside its place, and renamed."""
+    """A target on this machine: Spark writes to a folder beside it, which is renamed at the end."""
 
     def __init__(self, path: str, option: str, *, overwrite: bool) -> None:
         super().__init__(path, option, overwrite=overwrite)
         self._place = Path(path).absolute()
         self._beside = self._place.with_name(f"{self._place.name}.partial")
-        self._new = self._beside / uuid.uuid4().hex  # a killed run's JVM may write for a while
+        self._new = self._beside / uuid.uuid4().hex  # a killed run's JVM may still write
         self._lock = -1
 
     @property
@@ -197,12 +198,12 @@ class _LocalTarget(Target):
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
-    else:  # a file, or a link, whose other end stays
+    else:  # a file, or a link: the target of the link stays
         path.unlink(missing_ok=True)
 
 
 class _SparkTarget(Target):
-    """Is written by Spark's own commit: its files are there when the job is done."""
+    """A target that Spark's own commit completes: its files appear when the job is done."""
 
     @property
     def written_to(self) -> str:
@@ -214,13 +215,13 @@ class _SparkTarget(Target):
 
 
 def _has_files(spark: SparkSession, path: str) -> bool:
-    """Whether there are files which Spark sees: those of a job that was killed have other names."""
+    """Whether Spark finds files at ``path``. The files of a killed job have other names."""
     from pyspark.errors import AnalysisException
 
     files = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
         return bool(files.load(path).select("path").take(1))
-    except AnalysisException:  # there is no such path
+    except AnalysisException:  # the path does not exist
         return False
 
 

@@ -1,4 +1,4 @@
-"""The function that a run calls: found by its name, with the policy of the command around it."""
+"""Finds the function of a run by its name, and adds the policy of the command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["check_arguments", "found", "policy_of", "send_by_value", "send_files
 def found(option: str, name: str) -> Callable[..., Any]:
     """Return the callable that ``package.module:name`` names.
 
-    Modules in the working directory are found, as by ``python -m``.
+    Like ``python -m``, this also finds modules in the working directory.
     """
     module_name, colon, attribute = name.partition(":")
     if not (colon and module_name and attribute):
@@ -53,14 +53,14 @@ def found(option: str, name: str) -> Callable[..., Any]:
 
 
 def policy_of(fn: Callable[..., Any]) -> PolicyWords:
-    """Return the policy that the function has, or one of no words."""
+    """Return the policy of the function, or a policy without words."""
     return fn.policy if isinstance(fn, PolicyFunction) else PolicyWords()
 
 
 def with_policy(
     fn: Callable[..., Any], words: Mapping[str, Any]
 ) -> tuple[Callable[..., Any], list[str]]:
-    """Return ``fn`` with the words that its own policy lacks, and the names of those it has."""
+    """Return ``fn`` with the words that its own policy lacks, and the names of its own words."""
     own = policy_of(fn)
     every = {each.name: getattr(own, each.name) for each in fields(own)}
     kept = [word for word in words if every[word] is not None]
@@ -70,11 +70,11 @@ def with_policy(
 
 
 def check_arguments(fn: Callable[..., Any], count: int, *, using: bool, lists: bool) -> None:
-    """Refuse a function that cannot be called with ``count`` keys."""
+    """Raise an error if ``fn`` cannot be called with ``count`` keys."""
     inner = fn.fn if isinstance(fn, PolicyFunction) else fn
     try:
         signature = inspect.signature(inner)
-    except (TypeError, ValueError):  # of some written in C
+    except (TypeError, ValueError):  # some functions in C have no signature
         return
     given = int(using) + (1 if lists else count)
     try:
@@ -88,9 +88,9 @@ def check_arguments(fn: Callable[..., Any], count: int, *, using: bool, lists: b
 
 
 def send_by_value(fns: list[Callable[..., Any]]) -> None:
-    """Have the modules of the working directory travel to executors on other hosts.
+    """Send the functions' modules of the working directory to executors on other hosts, by value.
 
-    A module there that these import in turn needs ``--py-files``.
+    Other modules there that these modules import need ``--py-files``.
     """
     from pyspark import cloudpickle
 
@@ -104,12 +104,12 @@ def send_by_value(fns: list[Callable[..., Any]]) -> None:
 
 
 def send_files(spark: SparkSession, paths: Sequence[str]) -> None:
-    """Have executors find the modules in files: Python files and zip archives."""
+    """Send Python files and zip archives to the executors, which can import from them."""
     from pyspark.errors import PySparkException
 
     try:
         context = spark.sparkContext
-    except PySparkException:  # Connect has none
+    except PySparkException:  # Connect has no SparkContext
         spark.addArtifacts(*paths, pyfile=True)
         return
     for path in paths:

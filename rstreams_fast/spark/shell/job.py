@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 __all__ = ["Job"]
 
 FAILURE: Final = "failure"
-"""The column of dead letters that says why: one may be the input of another run."""
+"""The column of dead letters with the error. The dead letters may be the input of another run."""
 
 _NEEDED: Final = ("input", "call", "on", "add")
 
 
 class Job:
-    """One run of the command. What it refuses before a call is made is a ``CommandError``."""
+    """One run of the command. Errors before the first call are a ``CommandError``."""
 
     def __init__(self, options: argparse.Namespace, scratch: Path, log: Path) -> None:
         self._options = options
@@ -91,7 +91,7 @@ class Job:
         return files.target_of(path, option, here=self._here, overwrite=overwrite)
 
     def close(self) -> None:
-        """Remove what was written and is not whole."""
+        """Remove incomplete output."""
         for target in self._targets:
             target.close()
 
@@ -143,7 +143,7 @@ class Job:
         return DEFAULT_CONCURRENCY if limit is None else limit.concurrency or DEFAULT_CONCURRENCY
 
     def run(self) -> int:
-        """Run to the end; return how many rows are dead letters."""
+        """Run to the end; return the number of dead letters."""
         options = self._options
         for target in self._targets:
             target.claim()
@@ -184,7 +184,7 @@ class Job:
         )
 
     def _write(self, frame: DataFrame, enriched: DataFrame) -> int:
-        """Write the output, and the dead letters; return how many of these there are."""
+        """Write the output and the dead letters; return the number of dead letters."""
         from pyspark import StorageLevel
 
         options, good = self._options, enriched
@@ -230,7 +230,7 @@ class Job:
             picture = report.draw(self._samples, Path(metrics.path, "page.png"), title=title)
             report.write_page(options.page, title, tables, picture)
 
-    # -- what is said ------------------------------------------------------------------------------
+    # -- messages ----------------------------------------------------------------------------------
 
     def _say(self, text: str) -> None:
         if not self._options.quiet or self._options.explain:
@@ -271,13 +271,13 @@ def _column(name: str) -> Any:
 
 
 def _has_entries(uri: str) -> bool:
-    """Whether a local journal has anything in it; what another has is known at the end."""
+    """Whether a local journal has answers; ``False`` for a journal elsewhere."""
     return not SCHEME.match(uri) and Path(uri).is_dir() and any(Path(uri).iterdir())
 
 
 @contextlib.contextmanager
 def _refusing() -> Iterator[None]:
-    """Have what Spark and the stages refuse before a call be a mistake in the command."""
+    """Turn errors of Spark and the stages before the first call into a ``CommandError``."""
     kinds: tuple[type[Exception], ...]
     kinds = (*_spark_errors(), OSError, ValueError, TypeError, RuntimeError)
     try:
@@ -288,12 +288,12 @@ def _refusing() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _failing() -> Iterator[None]:
-    """Have what fails in Spark be the failure of the job, with the user's own exception."""
+    """Turn failures in Spark into a ``JobError`` with the user's own exception."""
     from pyspark.errors import AnalysisException
 
     try:
         yield
-    except AnalysisException as refused:  # such as a type that CSV has not
+    except AnalysisException as refused:  # a type that CSV lacks, for example
         raise CommandError(in_words_of_the_command(refused)) from None
     except _spark_errors() as failed:
         text = str(failed)
@@ -303,7 +303,7 @@ def _failing() -> Iterator[None]:
 def _spark_errors() -> tuple[type[Exception], ...]:
     from pyspark.errors import PySparkException
 
-    with contextlib.suppress(ModuleNotFoundError):  # a client of Connect alone has none
+    with contextlib.suppress(ModuleNotFoundError):  # a pure client of Connect has no py4j
         from py4j.protocol import Py4JError
 
         return PySparkException, Py4JError

@@ -1,4 +1,4 @@
-"""The session of a run: Spark on this machine unless the command says where."""
+"""The Spark session of a run: on this machine, unless the command names another place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["check_installed", "runs_here", "session", "slots_of"]
 
 _UNDER_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
-"""Is set where spark-submit has started this process."""
+"""The environment variable that spark-submit sets in a process that it starts."""
 
 
 @contextlib.contextmanager
@@ -30,10 +30,10 @@ def session(
     """Start Spark, and stop it at the end of the block. For the main thread.
 
     Args:
-        master: Spark's master. Default: ``local[*]``, or what spark-submit was told.
+        master: Spark's master. Default: ``local[*]``, or the master given to spark-submit.
         remote: The address of a server of Spark Connect.
         conf: Further settings.
-        log: What Spark and its workers write to standard error goes there.
+        log: The file for the standard error of Spark and its workers.
     """
     remote = _remote(master, remote)
     if _starts_java(remote):
@@ -46,7 +46,7 @@ def session(
         builder = builder.remote(remote)
     elif master or _UNDER_SUBMIT not in os.environ:
         builder = builder.master(master or "local[*]")
-        if (master or "local").startswith("local"):  # nobody else is to reach it
+        if (master or "local").startswith("local"):  # no other machine may reach it
             loopback = ("spark.driver.host", "spark.driver.bindAddress")
             settings = {**dict.fromkeys(loopback, "127.0.0.1"), **settings}
     for name, value in settings.items():
@@ -59,7 +59,7 @@ def session(
     try:
         yield spark
     except KeyboardInterrupt:
-        with contextlib.suppress(Exception):  # a classic session before 4.0 cannot, and stops
+        with contextlib.suppress(Exception):  # a classic session before 4.0 cannot do this
             spark.interruptAll()
         raise
     finally:
@@ -68,7 +68,7 @@ def session(
 
 
 def check_installed(packages: Sequence[str], master: str | None, remote: str | None) -> None:
-    """Refuse to begin where one of the ``packages`` or Java is missing."""
+    """Raise an error if one of the ``packages`` or Java is missing."""
     for package in packages:
         if importlib.util.find_spec(package) is None:
             raise CommandError(
@@ -88,7 +88,7 @@ def _starts_java(remote: str | None) -> bool:
 
 
 def runs_here(master: str | None, remote: str | None) -> bool:
-    """Whether the workers will run on this machine, so that its paths are theirs."""
+    """Whether the workers will run on this machine, and so can use its paths."""
     remote = _remote(master, remote)
     if remote or _UNDER_SUBMIT in os.environ:
         return (remote or master or "").startswith("local")
@@ -100,7 +100,7 @@ def _remote(master: str | None, remote: str | None) -> str | None:
 
 
 def slots_of(spark: SparkSession) -> int | None:
-    """Return how many tasks run at once, if that is known."""
+    """Return how many tasks run at once; ``None`` if this is unknown."""
     master = str(spark.conf.get("spark.master", "") or "")
     if master.startswith("local"):
         count = master.partition("[")[2].rstrip("]").partition(",")[0] or "1"
@@ -120,7 +120,7 @@ def _check_java() -> None:
 
 
 def _prepare_workers() -> None:
-    """Have the workers run on this interpreter, and find modules in the working directory."""
+    """Make workers use this interpreter, and find modules in the working directory."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     parts = [str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -1,4 +1,4 @@
-"""Sinks for ``write`` and ``writer``: services and databases that rows are written to."""
+"""Sinks for ``write`` and ``writer``: they write rows to services and databases."""
 
 from rstreams_fast.spark.sinks.http_sink import HttpError, HttpSink, http
 from rstreams_fast.spark.sinks.postgres_sink import PostgresSink, postgres

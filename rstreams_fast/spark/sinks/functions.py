@@ -1,4 +1,4 @@
-"""A function as a sink: rows are gathered into calls, and failed rows are sent again alone."""
+"""A function as a sink: a call gets many rows, and only failed rows are sent again."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ DEFAULT_ROWS: Final = 100
 """Rows of a call."""
 
 TOLD: Final = "rstreams_fast.outcome"
-"""The column in which a partition finds what became of a row."""
+"""The column of a partition's output with the outcome of each row."""
 
 
 class CalledSink(ABC):
-    """A sink of this package that is called as a user's function is: with a client, and rows."""
+    """A sink of this package with the arguments of a user's function: a client and rows."""
 
     batch: Batching
     """How many rows a call gets, if the user does not say."""
 
     @abstractmethod
     def client(self, concurrency: int) -> AbstractAsyncContextManager[Any]:
-        """Return the context manager of the client for so many calls at once."""
+        """Return the context manager of a client for ``concurrency`` calls at once."""
 
     @abstractmethod
     async def __call__(self, client: Any, rows: list[dict[str, Any]]) -> list[Any] | None:
@@ -62,7 +62,7 @@ class CalledSink(ABC):
 
 @dataclass(frozen=True)
 class _RowIds:
-    """Makes the ids of rows. It stands where ``call_id`` finds how keys become digests."""
+    """Makes the ids of rows: ``call_id`` uses it as the function from keys to digests."""
 
     names: tuple[str, ...]
     key: tuple[str, ...]
@@ -77,7 +77,7 @@ class _RowIds:
     _digest: KeyDigest = field(init=False)
     _places: tuple[int, ...] = field(init=False)
 
-    def __reduce__(self) -> Any:  # a digest that has begun has no pickle
+    def __reduce__(self) -> Any:  # the hash in KeyDigest cannot be pickled
         return _RowIds, (self.names, self.key, self.job, self.batch)
 
     def __call__(self, row: tuple[Any, ...]) -> bytes:
@@ -124,7 +124,7 @@ class FunctionSink(Sink):
             )
         part = "" if frame.batch is None else str(frame.batch)
         calls = self._calls(_RowIds(names, words.key or names, frame.job or self._label, part))
-        version = ascii((frame.job, part))  # a row of another job or batch is another row
+        version = ascii((frame.job, part))  # equal rows of other jobs or batches differ
         outcomes = self._stage(calls, version).as_map_fn(names, TOLD)
         return _Drain(calls, outcomes, words.letters, f"{frame.run}-{part}")
 
@@ -154,7 +154,7 @@ class FunctionSink(Sink):
 
 
 class _Calls:
-    """The user's function, called with rows instead of keys; it counts what it sends."""
+    """Calls the user's function with rows instead of keys, and counts the rows and calls."""
 
     def __init__(self, fn: Callable[..., Any], has_client: bool, ids: _RowIds | None) -> None:
         self.__qualname__ = label_of(fn)
@@ -165,10 +165,10 @@ class _Calls:
         self._columns: Any = None
         self.counts = PartCounts()
         self.failed = 0
-        """How often a row was sent in vain."""
+        """How often sending a row failed."""
 
     def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the ``batches`` of a partition; from now on calls are counted for it."""
+        """Yield the ``batches`` of a partition. Later calls count for this partition."""
         self.counts, self.failed = PartCounts(), 0
         for batch in batches:
             if self._schema is None:
@@ -178,7 +178,7 @@ class _Calls:
 
     @contextlib.contextmanager
     def _call(self, keys: list[Any]) -> Iterator[Any]:
-        """Yield what the function is given. Within, ``call_id`` knows the rows."""
+        """Yield the rows as the function's argument. In the block ``call_id`` knows the rows."""
         ids, schema = self._ids, self._schema
         assert ids is not None  # noqa: S101 - for mypy
         rows = keys if len(ids.names) > 1 else [(key,) for key in keys]
@@ -195,7 +195,7 @@ class _Calls:
             yield given
 
     def _results(self, returned: Any, rows: int) -> list[Any]:
-        """Return the result of each row: true, or its exception."""
+        """Return the result of each row: ``True``, or the row's exception."""
         if returned is None:
             return [True] * rows
         if not isinstance(returned, list | tuple) or len(returned) != rows:
@@ -223,7 +223,7 @@ class _AsyncCalls(_Calls):
 
 
 class _PlainCalls(_Calls):
-    """The same on threads, which count one after the other."""
+    """Calls of a plain function on threads; a lock guards the counts."""
 
     _lock = threading.Lock()
 
@@ -245,10 +245,10 @@ class _PlainCalls(_Calls):
 
 
 def _takes_batches(fn: Callable[..., Any], place: int) -> bool:
-    """Whether the parameter of rows is annotated as a ``RecordBatch``."""
+    """Whether the function's parameter for rows is annotated as a ``RecordBatch``."""
     try:
         parameters = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):  # a builtin
+    except (TypeError, ValueError):  # a builtin without a signature
         return False
     kind = parameters[place].annotation if place < len(parameters) else None
     name = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
@@ -256,7 +256,7 @@ def _takes_batches(fn: Callable[..., Any], place: int) -> bool:
 
 
 class _Drain:
-    """Writes the batches of a partition. It is pickled to the workers."""
+    """Writes the batches of a partition. The workers get a pickle of it."""
 
     def __init__(
         self, calls: _Calls, outcomes: MapFunction, letters: DeadLetters | None, run: str
@@ -289,7 +289,7 @@ class _Drain:
 
 
 def _dead_of(output: pa.RecordBatch) -> pa.RecordBatch | None:
-    """Return the rows of ``output`` that failed, with their outcome as a last column."""
+    """Return the failed rows of ``output``, with the outcome as the last column."""
     import pyarrow as pa
 
     told = output.column(output.num_columns - 1)
@@ -305,6 +305,6 @@ def _dead_of(output: pa.RecordBatch) -> pa.RecordBatch | None:
 
 
 def _never_sent(dead: pa.RecordBatch) -> int:
-    """Return how many rows an open circuit kept back."""
+    """Return how many of the ``dead`` rows were never sent, since a circuit was open."""
     outcomes: list[Any] = dead.column(dead.num_columns - 1).to_pylist()
     return sum(one["error"]["type"] == CircuitOpenError.__qualname__ for one in outcomes)

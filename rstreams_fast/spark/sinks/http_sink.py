@@ -1,4 +1,4 @@
-"""Rows to an HTTP service: bodies of JSON, one pool of connections, the service's own words."""
+"""Sends rows to an HTTP service as JSON, with one pool of connections per partition."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def http(
 ) -> HttpSink:
     """Send rows to an HTTP service: ``rs.write(frame, rs.sinks.http(url, batch=100))``.
 
-    It needs aiohttp. Connections are kept alive, as many as ``concurrency``. The answers 429 and
-    503 become ``RetryAfter``, with the seconds of their header; other failures ``HttpError``. A
-    ``Policy`` may surround the sink.
+    This sink needs aiohttp. It keeps ``concurrency`` connections alive. The answers 429 and 503
+    raise ``RetryAfter`` with the seconds of their header; other failures raise ``HttpError``. The
+    sink may have a ``Policy``.
 
     ```python
     import rstreams_fast.spark as rs
@@ -79,21 +79,21 @@ def http(
     ```
 
     Args:
-        url: Where requests go. It holds no key or password: ``headers`` has those.
+        url: The address of the requests, without keys and passwords: put them in ``headers``.
         method: The method of the requests.
-        batch: The most rows of a request, or a ``Batching``. Default: a row for each.
+        batch: The most rows of a request, or a ``Batching``. Default: one row per request.
         body: With ``"json"`` a row is an object, and a list of rows (``batch``) an array. With
             ``"ndjson"`` each row is a line. With ``"elasticsearch-bulk"`` there is a line before
-            each row, with its ``call_id`` as ``_id``; the answer says which rows failed. Times are
-            ISO texts, decimals texts, and bytes base64.
-        headers: Headers of all requests; or a function that returns them, for secrets: it is called
-            on the worker, when a partition begins, and again after the answer 401.
-        partial: ``partial(answer, rows)`` is called with the answer's JSON and the number of rows,
-            and returns a list of the result of each row, in which exceptions are the failures of
-            rows. Default: an answer of success is one for all its rows.
-        id_header: The name of the header that has the ``call_id`` of a row; of a list, a digest of
-            all of its ids. ``None``: none.
-        id_field: The name of a field that is added to each row, with its ``call_id``.
+            each row, with the row's ``call_id`` as ``_id``; the answer says which rows failed.
+            Times are ISO texts, decimals are texts, and bytes are base64.
+        headers: Headers of all requests, or a function that returns them, for secrets. The worker
+            calls this function when a partition begins, and again after the answer 401.
+        partial: ``partial(answer, rows)`` gets the answer's JSON and the number of rows. It returns
+            a list with the result of each row; an exception is the failure of the row. Default: a
+            success of the request is a success of all its rows.
+        id_header: The name of the header for the ``call_id`` of the row. For a list of rows the
+            header has a digest of all ids. ``None``: no such header.
+        id_field: The name of a field that is added to each row, with the row's ``call_id``.
 
     Returns:
         The sink.
@@ -136,7 +136,7 @@ class HttpSink(CalledSink):
         with importing("aiohttp", "sinks.http", "'rstreams_fast[http]'"):
             import aiohttp
         pool = aiohttp.TCPConnector(limit=concurrency)
-        waits = aiohttp.ClientTimeout(total=None)  # a policy has the time-outs
+        waits = aiohttp.ClientTimeout(total=None)  # time-outs belong to the policy
         async with aiohttp.ClientSession(connector=pool, timeout=waits) as session:
             yield _Client(session, self)
 
@@ -147,7 +147,7 @@ class HttpSink(CalledSink):
             own = call_id(row)
             try:
                 bodies.append(self._encoded(row, own))
-            except (TypeError, ValueError) as refused:  # this row's failure, not the list's
+            except (TypeError, ValueError) as refused:  # fails this row, not the list
                 results[place] = refused
             else:
                 ids.append(own)
@@ -215,7 +215,7 @@ class _Client:
 
 
 def _asking(after: str | None) -> RetryAfter:
-    with contextlib.suppress(ValueError):  # a header of another form says nothing
+    with contextlib.suppress(ValueError):  # ignore a malformed header
         return RetryAfter(after)
     return RetryAfter()
 
@@ -225,7 +225,7 @@ def _digest(ids: list[str]) -> str:
 
 
 def _result_of(item: dict[str, Any]) -> Exception | None:
-    """Return the failure of a row, as Elasticsearch's bulk answer has it."""
+    """Return the failure of a row from its item in Elasticsearch's bulk answer, or ``None``."""
     told = next(iter(item.values()))
     status = told["status"]
     if status in _ASKS_TO_WAIT:

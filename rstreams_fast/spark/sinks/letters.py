@@ -1,4 +1,4 @@
-"""Dead letters: rows that failed, as Parquet files that only finished partitions leave."""
+"""Dead letters: failed rows in Parquet files. Only finished partitions leave such files."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 __all__ = ["DeadLetters", "LetterFile", "dead_letters"]
 
 _WHOLE_AT_CLOSE: Final = ("s3", "gcs", "abfs")
-"""The object stores, in which a file is there when it is whole."""
+"""The object stores: a file appears there when it is complete."""
 
 COPY_BYTES: Final = 1 << 20
 """Bytes that are copied at once from the disk of the worker."""
 
 
 def dead_letters(path: str | os.PathLike[str], *, at_most: float | None = None) -> DeadLetters:
-    """Make a write go on after rows that failed, and write these as Parquet.
+    """Make a write go on after failed rows, and write the failed rows as Parquet.
 
     A file has the columns of the frame, and a last column ``outcome``: a struct of ``error``
-    (``type``, ``message``), ``attempts`` and ``seconds``, as ``enrich`` has it. There is a file for
-    each partition in which rows failed. A partition or a batch that is repeated replaces its file.
+    (``type``, ``message``), ``attempts`` and ``seconds``, as in ``enrich``. Each partition with
+    failed rows has a file. A repeated partition or batch replaces its file.
 
     ```python
     import rstreams_fast.spark as rs
@@ -42,11 +42,12 @@ def dead_letters(path: str | os.PathLike[str], *, at_most: float | None = None) 
     Args:
         path: A directory that the executors share: an absolute path, or a URI that
             ``pyarrow.fs.FileSystem.from_uri`` takes. Access is as for a ``Journal``.
-        at_most: How many rows may fail in a partition (an ``int``), or which share of them (a
-            ``float``; of a hundred, where there are fewer), before the task fails. Default: all.
+        at_most: The most failed rows of a partition before the task fails: a number (an ``int``) or
+            a share of the rows (a ``float``). A share of fewer than a hundred rows is computed as
+            of a hundred. Default: all rows.
 
     Returns:
-        What ``write`` and ``writer`` take as ``on_failure``.
+        The argument ``on_failure`` of ``write`` and ``writer``.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -65,11 +66,11 @@ def dead_letters(path: str | os.PathLike[str], *, at_most: float | None = None) 
 
 @dataclass(frozen=True, repr=False)
 class DeadLetters:
-    """Where rows that failed are written. ``dead_letters`` makes it. Immutable.
+    """The directory for failed rows, made by ``dead_letters``. Immutable.
 
     Args:
         uri: A directory.
-        at_most: How many rows may fail, or which share.
+        at_most: The most failed rows of a partition, or their largest share.
     """
 
     uri: str
@@ -80,7 +81,7 @@ class DeadLetters:
 
 
 class LetterFile:
-    """The dead letters of one partition: on the worker's disk, and in place when it ends well."""
+    """The dead letters of a partition: first on disk, then copied at success."""
 
     def __init__(self, letters: DeadLetters, name: str) -> None:
         pa = pyarrow_for("dead_letters")
@@ -91,7 +92,7 @@ class LetterFile:
             self._files, root = fs.FileSystem.from_uri(uri)
         except (pa.ArrowException, OSError) as refused:
             why = masked(str(refused), uri)
-        if why is not None:  # raised here, it has no context: pyarrow's error shows the URI
+        if why is not None:  # raised out here without pyarrow's error, which shows the URI
             raise ValueError(f"dead_letters: {shown_uri(uri)!r} cannot be used: {why}")
         self._folder = root.rstrip("/")
         self._path = f"{self._folder}/{name}.parquet"
@@ -99,7 +100,7 @@ class LetterFile:
         self._writer: Any = None
 
     def __enter__(self) -> Self:
-        self._files.create_dir(self._folder, recursive=True)  # fails before the first row is sent
+        self._files.create_dir(self._folder, recursive=True)  # raises before a row is sent
         return self
 
     def put(self, rows: pa.RecordBatch) -> None:
@@ -113,7 +114,7 @@ class LetterFile:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._aside is None:
-            if kind is None:  # an earlier attempt may have left one
+            if kind is None:  # remove the file of an earlier attempt
                 with contextlib.suppress(OSError):
                     self._files.delete_file(self._path)
             return

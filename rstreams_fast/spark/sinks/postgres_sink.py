@@ -1,4 +1,4 @@
-"""Rows to a table of PostgreSQL: copied by each task, and committed once by the driver."""
+"""Writes rows to a table of PostgreSQL: tasks copy rows, and the driver commits them once."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ PART: Final = "rstreams_part"
 """The column of a staging table that names the task attempt of a row."""
 
 LEDGER: Final = "rstreams_ledger"
-"""The table of the writes that are committed."""
+"""The table of committed writes."""
 
 KEPT_BATCHES: Final = 100
-"""How many batches of a query the ledger keeps: a query repeats none but its latest."""
+"""How many batches of a query the ledger keeps. A query repeats only its latest batch."""
 
 DROP_SECONDS: Final = 5
 """How long the driver waits for a task that still copies into a staging table."""
@@ -49,15 +49,15 @@ def postgres(
 ) -> PostgresSink:
     """Write rows to a table of PostgreSQL, each exactly once.
 
-    It needs psycopg. A task copies its rows into a staging table, in one transaction. When all
-    tasks are done, the driver moves the rows of the attempts that Spark counts into ``table``, and
-    notes the job in a ledger, in one transaction. So neither killed tasks nor speculative copies
-    leave rows, and readers see all rows of a write or none.
+    This sink needs psycopg. A task copies its rows into a staging table, in one transaction. After
+    all tasks the driver moves the rows of the successful attempts into ``table``, and adds the job
+    to a ledger, in one transaction. So killed tasks and speculative copies leave no rows, and
+    readers see all rows of a write or none.
 
-    A write with a name (``job=``), and a batch of a stream, is written once, however often it runs:
-    a later run finds the ledger's row, and its report says ``repeated``. The driver and the
-    executors must reach the server. The tables ``rstreams_ledger`` and, while a write runs,
-    ``rstreams_...`` are made beside ``table``.
+    A write with a name (``job=``), and a batch of a stream, is written once, even if it runs again:
+    a later run finds the ledger's row, and ``repeated`` is true in its report. The driver and the
+    executors must reach the server. The sink makes the table ``rstreams_ledger`` in the schema of
+    ``table`` and, while a write runs, a table ``rstreams_...``.
 
     ```python
     import rstreams_fast.spark as rs
@@ -66,12 +66,13 @@ def postgres(
     ```
 
     Args:
-        dsn: What libpq takes, without a password: the environment has it (``PGPASSWORD``), or a
-            file. Or a function that returns it, also with a password; driver and workers call it.
-        table: The name of a table that is there, with or without its schema. Columns are matched
-            by name; those that the frame lacks get their defaults.
-        mode: With ``"append"`` rows are added. With ``"upsert"`` a row replaces the one with its
-            ``key``; of rows of the frame with one key any is taken.
+        dsn: A connection string of libpq without a password. The password is in the environment
+            (``PGPASSWORD``) or in a file. Or a function that returns the string, which may contain
+            a password; the driver and the workers call the function.
+        table: The name of an existing table, with or without its schema. Columns are matched by
+            name; columns that the frame lacks get their defaults.
+        mode: With ``"append"`` rows are added. With ``"upsert"`` a row replaces the row with the
+            same ``key``; if rows of the frame have the same key, any of them is written.
         key: The columns of a unique index of the table, for ``"upsert"``.
 
     Returns:
@@ -105,7 +106,7 @@ class PostgresSink(Sink):
     Args:
         dsn: As in ``postgres``.
         table: The name of the table.
-        key: The columns of ``mode="upsert"``, else none.
+        key: The key columns of ``mode="upsert"``; empty for ``mode="append"``.
     """
 
     dsn: str | Callable[[], str]
@@ -133,7 +134,7 @@ class PostgresSink(Sink):
             )
             if not frame.job:
                 return True
-            # Two at once may both find that the table is missing, and one of them fails.
+            # Two writes at once may both find that the ledger is missing: then one would fail.
             self._run(db, "select pg_advisory_xact_lock(hashtext({name}))", frame, name=LEDGER)
             self._run(
                 db,
@@ -145,7 +146,7 @@ class PostgresSink(Sink):
                 db, "select 1 from {ledger} where job = {job} and batch = {batch}", frame
             )
             if found.fetchone() is not None:
-                db.rollback()  # of the staging table, too
+                db.rollback()  # also removes the staging table
                 return False
         self._drop_stages_but(frame)
         return True
@@ -190,7 +191,7 @@ class PostgresSink(Sink):
         )
 
     def _drop_stages_but(self, frame: Frame) -> None:
-        """Drop the staging tables of earlier runs, whose drivers are gone."""
+        """Drop the staging tables of earlier runs of this write."""
         own = _stage_of(frame)
         prefix = own.rpartition("_")[0]
         with _connected(self.dsn) as db:
@@ -218,13 +219,13 @@ class PostgresSink(Sink):
             )
 
     def _beside(self, name: str) -> Any:
-        """Return the name of a table that stands beside the sink's."""
+        """Return the name of a table in the same schema as the sink's table."""
         from psycopg import sql
 
         return sql.Identifier(*self.table.split(".")[:-1], name)
 
     def _run(self, db: Any, text: str, frame: Frame, **more: Any) -> Any:
-        """Execute ``text``, with names and values in the places of its fields."""
+        """Execute ``text``, with names and values for its fields in braces."""
         from psycopg import sql
 
         others = [name for name in frame.names if name not in self.key]
@@ -255,7 +256,7 @@ def _number_of(frame: Frame) -> int:
 
 
 def _stage_of(frame: Frame) -> str:
-    """Return the name of the staging table of this run: its first part is that of the write."""
+    """Return the name of this run's staging table. All runs of a write share its first part."""
     text = ascii((frame.job, _number_of(frame)))
     write = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     return f"rstreams_{write}_{frame.attempt[:16]}"

@@ -1,4 +1,4 @@
-"""What a write has done: counts of its partitions, and the report of the whole."""
+"""The result of a write: counts of its partitions, and the report of the whole write."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["COUNTED", "PartCounts", "WriteReport", "counted_struct", "sum_of"]
 
 @dataclass(frozen=True)
 class WriteReport:
-    """What ``write`` did. It counts the task attempts that succeeded.
+    """The result of ``write``. Only task attempts that succeeded are counted.
 
     Attributes:
         rows: Rows that were written.
         retried: How often a row was sent again, because its call or the row itself had failed.
-        dead: Rows that ``dead_letters`` has.
+        dead: Rows that are in ``dead_letters``.
         calls: Calls of the sink: requests, or copies.
         bytes: Bytes of the rows in Arrow's form.
         seconds: Seconds of the whole write.
-        repeated: Whether an earlier run of the same job, or of the same batch, had been committed.
-            Then this one wrote nothing.
+        repeated: Whether an earlier run of the same job or batch was committed. Then this run wrote
+            nothing.
     """
 
     rows: int = 0
@@ -39,7 +39,7 @@ class WriteReport:
 
 @dataclass
 class PartCounts:
-    """What became of the rows of one partition. ``token`` names what waits for the commit."""
+    """The counts of one partition. ``token`` names the rows that wait for the commit."""
 
     rows: int = 0
     retried: int = 0
@@ -49,7 +49,7 @@ class PartCounts:
     token: str = ""
 
     def batch(self) -> pa.RecordBatch:
-        """Return the counts as a batch of one row, which is the output of the partition."""
+        """Return the counts as a batch of one row: the output of the partition."""
         import pyarrow as pa
 
         columns = [pa.array([value]) for value in asdict(self).values()]
@@ -68,7 +68,7 @@ def counted_struct() -> StructType:
 
 
 def sum_of(parts: Iterable[Any]) -> WriteReport:
-    """Return the report of all partitions; ``parts`` are their rows."""
+    """Return the report of all partitions. ``parts`` has the row of each partition."""
     rows = list(parts)
     sums: dict[str, Any] = {name: sum(row[name] for row in rows) for name in COUNTED}
     return WriteReport(**sums)

@@ -1,4 +1,4 @@
-"""What every kind of sink has: a drain for each partition, and its ends on the driver."""
+"""The base of all sinks: a drain for each partition, and begin and commit on the driver."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ __all__ = ["Frame", "Sink", "SinkWords"]
 
 @dataclass(frozen=True)
 class Frame:
-    """The frame that is written: its columns, and what names the rows of this write."""
+    """The frame that is written: its columns, and the ids of this write."""
 
     schema: StructType
     job: str
     """The name of the job, or the query; empty if there is none."""
     run: str
-    """Tells this write from others. A repeated one has the same, if its job has a name."""
+    """The id of this write. A repeated write has the same id, if its job has a name."""
     batch: int | None = None
     """The number of a streaming query's batch."""
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Tells this run of the write from others."""
+    """The id of this run of the write."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ class SinkWords:
     metrics: Metrics | None = None
 
     def refuse(self, what: str, *words: str) -> None:
-        """Refuse those of the ``words`` that were given: they say nothing about ``what``."""
+        """Raise an error if one of ``words`` was given: ``what`` does not use these words."""
         for word in words:
             if getattr(self, word) not in (None, ()):
                 name = "on_failure" if word == "letters" else word
@@ -62,11 +62,11 @@ class SinkWords:
 
 
 class Sink(ABC):
-    """Where a frame goes. The driver has it, and its drain goes to the workers."""
+    """The target of a frame. The sink stays on the driver; the workers get its drain."""
 
     @abstractmethod
     def drain(self, frame: Frame) -> MapFunction:
-        """Return what writes the batches of a partition, and yields one batch of counts."""
+        """Return a function that writes the batches of a partition, and yields its counts."""
 
     def begin(self, frame: Frame) -> bool:  # noqa: ARG002
         """Prepare a write, on the driver; ``False`` if an earlier run was committed."""
@@ -77,4 +77,4 @@ class Sink(ABC):
         return True
 
     def finish(self, frame: Frame) -> None:  # noqa: B027 - most have nothing to remove
-        """Remove what ``begin`` made, on the driver, when the write has ended in any way."""
+        """Clean up after ``begin``, on the driver, after a success or a failure."""

@@ -1,4 +1,4 @@
-"""A ``Subscriber`` as a sink: one for each partition, which gets Arrow batches as it requests."""
+"""``Subscriber`` classes as sinks: each partition has an object, which requests Arrow batches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def makes_subscribers(sink: object) -> bool:
 
 
 class SubscriberSink(Sink):
-    """Subscribes what ``factory`` makes to the batches of each partition."""
+    """Makes a subscriber with ``factory`` for the batches of each partition."""
 
     def __init__(self, factory: Callable[[], Subscriber[pa.RecordBatch]], words: SinkWords) -> None:
         self._factory = factory
@@ -51,7 +51,7 @@ class SubscriberSink(Sink):
 
 
 class _Subscribed:
-    """Makes the stream of a partition: it has one element, when its batches are written."""
+    """Makes the stream of a partition: its only element comes when all batches are written."""
 
     def __init__(self, factory: Callable[[], Subscriber[pa.RecordBatch]]) -> None:
         self._factory = factory
@@ -65,7 +65,7 @@ class _Subscribed:
 
 
 class _Counted:
-    """Hands the signals on to the user's subscriber, and tells ``end`` how it went."""
+    """Passes the signals to the user's subscriber, and calls ``end`` with the outcome."""
 
     def __init__(self, subscriber: Subscriber[pa.RecordBatch], end: Any, label: str) -> None:
         self._subscriber = subscriber
@@ -92,12 +92,12 @@ class _Counted:
 
     def on_complete(self) -> None:
         if self._told(self._subscriber.on_complete):
-            self._counts.token = getattr(self._subscriber, "token", "")  # a sink of this package
+            self._counts.token = getattr(self._subscriber, "token", "")  # of own sinks
             self._end.next(self._counts.batch())
             self._end.complete()
 
     def _told(self, signal: Callable[..., object], *what: Any) -> bool:
-        """Signal the subscriber; what it raises ends the partition."""
+        """Signal the subscriber; an exception of the subscriber fails the partition."""
         try:
             signal(*what)
         except BaseException as raised:
@@ -111,7 +111,7 @@ class _Counted:
 
 
 class _Requested:
-    """The subscription of the user's subscriber; a ``cancel`` before the end is a failure."""
+    """The subscription of the user's subscriber. A ``cancel`` before the end is a failure."""
 
     def __init__(self, subscription: Subscription, on_cancel: Callable[[], object]) -> None:
         self._subscription = subscription

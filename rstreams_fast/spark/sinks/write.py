@@ -44,13 +44,13 @@ def write(
 ) -> WriteReport:
     """Write all rows of ``frame`` to ``sink``, and wait until they are written.
 
-    A sink is a function that gets rows, a class of ``Subscriber``, or one of
-    ``rstreams_fast.spark.sinks``. A function with a ``Policy`` is called under it. An exception
-    among its results is the failure of a row: the row is sent again without its call, as often as
-    ``retry`` says.
+    A sink is a function that gets rows, a class of ``Subscriber``, or a sink of
+    ``rstreams_fast.spark.sinks``. If the function has a ``Policy``, its calls obey the policy. An
+    exception among the results is the failure of one row. This row is sent again in another call,
+    as often as ``retry`` says.
 
     A task that Spark repeats sends its rows again. In the function ``call_id(row)`` is the same in
-    each attempt, task and run of the job: a service that takes idempotency keys has each row once.
+    each attempt, task and run of the job: so a service with idempotency keys has each row once.
     With a ``journal`` the rows that an earlier task has sent are not sent again.
 
     ```python
@@ -66,28 +66,28 @@ def write(
     ```
 
     Args:
-        frame: A frame, which is no stream.
-        sink: A function of a list of rows, as dicts, or, if its parameter is annotated so, of a
-            ``pyarrow.RecordBatch``. It returns nothing, or a list of a result for each row, in
-            which an exception is the failure of that row. It is ``async``, or a plain function,
-            which runs on threads. Or a class (or a ``partial`` of one) whose objects are
-            ``Subscriber``s: each partition has one, which gets the Arrow batches that it requests.
-            The partition is written when its ``on_complete`` has returned.
-        job: The name of what is written: a job with the same name is the same job, run again.
-            ``call_id`` and the journal have it. Default: the name of the function.
-        key: The columns that tell rows apart, for ``call_id``. Default: all; then equal rows have
-            one id.
-        using: As in ``lookup``: its value is passed to the function first.
+        frame: A frame that is no stream.
+        sink: A function of a list of rows as dicts. If its parameter is annotated so, it gets a
+            ``pyarrow.RecordBatch`` instead. The function returns nothing, or a list with a result
+            for each row; an exception is the failure of the row. The function is ``async``, or a
+            plain function, which runs on threads. Or the sink is a class (or a ``partial`` of a
+            class) of ``Subscriber``s: each partition has one object, which gets the Arrow batches
+            that it requests. The partition is written when ``on_complete`` has returned.
+        job: The name of the job: a job with the same name is the same job, run again. The name is
+            part of each ``call_id`` and of the journal's keys. Default: the function's name.
+        key: The columns that distinguish rows, for ``call_id``. Default: all columns; then equal
+            rows have the same id.
+        using: As in ``lookup``: the function gets the client as its first argument.
         concurrency: The most calls at once, per partition at work. Default: 4.
         batch: The most rows of a call, or a ``Batching``, which bounds bytes, too. Default: the
             sink's own, else 100.
-        on_failure: With ``"raise"`` the job fails with the first row that did, for good. With
-            ``dead_letters(path)`` such rows are written there, and the job goes on.
+        on_failure: With ``"raise"`` the job fails with the first row whose attempts have all
+            failed. With ``dead_letters(path)`` such rows are written there, and the job goes on.
         bounds: A ``Bounds`` of rows, bytes and seconds in each partition at work.
-        metrics: Where live metrics go. Default: nowhere.
+        metrics: The ``Metrics`` that receive live counts. Default: no metrics.
 
     Returns:
-        What was written.
+        The counts of the write.
 
     Raises:
         TypeError: An argument has the wrong type; the message names it.
@@ -141,8 +141,8 @@ def writer(
 
     Args:
         sink: As in ``write``.
-        job: The name of the stream. Default: the id of the query, which its checkpoint keeps. Under
-            Spark Connect, which does not tell it, a name is needed.
+        job: The name of the stream. Default: the id of the query, which its checkpoint keeps. Spark
+            Connect does not give this id: a name is required there.
         key: As in ``write``.
         using: As in ``write``.
         concurrency: As in ``write``.
@@ -187,10 +187,10 @@ def writer(
 
 
 class Writer:
-    """A function for ``foreachBatch``, made by ``writer``. One batch at a time."""
+    """A function for ``foreachBatch``, made by ``writer``. It writes one batch at a time."""
 
     report: WriteReport | None = None
-    """What was written of the latest batch."""
+    """The report of the latest batch."""
 
     def __init__(self, sink: Sink, job: str | None, *, has_letters: bool) -> None:
         self._sink = sink
