@@ -44,8 +44,8 @@ class Gradient:
 
     It resembles ``Gradient2Limit`` of Netflix' ``concurrency-limits``, with the same tolerance and
     step. Two things differ. This limit compares the latency with the best latency: a long mean
-    would rise with a lasting queue. A cut sets the limit to limit * best / now at once. By Little's law
-    this is the number of calls that the service works on.
+    would rise with a lasting queue. A cut sets the limit to limit * best / now at once. By Little's
+    law this is the number of calls that the service works on.
     """
 
     def __init__(self, most: int) -> None:
