@@ -18,7 +18,7 @@ from rstreams_fast.calls.functions import check_exceptions, check_positive_int
 __all__ = ["PATIENCE_SECONDS", "Retry", "RetryAfter", "is_worth_it"]
 
 PATIENCE_SECONDS: Final = 300.0
-"""The default of ``patience``: how long a call waits for ``RetryAfter`` in all."""
+"""The default of ``patience``, and the longest time that a limit is held back."""
 
 HOPELESS: Final = (
     *(TypeError, AttributeError, NameError, ImportError, SyntaxError, NotImplementedError),

@@ -92,7 +92,7 @@ class _Counted:
 
     def on_complete(self) -> None:
         if self._told(self._subscriber.on_complete):
-            self._counts.token = getattr(self._subscriber, "token", "")  # of own sinks
+            self._counts.token = getattr(self._subscriber, "token", "")  # _Copied has it
             self._end.next(self._counts.batch())
             self._end.complete()
 
