@@ -147,8 +147,9 @@ class CallEngine:
             made = patient(made, settings, counts, gate)
         elif recovers and remembers:
             made = counts.attempted(made)
+        journal = settings.policy.journal
+        begin_calls(KeyDigest(settings.label, "" if journal is None else journal.version))
         if around.journal is None:
-            begin_calls(KeyDigest(settings.label, ""))
             around = replace(around, keyed=settings.batch is None and names_call_id(settings.fn))
         in_lists = None
         if settings.makes_fewer_calls and not admitted:

@@ -410,3 +410,10 @@ def test_call_id_is_known_in_a_function_with_a_policy() -> None:
     assert keyed(object(), 1) == keyed(object(), 1)
     with pytest.raises(TypeError, match=r"Policy\(key="):
         rsf.Policy()(lambda client: rs.call_id())(object())
+
+
+def test_a_call_leaves_no_id_in_the_context_of_its_caller(tmp_path: Path) -> None:
+    journal = rsf.Journal(str(tmp_path), version="1")
+    assert rsf.Policy(journal=journal)(str)(1) == "1"
+    with pytest.raises(RuntimeError, match="call_id is for the function of a stage"):
+        rs.call_id()

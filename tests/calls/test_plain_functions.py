@@ -254,7 +254,7 @@ def fork():
     if not child:
         return  # the permit of this call is the parent's
     assert os.waitpid(child, 0)[1] == 0
-    print("waited")
+    print("waited", flush=True)
 
 parent = os.getpid()
 assert threading.active_count() == 1
@@ -263,7 +263,7 @@ call(fork)
 if os.getpid() != parent:
     assert threading.active_count() == 1
     os._exit(0)
-call(lambda: print("goes on"))
+call(lambda: print("goes on", flush=True))
 child = os.fork()
 call(lambda: print("child" if not child else "parent", flush=True))
 if not child:

@@ -686,6 +686,11 @@ def window_cases(kit: Kit) -> Cases:
         on_loop(lambda: window.submit_from(source, 9))
         assert window.take_into(target, 2) == 2
 
+    def numbered() -> None:
+        window = new(at_once, ordered=False)
+        on_loop(lambda: window.submit_many(kit.elements))
+        assert window.take_numbered(9)[0] == [0, 1, 2]
+
     def exchanged() -> None:
         window = new(at_once)
 
@@ -731,6 +736,7 @@ def window_cases(kit: Kit) -> Cases:
     yield "submit_from: elsewhere", raising(RuntimeError, resting.submit_from, ring, 1)
     yield "take_into: no ring", raising(TypeError, resting.take_into, kit.element, 1)
     yield "take_into: no int", raising(TypeError, resting.take_into, ring, kit.element)
+    yield "take_numbered", numbered
     yield "take_into", plain(resting.take_into, ring, 3)
     yield "submit_many: no list", wrong(TypeError, kit.element)
     yield "submit_many: no start", wrong(TypeError, kit.elements, kit.element)

@@ -280,7 +280,7 @@ def test_a_key_of_a_list_holds_all_calls_back(words: str, name: str) -> None:
         stages.made(rs.lookup, fn, pa.int64(), batch=rs.Batching(1, linger=0), **more), 200
     ) == list(range(200))
     assert fn.calls[0] == [0]
-    within = sum(at < fn.times[0] + 0.2 for at in fn.times)
+    within = sum(at < fn.times[0] + 0.198 for at in fn.times)  # a timer may be early by a tick
     # Those that ran beside it; without the hold all 200 would have.
     assert within <= (100 if words == "auto" else 1)
 

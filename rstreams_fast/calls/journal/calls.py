@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.errors import StageError
-from rstreams_fast.calls.ids import begin_calls, set_key
+from rstreams_fast.calls.ids import set_key
 from rstreams_fast.calls.journal.answers import Answers, answers_of
 from rstreams_fast.calls.journal.forms import AnswerForm
 from rstreams_fast.calls.journal.journal import Journal
@@ -97,7 +97,6 @@ class JournalledCalls:
         answers, writer, counts, lists = self._answers, self._writer, self._counts, self._lists
         as_outcomes, together, log = self._as_outcomes, self._together, self._log
         keys, given, key_of = self._keys, self._given, self._key_of
-        begin_calls(self._digest_of)
         context = copy_context()
 
         async def call(*args: Any) -> Any:
