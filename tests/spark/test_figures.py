@@ -87,7 +87,8 @@ def test_seconds_of_calls_are_told_without_a_policy(
     assert values(made(rs.lookup, look, pa.int64(), metrics=metrics, **words), range(ROWS))
     total = metrics.totals()
     assert ROWS / 4 <= sum(total.latencies.values()) <= ROWS
-    assert instant or total.latency(0.01) >= 0.009
+    # A timer may be early by a millisecond, and a bucket is 9 % wide.
+    assert instant or total.latency(0.01) >= 0.008
     assert total.latency(0.5) <= total.latency(0.95) <= total.latency(0.99) < DEADLINE
 
 

@@ -82,7 +82,7 @@ def test_nobody_pays_before_it_is_known_that_answers_can_be_written(uri: str) ->
 
 @needs_read_only
 def test_what_was_answered_after_a_segment_failed_is_in_the_log(uri: str) -> None:
-    """Of thousands of answers those are called for again that were in flight."""
+    """Of thousands of answers few more are called for again than were in flight."""
 
     def break_it() -> None:
         (folder,) = folders(uri)
@@ -99,7 +99,8 @@ def test_what_was_answered_after_a_segment_failed_is_in_the_log(uri: str) -> Non
     assert 1500 <= paid < 100_000
     service.at = None
     assert answers(service, uri, range(paid)) == [2 * k for k in range(paid)]
-    assert len(service.calls) <= paid + 64
+    # Those in flight, and a sixteenth of them, whose answers wait for the same record.
+    assert len(service.calls) <= paid + 64 + 64 // 16
 
 
 # -- clocks ----------------------------------------------------------------------------------------

@@ -427,7 +427,7 @@ def test_a_cancellation_from_within_is_no_timeout() -> None:
         looked_up(look, 1, timeout=DEADLINE)
 
 
-# -- dedupe and key_order --------------------------------------------------------------------------
+# -- dedupe and serialize_by -----------------------------------------------------------------------
 @every_backend
 @in_or_out_of_order
 def test_equal_keys_in_flight_share_one_call(ordered: bool) -> None:
