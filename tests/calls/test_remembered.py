@@ -25,6 +25,7 @@ from rstreams_fast.calls.memory import cache as caches
 from rstreams_fast.calls.memory import stores
 from rstreams_fast.core import MISSING
 from tests.helpers import wait_until
+from tests.spark.conftest import temporary_in
 from tests.spark.processes import OtherProcess
 from tests.spark.stages import made, rows
 from tests.spark.test_cache import RESULTS
@@ -343,10 +344,10 @@ def test_the_memory_of_a_process_is_what_the_cache_says(kind: str) -> None:
     assert 0.5 * most < kept <= 1.2 * most
 
 
-def test_a_folder_that_cannot_be_used_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     fetch = rsf.Policy(cache=rsf.Cache(scope="executor"))(str)
-    with pytest.raises(RuntimeError, match=r"Cache\(scope='executor'\): its file .*gone"):
+    with (
+        temporary_in(tmp_path / "gone"),
+        pytest.raises(RuntimeError, match=r"Cache\(scope='executor'\): its file .*gone"),
+    ):
         fetch(1)
