@@ -19,6 +19,7 @@ from rstreams_fast.calls.functions import check_amount
 from rstreams_fast.calls.limits.leases import serve_with
 from rstreams_fast.calls.limits.messages import CHALLENGE_BYTES, REFUSED, Address, answer_to
 from rstreams_fast.runtime.finalizers import call_from_finalizer
+from rstreams_fast.runtime.fork_lock import ForkLock
 
 __all__ = ["CALLS", "Account", "Budget", "account_of"]
 
@@ -58,14 +59,14 @@ class Budget:
     Immutable; thread-safe.
 
     ```python
-    import rstreams_fast.spark as rs
+    import rstreams_fast as rsf
 
-    spend = rs.Budget("models", calls=10_000, money=20.0)
+    spend = rsf.Budget("models", calls=10_000, money=20.0)
 
 
-    @rs.Policy(budget=spend)
+    @rsf.Policy(budget=spend)
     async def summary_of(text):
-        rs.spent(money=0.002)
+        rsf.spent(money=0.002)
         return text[:40]
     ```
 
@@ -396,7 +397,7 @@ def _spent(name: str, unit: str) -> BudgetSpentError:
 
 
 _accounts: dict[tuple[int, str, Address | None], _Kept | _Leased] = {}
-_accounts_lock = threading.Lock()
+_accounts_lock: Final = ForkLock()
 
 
 def account_of(budget: Budget) -> Account:
@@ -412,12 +413,3 @@ def account_of(budget: Budget) -> Account:
     if isinstance(found, _Kept):
         found.obey(budget)
     return found
-
-
-def _after_fork() -> None:
-    global _accounts_lock  # noqa: PLW0603
-    _accounts_lock = threading.Lock()  # a thread of the parent may have held the old one
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from rstreams_fast.calls.journal.forms import AnswerForm
 from rstreams_fast.calls.journal.segments import BATCH_ROWS, Folder
 from rstreams_fast.core import MISSING
+from rstreams_fast.runtime.fork_lock import ForkLock
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -256,7 +257,7 @@ class Answers:
 
 
 _known: Final[dict[tuple[int, str, str], Answers]] = {}
-_known_lock: Final = threading.Lock()
+_known_lock: Final = ForkLock()
 
 
 def answers_of(uri: str, place: str, form: AnswerForm) -> Answers:

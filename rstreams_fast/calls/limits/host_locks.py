@@ -22,6 +22,7 @@ if sys.platform != "win32":
 from rstreams_fast.calls.limits.host_folder import naming, private_folder
 from rstreams_fast.calls.limits.leases import DEATH_SECONDS
 from rstreams_fast.calls.limits.pace import MOST_UNITS, Numbers, Pace, Quota
+from rstreams_fast.runtime.fork_lock import ForkLock
 
 __all__ = ["WATCH_SECONDS", "HostLocks", "locks_of"]
 
@@ -385,7 +386,7 @@ def _locked(file: int, at: int) -> Iterator[None]:
 
 
 _locks: dict[str, HostLocks] = {}
-_locks_lock = threading.Lock()
+_locks_lock: Final = ForkLock()
 
 
 def locks_of(name: str) -> HostLocks:

@@ -39,17 +39,17 @@ class Limit:
     attempt, it holds no permit. Immutable; any number of stages may have the same object.
 
     ```python
-    import rstreams_fast.spark as rs
+    import rstreams_fast as rsf
 
-    models = rs.Limit(
-        "models", units={"tokens": rs.per_minute(200_000)}, weigh=lambda text: len(text) / 4
+    models = rsf.Limit(
+        "models", units={"tokens": rsf.per_minute(200_000)}, weigh=lambda text: len(text) / 4
     )
 
 
-    @rs.Policy(limit=models)
+    @rsf.Policy(limit=models)
     async def summary_of(text):
         answer = {"text": text[:40], "tokens": 12}  # what a service says
-        rs.spent(tokens=answer["tokens"])
+        rsf.spent(tokens=answer["tokens"])
         return answer["text"]
     ```
 

@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import math
 import random
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from rstreams_fast.calls.limits.job_permits import LimitLost
 from rstreams_fast.calls.limits.limit import Limit
 from rstreams_fast.calls.limits.process_permits import ProcessPermits, permits_of
 from rstreams_fast.runtime.finalizers import call_from_finalizer
+from rstreams_fast.runtime.fork_lock import ForkLock
 
 if TYPE_CHECKING:
     from rstreams_fast.calls.limits.permits import PermitGate, Weights
@@ -28,7 +28,7 @@ __all__ = ["LocalPermits"]
 _open: Final[weakref.WeakSet[PermitGate]] = weakref.WeakSet()
 """The open gates whose permits belong to the process or the host."""
 
-_open_lock: Final = threading.RLock()  # reentrant: a finalizer may use it
+_open_lock: Final = ForkLock()
 
 POLL_SECONDS: Final = 0.002
 """How often a waiting stage looks for a permit: a free one notifies nobody."""

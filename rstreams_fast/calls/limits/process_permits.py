@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Final
 
 from rstreams_fast.calls.limits.pace import Numbers, Pace
+from rstreams_fast.runtime.fork_lock import ForkLock
 
 __all__ = ["ProcessPermits", "permits_of"]
 
@@ -105,7 +106,7 @@ class ProcessPermits:
 
 
 _permits: dict[str, ProcessPermits] = {}
-_permits_lock = threading.Lock()
+_permits_lock: Final = ForkLock()
 
 
 def permits_of(name: str) -> ProcessPermits:
@@ -115,12 +116,3 @@ def permits_of(name: str) -> ProcessPermits:
         if found is None or found.pid != os.getpid():  # a forked child has no calls yet
             found = _permits[name] = ProcessPermits(name)
         return found
-
-
-def _after_fork() -> None:
-    global _permits_lock  # noqa: PLW0603
-    _permits_lock = threading.Lock()  # a thread of the parent may have held the old one
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import os
-import threading
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from rstreams_fast.calls.memory.stores import LEAST_HOST_BYTES, HostStore, Proce
 from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.retry import RetryAfter
 from rstreams_fast.core import MISSING
+from rstreams_fast.runtime.fork_lock import ForkLock
 
 __all__ = ["Cache", "CachedResults"]
 
@@ -26,7 +26,7 @@ _NOT_OF_THE_KEY: Final = (StageError, CircuitOpenError, BudgetSpentError, RetryA
 """Failures that do not depend on the key: another call with the same key may succeed now."""
 
 _stores: Final[dict[tuple[int, str], Store]] = {}
-_stores_lock: Final = threading.Lock()
+_stores_lock: Final = ForkLock()
 
 
 @dataclass(frozen=True)
