@@ -10,8 +10,7 @@ from typing import Any, Final, Protocol
 
 from rstreams_fast.calls.counts import CallCounts, WindowTimes
 from rstreams_fast.calls.guarded import called_with, counted, guarded, holding, patient, recovery_of
-from rstreams_fast.calls.ids import begin_calls, keyed, names_call_id
-from rstreams_fast.calls.keys import KeyDigest
+from rstreams_fast.calls.ids import keyed, names_call_id
 from rstreams_fast.calls.limits.blocking import TimedGate
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.lists.calls import BatchedCalls
@@ -147,8 +146,6 @@ class CallEngine:
             made = patient(made, settings, counts, gate)
         elif recovers and remembers:
             made = counts.attempted(made)
-        journal = settings.policy.journal
-        begin_calls(KeyDigest(settings.label, "" if journal is None else journal.version))
         if around.journal is None:
             around = replace(around, keyed=settings.batch is None and names_call_id(settings.fn))
         in_lists = None

@@ -23,7 +23,7 @@ from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.words import CallSettings
 from rstreams_fast.core import MISSING
 
-__all__ = ["WAIT_SECONDS", "Call", "JournalledCalls", "digest_of_text", "tidy_up"]
+__all__ = ["WAIT_SECONDS", "Call", "JournalledCalls", "digest_of_text", "find_answers", "tidy_up"]
 
 MANY_SEGMENTS: Final = 512
 """A run that ends may merge the segments if there are at least as many."""
@@ -72,13 +72,7 @@ class JournalledCalls:
 
     def open(self, start: Callable[[Callable[[], object], str], None]) -> None:
         """Find the answers written so far, and ``start`` a thread that writes new ones."""
-        folder = self._answers.folder
-        folder.prove()  # raises now, before the first paid call
-        if self._journal.max_bytes is not None and not folder.newest:  # a bound on all folders
-            folder.newest = newest(self._journal.uri)
-        # First the logs, then the segments: an answer may move from a log to a segment meanwhile.
-        self._answers.unwritten = self._writer.left()
-        self._answers.refresh()
+        find_answers(self._writer, self._answers, self._journal)
         self._writer.start(start)
 
     def close(self, tidy: bool) -> None:
@@ -156,6 +150,17 @@ class JournalledCalls:
         self._keys.clear()
         self._given.clear()
         self._writer.put(self._digest_of, keys, given)
+
+
+def find_answers(writer: JournalWriter, answers: Answers, journal: Journal) -> None:
+    """Find the answers written so far; raise now, before a paid call, if none can be written."""
+    folder = answers.folder
+    folder.prove()
+    if journal.max_bytes is not None and not folder.newest:  # a bound on all folders
+        folder.newest = newest(journal.uri)
+    # First the logs, then the segments: an answer may move from a log to a segment meanwhile.
+    answers.unwritten = writer.left()
+    answers.refresh()
 
 
 def tidy_up(writer: JournalWriter, answers: Answers, journal: Journal) -> None:

@@ -13,12 +13,19 @@ from typing import TYPE_CHECKING, Any, Final
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.errors import noted
 from rstreams_fast.calls.journal.answers import answers_of
-from rstreams_fast.calls.journal.calls import WAIT_SECONDS, Call, digest_of_text, tidy_up
+from rstreams_fast.calls.journal.calls import (
+    WAIT_SECONDS,
+    Call,
+    digest_of_text,
+    find_answers,
+    tidy_up,
+)
 from rstreams_fast.calls.journal.journal import Journal
 from rstreams_fast.calls.journal.plain import answer_of, text_of_answer
 from rstreams_fast.calls.journal.writer import JournalWriter
 from rstreams_fast.calls.keys import KeyDigest
 from rstreams_fast.core import MISSING
+from rstreams_fast.runtime.fork_lock import ForkLock
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,10 +85,7 @@ class _Open:
         with self._lock:
             if self.is_open:
                 return
-            folder = self.answers.folder
-            folder.prove()  # raises now, before the first paid call
-            self.answers.unwritten = self.writer.left()
-            self.answers.refresh()
+            find_answers(self.writer, self.answers, self._journal)
             self._form.array([""])  # pyarrow imports modules here: it cannot while Python exits
             self.writer.start(_start, IDLE_SECONDS)
             self.is_open = True
@@ -113,7 +117,7 @@ def _start(run: Callable[[], object], name: str) -> None:
 
 
 _known: Final[dict[tuple[int, str, str, str], _Open]] = {}
-_known_lock: Final = threading.Lock()
+_known_lock: Final = ForkLock()
 
 
 def _open_of(journal: Journal, label: str) -> _Open:

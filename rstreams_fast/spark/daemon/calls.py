@@ -8,7 +8,6 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextvars import copy_context
 from typing import Any, Protocol
 
 from rstreams_fast.calls.counts import CallCounts
@@ -185,22 +184,19 @@ class LoopCalls:
     def _start(self) -> None:
         with self._lock:
             if self._loop is None:
-                copy_context().run(self._start_loop)  # the engine sets variables for its calls
-
-    def _start_loop(self) -> None:
-        loop = asyncio.new_event_loop()
-        self._engine = CallEngine(
-            self._settings,
-            loop,
-            CallCounts(),
-            Surroundings(),
-            self._go_on,
-            capacity=self.most_pending,
-            ordered=False,
-        )
-        self._pump = CallPump(self._engine, self, self)
-        self._group.start(self._run, "loop")
-        self._loop = loop
+                loop = asyncio.new_event_loop()
+                self._engine = CallEngine(
+                    self._settings,
+                    loop,
+                    CallCounts(),
+                    Surroundings(),
+                    self._go_on,
+                    capacity=self.most_pending,
+                    ordered=False,
+                )
+                self._pump = CallPump(self._engine, self, self)
+                self._group.start(self._run, "loop")
+                self._loop = loop
 
     def _call_soon(self, what: Callable[[], object]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is left to do

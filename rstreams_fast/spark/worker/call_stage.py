@@ -22,7 +22,9 @@ from typing import Any, Final
 
 from rstreams_fast.calls.engine import CallEngine, Surroundings
 from rstreams_fast.calls.errors import noted
+from rstreams_fast.calls.ids import begin_calls
 from rstreams_fast.calls.journal.calls import JournalledCalls
+from rstreams_fast.calls.keys import KeyDigest
 from rstreams_fast.calls.pump import CallPump
 from rstreams_fast.calls.thread_group import STAGE_CLOSE_SECONDS
 from rstreams_fast.errors import RingClosed
@@ -291,7 +293,8 @@ class CallStage:
         self._end()
 
     def _make_engine(self, client: tuple[Any, ...]) -> None:
-        options = self._options
+        options, journal = self._options, self._options.policy.journal
+        begin_calls(KeyDigest(options.label, "" if journal is None else journal.version))
         self._engine = CallEngine(
             options,
             self._loop,
