@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -16,12 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 import pytest
 
+import rstreams_fast as rsf
 import rstreams_fast.spark as rs
+from tests.spark.stages import V
 
 KEYS: Final = list(range(12))
 ANSWERS: Final = [k + 1 for k in KEYS]
+CALLS: Final = 4
+"""Calls at once, so that a limit has something to hold back."""
+
 AT_ONCE: Final = 2
 """The concurrency of the limits."""
 
@@ -141,6 +148,18 @@ def _journal(folder: Path) -> rs.Journal:
     return rs.Journal(str(folder / "journal"), version="1")
 
 
+def _all(folder: Path) -> dict[str, Any]:
+    """Return all words that a plain function may have."""
+    return {
+        "retry": rs.Retry(2, backoff=0),
+        "limit": _limit(folder),
+        "circuit": rs.Circuit(1000),
+        "budget": _budget(folder),
+        "cache": rs.Cache(),
+        "journal": _journal(folder),
+    }
+
+
 CASES: Final = [
     Case("nothing", "answers", lambda _: {}),
     Case("retry", "fails once", lambda _: {"retry": rs.Retry(2, backoff=0)}, attempts=_twice),
@@ -185,14 +204,7 @@ CASES: Final = [
     Case(
         "all",
         "fails once",
-        lambda folder: {
-            "retry": rs.Retry(2, backoff=0),
-            "limit": _limit(folder),
-            "circuit": rs.Circuit(1000),
-            "budget": _budget(folder),
-            "cache": rs.Cache(),
-            "journal": _journal(folder),
-        },
+        _all,
         attempts=_twice,
         again=False,
         at_once=AT_ONCE,
@@ -200,22 +212,45 @@ CASES: Final = [
     Case(
         "all of an async function",
         "fails once",
-        lambda folder: {
-            "timeout": 60,
-            "deadline": 60,
-            "retry": rs.Retry(2, backoff=0),
-            "limit": _limit(folder),
-            "circuit": rs.Circuit(1000),
-            "budget": _budget(folder),
-            "cache": rs.Cache(),
-            "journal": _journal(folder),
-        },
+        lambda folder: {"timeout": 60, "deadline": 60, **_all(folder)},
         attempts=_twice,
         again=False,
         plain=False,
         at_once=AT_ONCE,
     ),
 ]
+
+
+@functools.lru_cache(1)
+def _of_batches(fn: Any) -> Any:
+    """Return what ``map_batches`` may call for batches of one key: the same policy around it."""
+
+    async def answers(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+        return [{"v": await fn.fn(k)} for k in batch["k"].to_pylist()]
+
+    def plain(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+        return [{"v": fn.fn(k)} for k in batch["k"].to_pylist()]
+
+    return fn.policy(answers if asyncio.iscoroutinefunction(fn.fn) else plain)
+
+
+def _stage(fn: Any) -> rs.StreamStage:
+    def build(stream: rsf.Stream[Any]) -> rsf.Stream[Any]:
+        keys = stream.map(lambda batch: batch["k"].to_pylist()).unbatch()
+        calls = keys.map_async if asyncio.iscoroutinefunction(fn.fn) else keys.map_blocking
+        answers = calls(fn, concurrency=CALLS)
+        return answers.map(lambda v: pa.RecordBatch.from_pylist([{"v": v}], schema=V))
+
+    return rs.stage(build, V)
+
+
+STAGES: Final[dict[str, Callable[[Any], Any]]] = {
+    "lookup": lambda fn: rs.lookup(fn, pa.int64(), concurrency=CALLS),
+    "enrich": lambda fn: rs.enrich(fn, on="k", output=V, concurrency=CALLS),
+    "map_batches": lambda fn: rs.map_batches(_of_batches(fn), V, concurrency=CALLS),
+    "stage": _stage,
+}
+"""The stages of a function, which gets the column ``k``; all but ``lookup`` return ``v``."""
 
 
 def judge(case: Case, folder: Path, plain: bool, run: Callable[[Any], list[Any]]) -> None:

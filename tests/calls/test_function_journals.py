@@ -8,7 +8,6 @@ import math
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import uuid
 from collections import Counter
@@ -52,10 +51,8 @@ PLAIN: list[Any] = [
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    yield tmp_path
+def place(temporary: Path) -> Iterator[Path]:
+    yield temporary
     forget()
 
 

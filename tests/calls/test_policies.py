@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
@@ -11,18 +10,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import rstreams_fast as rsf
-import rstreams_fast.spark as rs
-from tests.policies import CASES, KEYS, Case, judge
-from tests.spark.stages import V, values
+from tests.policies import CALLS, CASES, KEYS, STAGES, Case, judge
+from tests.spark.stages import values
 
 Run = Callable[[Any], list[Any]]
-
-CALLS = 4
-"""Calls at once, so that a limit has something to hold back."""
 
 
 def asyncio_program(fn: Any) -> list[Any]:
@@ -32,40 +26,16 @@ def asyncio_program(fn: Any) -> list[Any]:
     return asyncio.run(main())
 
 
-@functools.lru_cache(1)
-def of_batches(fn: Any) -> Any:
-    """Return what ``map_batches`` may call for batches of one key: the same policy around it."""
-
-    async def answers(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-        return [{"v": await fn.fn(k)} for k in batch["k"].to_pylist()]
-
-    def plain(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-        return [{"v": fn.fn(k)} for k in batch["k"].to_pylist()]
-
-    return fn.policy(answers if asyncio.iscoroutinefunction(fn.fn) else plain)
-
-
-def mapped(fn: Any) -> list[Any]:
-    stage = rs.map_batches(of_batches(fn), V, concurrency=CALLS)
-    return values(stage, *([k] for k in KEYS))
-
-
-def staged(fn: Any) -> list[Any]:
-    def build(stream: rsf.Stream[Any]) -> rsf.Stream[Any]:
-        keys = stream.map(lambda batch: batch["k"].to_pylist()).unbatch()
-        answers = keys.map_async(fn, concurrency=CALLS)
-        return answers.map(lambda v: pa.RecordBatch.from_pylist([{"v": v}], schema=V))
-
-    return values(rs.stage(build, V), KEYS)
+IN_STAGES: dict[str, Run] = {  # map_batches makes a call for each batch: each key is one
+    place: lambda fn, made=made: values(made(fn), *([k] for k in KEYS))  # type: ignore[misc]
+    for place, made in STAGES.items()
+}
 
 
 ASYNC: dict[str, Run] = {
     "asyncio": asyncio_program,
     "map_async": lambda fn: rsf.from_iterable(KEYS).map_async(fn, concurrency=CALLS).to_list(),
-    "lookup": lambda fn: values(rs.lookup(fn, pa.int64(), concurrency=CALLS), KEYS),
-    "enrich": lambda fn: values(rs.enrich(fn, on="k", output=V, concurrency=CALLS), KEYS),
-    "map_batches": mapped,
-    "stage": staged,
+    **IN_STAGES,
 }
 
 PLAIN: dict[str, Run] = {
@@ -74,9 +44,7 @@ PLAIN: dict[str, Run] = {
     "map_blocking": lambda fn: (
         rsf.from_iterable(KEYS).map_blocking(fn, concurrency=CALLS).to_list()
     ),
-    "lookup": lambda fn: values(rs.lookup(fn, pa.int64(), concurrency=CALLS), KEYS),
-    "enrich": lambda fn: values(rs.enrich(fn, on="k", output=V, concurrency=CALLS), KEYS),
-    "map_batches": mapped,
+    **IN_STAGES,
 }
 
 ALL = [

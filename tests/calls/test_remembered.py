@@ -8,7 +8,6 @@ import copy
 import gc
 import os
 import signal
-import tempfile
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -36,10 +35,8 @@ BOTH = pytest.mark.parametrize("scope", ["process", "executor"])
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    yield tmp_path
+def place(temporary: Path) -> Iterator[Path]:
+    yield temporary
     forget()
 
 

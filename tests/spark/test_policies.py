@@ -15,12 +15,10 @@ from tests.spark.conftest import worker_environment
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 JOB = """
-import asyncio, json, sys, traceback
+import json, sys, traceback
 from pathlib import Path
-import rstreams_fast.spark as rs
 from pyspark.sql.functions import udf
-from tests.calls.test_policies import CALLS, of_batches
-from tests.policies import CASES, KEYS, judge
+from tests.policies import CALLS, CASES, KEYS, STAGES, judge
 from tests.spark import conftest, daemons
 
 folder, drop_in = Path(sys.argv[1]), sys.argv[2] == "drop-in"
@@ -33,29 +31,11 @@ frame = spark.createDataFrame([(k,) for k in KEYS], "k long").coalesce(1)
 def column(frame):
     return [row[0] for row in frame.collect()]
 
-def staged(fn):
-    import pyarrow as pa
+def of_stage(place):
+    return lambda fn: frame.transform(STAGES[place](fn)).select("v")
 
-    def build(stream):
-        keys = stream.map(lambda batch: batch["k"].to_pylist()).unbatch()
-        calls = keys.map_async if asyncio.iscoroutinefunction(fn.fn) else keys.map_blocking
-        return calls(fn, concurrency=CALLS).map(
-            lambda v: pa.RecordBatch.from_pylist([{"v": v}], pa.schema([("v", pa.int64())]))
-        )
-
-    return frame.transform(rs.stage(build, "v long"))
-
-def mapped(fn):
-    return frame.transform(rs.map_batches(of_batches(fn), "v long", concurrency=CALLS))
-
-stages = {
-    "lookup": lambda fn: frame.select(rs.lookup(fn, "long", concurrency=CALLS)("k")),
-    "enrich": lambda fn: frame.transform(
-        rs.enrich(fn, on="k", output="v long", concurrency=CALLS)
-    ).select("v"),
-    "stage": staged,
-    "map_batches": mapped,
-}
+stages = {place: of_stage(place) for place in STAGES}
+stages["lookup"] = lambda fn: frame.select(STAGES["lookup"](fn)("k"))
 udfs = {
     "udf": lambda fn: frame.select(udf(fn, "long")("k")),
     "Arrow udf": lambda fn: frame.select(udf(fn, "long", useArrow=True)("k")),
@@ -66,8 +46,6 @@ for place, made in (udfs if drop_in else {**stages, **udfs}).items():
         for plain in (True, False) if case.plain else (False,):
             if place in udfs and not (plain or drop_in):
                 continue  # stock Spark takes no async function
-            if place == "map_batches" and "cache" in case.words(folder):
-                continue
             rows = 1 if place == "map_batches" else 5
             spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", rows)
             name = f"{place} {'plain' if plain else 'async'} {case}"

@@ -38,7 +38,8 @@ class RowFailures:
     """Applies ``on_failure`` and ``at_most`` to failed calls. The loop's thread only."""
 
     def __init__(self, options: CallOptions, counters: Counters) -> None:
-        self._on_failure = options.on_failure
+        self._instead: Any = () if options.on_failure == "drop" else None
+        self._as_outcomes = options.as_outcomes
         self._most = options.at_most
         self._counters = counters
         self._ended = 0
@@ -47,8 +48,7 @@ class RowFailures:
         self, fn: Callable[..., Awaitable[Any]], convert: Callable[[Any], Any] | None = None
     ) -> Callable[..., Awaitable[Any]]:
         """Return ``fn`` that does not raise; an error of ``convert`` counts as the call's."""
-        instead: Any = () if self._on_failure == "drop" else None
-        told = self._on_failure == "column"
+        instead, as_outcomes = self._instead, self._as_outcomes
 
         async def call(*args: Any) -> Any:
             try:
@@ -59,7 +59,7 @@ class RowFailures:
                 raise
             except Exception as error:
                 self._count(error)
-                return Outcome(None, error, 1, 0.0) if told else instead
+                return Outcome(None, error, 1, 0.0) if as_outcomes else instead
             self._count(result.error if isinstance(result, Outcome) else None)
             return result
 
