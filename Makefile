@@ -9,7 +9,7 @@ PY := $(VENV)/bin/python
 ARGS ?=
 STEPS ?=
 FUZZ_SECONDS ?= 60
-SOAK_SECONDS ?= 1800
+SOAK_SECONDS ?= 600
 PIPELINES ?= 10000
 export VENV
 

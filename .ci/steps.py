@@ -27,18 +27,21 @@ SUITE = {
 }
 #: The kits on every class are the step `tck`, on each backend.
 SLOW = {**SUITE, "kits": "tests/tck --ignore-glob=*/test_our_*"}
-#: Targets of make, in two lanes. What builds in csrc/build is in the first. `test` and `slow` run
-#: the newest Spark.
+#: Targets of make. Three lines run at a time, the longest first; those of the first line build in
+#: csrc/build. `test` and `slow` run the newest Spark.
 FULL = (
-    (
-        "lint; budgets; c-stress; c-sanitize; mutants; model; memcheck; fuzz;"
-        " wheels; pipelines; sanitize; soak"
-    ),
-    (
-        "test; slow; bench-check; tck ARGS=--check; faults; limit-kills; freethreaded;"
-        " spark-matrix SPARK_VERSIONS='3.5-oldest 3.5 4.0 4.1 4.2'"
-    ),
+    "lint; budgets; c-stress; c-sanitize; mutants; model; memcheck; fuzz; wheels; bench-check",
+    "test; slow",
+    "spark-matrix SPARK_VERSIONS='3.5-oldest 3.5 4.0 4.1 4.2'",
+    "faults",
+    "sanitize",
+    "soak",
+    "tck ARGS=--check",
+    "limit-kills",
+    "freethreaded",
+    "pipelines",
 )
+LANES = 3
 NO_TESTS = 5
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-m"]
 
@@ -88,7 +91,7 @@ else:
     lanes = [{name: [*PYTEST, mark, *paths.split()]} for name, paths in suite.items()]
 
 begun = time.monotonic()
-with ThreadPoolExecutor(len(lanes)) as pool:
+with ThreadPoolExecutor(LANES if what == "full" else len(lanes)) as pool:
     list(pool.map(lambda lane: [run(*step) for step in lane.items()], lanes))
 table = "\n".join(["| step | seconds | result | its last line |", "|---|---:|---|---|", *rows])
 Path("build", f"{what}.md").write_text(f"{table}\n")
