@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Iterable
 from typing import Any, Final
@@ -27,7 +28,7 @@ LEAST_WAIT: Final = 0.01
 MOST_LEAST_WAIT: Final = 1.0
 """The most seconds that the doubled wait reaches."""
 
-_budgets: Final[dict[str, _Budget]] = {}
+_budgets: Final[dict[tuple[int, str], _Budget]] = {}
 
 _warned: Final[set[str]] = set()
 """Labels of the functions with a logged warning: a ``RetryAfter`` exceeded the patience."""
@@ -77,7 +78,8 @@ class Attempts:
         self.budget: _Budget | None = None
         """The budget earns a share with each new call, not with further attempts."""
         if retry is not None and retry.budget is not None:
-            self.budget = _budgets.setdefault(retry.id, _Budget(retry.budget))
+            key = os.getpid(), retry.id  # a forked child has a lock of its own
+            self.budget = _budgets.setdefault(key, _Budget(retry.budget))
 
     def begin(self, calls: int = 1) -> None:
         """Count new calls (not further attempts) for the budget, or rows of an answered list."""

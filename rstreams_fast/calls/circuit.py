@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import uuid
@@ -67,12 +68,13 @@ class Circuit:
         return f"circuit: opens for {self.reset:g} s when {what} fail, in each worker"
 
 
-_states: Final[dict[str, CircuitState]] = {}
+_states: Final[dict[tuple[int, str], CircuitState]] = {}
 
 
 def circuit_of(circuit: Circuit) -> CircuitState:
     """Return the state of ``circuit``, which all stages of the process share."""
-    return _states.setdefault(circuit.id, CircuitState(circuit))
+    key = os.getpid(), circuit.id  # a forked child has made no calls yet
+    return _states.setdefault(key, CircuitState(circuit))
 
 
 class CircuitState:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final
 from rstreams_fast.calls.circuit import CircuitState
 from rstreams_fast.calls.retry import RetryAfter
 from rstreams_fast.core import CallWindow
+from rstreams_fast.runtime.fork_lock import ForkLock
 
 __all__ = ["CallCounts", "FunctionCounts", "Waits", "WindowTimes", "added", "summed"]
 
@@ -315,7 +316,7 @@ class FunctionCounts:
 
     def __init__(self, stage: str) -> None:
         self._stage = stage
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._ended = CallCounts(stage)
         self._counting: dict[CallCounts, threading.Thread] = {}
 

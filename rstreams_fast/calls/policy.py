@@ -25,6 +25,7 @@ from rstreams_fast.calls.limits.blocking import BlockingGate, TimedGate
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.memory.cache import CachedResults
 from rstreams_fast.calls.words import CallSettings, PolicyWords
+from rstreams_fast.runtime.executors import process_id
 
 __all__ = ["Policy", "PolicyFunction"]
 
@@ -313,15 +314,17 @@ class _PlainFunction(PolicyFunction):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         ambient, made = CallCounts.ambient, getattr(self._made, "calls", None)
-        if made is None or made[0] is not ambient:  # another Spark task has begun
+        # A new Spark task counts anew; a forked child has stores and locks of its own.
+        if made is None or made[0] is not ambient or made[1] != process_id():
             counts = self._counts.begin()
             gate = None if self._gate is None else TimedGate(self._gate, counts.limit_waits)
             made = self._made.calls = (
                 ambient,
+                process_id(),
                 self._calls(self._call, None, gate, counts, self._journal(counts)),
             )
         try:
-            made[1](args, kwargs).send(None)
+            made[2](args, kwargs).send(None)
         except StopIteration as stop:
             return stop.value
         raise RuntimeError(f"a call of {self._settings.label} was to block, and suspended")

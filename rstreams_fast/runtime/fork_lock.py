@@ -1,9 +1,11 @@
-"""A lock for the registries of a process, which a fork leaves usable."""
+"""A lock which a fork leaves usable."""
 
 from __future__ import annotations
 
 import os
 import threading
+import weakref
+from typing import Final
 
 __all__ = ["ForkLock"]
 
@@ -11,13 +13,12 @@ __all__ = ["ForkLock"]
 class ForkLock:
     """A reentrant lock that is free in a forked child, whichever thread of the parent held it.
 
-    It is for module variables: the process keeps each ``ForkLock`` until its end.
+    What the lock guards may be half changed in the child: use it where that does no harm.
     """
 
     def __init__(self) -> None:
         self._renew()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._renew)
+        _locks.add(self)
 
     def _renew(self) -> None:
         # Reentrant: the garbage collector may call a finalizer on the thread that holds the lock.
@@ -28,3 +29,15 @@ class ForkLock:
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
+
+
+_locks: Final[weakref.WeakSet[ForkLock]] = weakref.WeakSet()
+
+
+def _renew_all() -> None:
+    for lock in list(_locks):
+        lock._renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_all)

@@ -1,0 +1,56 @@
+"""A forked child calls a function with a policy, whatever the parent's threads did at the fork."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.helpers import run_python
+
+FORKS = """
+import os, signal, sys, threading
+import rstreams_fast as rsf
+
+@rsf.Policy(**eval(sys.argv[1]))
+def double(x):
+    return 2 * x
+
+over = threading.Event()
+
+def call_on():
+    while not over.is_set():
+        double(3)
+
+double(3)
+threads = [threading.Thread(target=call_on) for _ in range(3)]
+for thread in threads:
+    thread.start()
+statuses = []
+for _ in range(20):
+    child = os.fork()
+    if not child:
+        signal.alarm(30)
+        right = [double(x) for x in range(3)] == [0, 2, 4] and double.counts.calls
+        os._exit(0 if right else 1)
+    statuses.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+over.set()
+for thread in threads:
+    thread.join()
+print(statuses)
+"""
+
+WORDS = {
+    "circuit": "dict(circuit=rsf.Circuit(failures=10, reset=30))",
+    "retry": "dict(retry=rsf.Retry(3, budget=0.1))",
+    "cache": "dict(cache=rsf.Cache(entries=100))",
+    "budget": "dict(budget=rsf.Budget('forks', calls=10**9))",
+    "limit": "dict(limit=rsf.Limit('forks', concurrency=8, scope='process'))",
+}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("word", WORDS)
+def test_a_forked_child_makes_its_calls(word: str) -> None:
+    done = run_python("-W", "ignore", "-c", FORKS, WORDS[word], timeout=60)
+    assert done.stdout.strip() == str([0] * 20), done.stderr
