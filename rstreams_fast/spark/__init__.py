@@ -43,6 +43,7 @@ from rstreams_fast.spark.sinks.letters import DeadLetters, dead_letters
 from rstreams_fast.spark.sinks.report import WriteReport
 from rstreams_fast.spark.sinks.write import Writer, write, writer
 from rstreams_fast.spark.stream_stage import StreamStage, stage
+from rstreams_fast.spark.telemetry.options import OpenTelemetry
 
 __all__ = [
     "Batching",
@@ -60,6 +61,7 @@ __all__ = [
     "Lookup",
     "MapBatches",
     "Metrics",
+    "OpenTelemetry",
     "PerWorker",
     "Policy",
     "Retry",

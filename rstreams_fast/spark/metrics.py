@@ -10,12 +10,17 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 from rstreams_fast.calls.journal.uris import SCHEME
-from rstreams_fast.spark.runs import PATTERNS, Runs, read_runs, sum_of
+from rstreams_fast.spark.runs import PATTERNS, Runs, read_runs, sum_of, totals_by_stage
 from rstreams_fast.spark.stage_metrics import StageMetrics
+from rstreams_fast.spark.telemetry.exporter import CLOSE_SECONDS, Exporter
+from rstreams_fast.spark.telemetry.figures import Figures
+from rstreams_fast.spark.telemetry.options import OpenTelemetry
+from rstreams_fast.spark.telemetry.prometheus import text_of
 
 __all__ = ["Metrics", "StageMetrics"]
 
@@ -23,18 +28,30 @@ __all__ = ["Metrics", "StageMetrics"]
 class Metrics:
     """Where stages leave their metrics: ``metrics=rs.Metrics()`` in any stage.
 
-    The object may be pickled. ``cleanup``, or leaving a ``with`` block, removes the files.
+    The object may be pickled; a copy sends nothing to a collector. ``cleanup``, or leaving a
+    ``with`` block, removes the files. Any thread may use the object.
 
     Args:
         path: A directory that the driver and the executors share. Default: a new temporary
             directory on the driver, for executors on the same machine.
+        telemetry: The collector that gets the metrics while the object is in use, and for the last
+            time in ``cleanup``. Default: none.
 
     Raises:
-        TypeError: ``path`` is no path.
+        TypeError: ``path`` is no path, or ``telemetry`` is no ``OpenTelemetry``.
         ValueError: ``path`` is empty, or a URI.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        telemetry: OpenTelemetry | None = None,
+    ) -> None:
+        if telemetry is not None and not isinstance(telemetry, OpenTelemetry):
+            raise TypeError(f"telemetry must be an OpenTelemetry, got {type(telemetry).__name__}")
+        self._figures = Figures()
+        self._exporter: Exporter | None = None
         self._made = True
         if path is None:
             path = tempfile.mkdtemp(prefix="rstreams-metrics-")
@@ -52,6 +69,15 @@ class Metrics:
                     raise
                 self._made = False
         self.path = str(Path(path).absolute())
+        if telemetry is not None:
+            self._exporter = Exporter(telemetry, self, partial(_totals_in, Path(self.path)))
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"path": self.path, "_made": self._made}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        self._figures, self._exporter = Figures(), None
 
     def read(self) -> list[StageMetrics]:
         """Return the metrics of every partition and attempt so far, in order of their start.
@@ -89,19 +115,40 @@ class Metrics:
 
         First come the stages that have ``never ran``.
         """
-        found = self._runs()
-        totals = {}
-        for stage in found.stages:
-            totals[stage] = sum_of(found.of(stage))
-            totals[stage].stage = stage
-        return totals
+        return totals_by_stage(self._runs())
 
     def stages(self) -> list[str]:
         """Return the names of the stages seen so far, in the order of ``by_stage``."""
         return self._runs().stages
 
+    def prometheus(self) -> str:
+        """Return the metrics of every stage so far, in Prometheus' text format.
+
+        The names begin with ``rstreams_``; the labels are ``stage`` and, where a stage has several
+        values, ``type``, ``cause``, ``source`` or ``unit``. Counters never decrease, as long as the
+        same object is asked.
+        """
+        return text_of(self._figures.read(self.by_stage().values()))
+
+    def flush(self, timeout: float = CLOSE_SECONDS) -> bool:
+        """Send the metrics so far to the collector.
+
+        Args:
+            timeout: Seconds to wait at most.
+
+        Returns:
+            Whether the collector has taken them; also if there is no collector.
+        """
+        return self._exporter is None or self._exporter.flush(timeout)
+
     def cleanup(self) -> None:
-        """Remove the files of metrics, and the directory if it was made here and is empty then."""
+        """Remove the files of metrics, and the directory if it was made here and is empty then.
+
+        A collector gets the last metrics before, in at most two seconds.
+        """
+        if self._exporter is not None:
+            self._exporter.close()
+            self._exporter = None
         for pattern in PATTERNS:
             for file in Path(self.path).glob(pattern):
                 with contextlib.suppress(OSError):
@@ -118,3 +165,7 @@ class Metrics:
 
     def __repr__(self) -> str:
         return f"Metrics({self.path!r})"
+
+
+def _totals_in(folder: Path) -> list[StageMetrics]:
+    return list(totals_by_stage(read_runs(folder)).values())

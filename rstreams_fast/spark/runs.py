@@ -41,6 +41,7 @@ __all__ = [
     "process_of",
     "read_runs",
     "sum_of",
+    "totals_by_stage",
 ]
 
 FILE_SUFFIX: Final = ".metrics.json"
@@ -203,6 +204,15 @@ def read_runs(folder: Path) -> Runs:
     declared = [file.read_text(encoding="utf-8") for file in folder.glob(f"*{STAGE_SUFFIX}")]
     totals = [total for each in sums for total in each.stages.values()]
     return Runs(list(found.values()), totals, covered, declared)
+
+
+def totals_by_stage(found: Runs) -> dict[str, StageMetrics]:
+    """Return the totals of every stage, by name."""
+    totals = {}
+    for stage in found.stages:
+        totals[stage] = sum_of(found.of(stage))
+        totals[stage].stage = stage
+    return totals
 
 
 def _chosen(runs: Iterable[StageMetrics]) -> dict[Place, list[StageMetrics]]:

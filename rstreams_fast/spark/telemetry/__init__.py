@@ -1,0 +1,1 @@
+"""The metrics of stages for other systems: OpenTelemetry and Prometheus."""

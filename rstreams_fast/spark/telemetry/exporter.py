@@ -1,0 +1,119 @@
+"""The driver's thread that sends figures and spans to a collector."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from time import monotonic
+from typing import Final
+
+from rstreams_fast.spark.stage_metrics import StageMetrics
+from rstreams_fast.spark.telemetry.figures import Figures
+from rstreams_fast.spark.telemetry.options import OpenTelemetry
+
+__all__ = ["CLOSE_SECONDS", "Exporter"]
+
+CLOSE_SECONDS: Final = 2.0
+"""How long the last export may take."""
+
+LOOK_SECONDS: Final = 1.0
+"""How often the thread looks whether the metrics are still in use."""
+
+_log: Final = logging.getLogger("rstreams_fast")
+
+_open: Final[set[Exporter]] = set()
+"""The exporters that are to send their last figures before the process ends."""
+
+
+class Exporter:
+    """Sends what ``read`` returns, every ``interval`` and at the end. Any thread may use it.
+
+    The thread ends with ``close``, at the end of the process, or when the ``owner`` is garbage.
+    """
+
+    def __init__(
+        self, telemetry: OpenTelemetry, owner: object, read: Callable[[], Iterable[StageMetrics]]
+    ) -> None:
+        """``read`` must not refer to the ``owner``."""
+        self._client = telemetry.client()
+        self._interval = telemetry.interval
+        self._owner = weakref.ref(owner)
+        self._read = read
+        self._figures = Figures()
+        self._wanted = threading.Condition()
+        self._asked = self._done = 0
+        self._succeeded = self._closing = self._told = False
+        self._thread = threading.Thread(target=self._run, name="rstreams-telemetry", daemon=True)
+        self._thread.start()
+        _open.add(self)
+
+    def flush(self, timeout: float) -> bool:
+        """Send what there is now; return whether the collector has taken it in time."""
+        with self._wanted:
+            self._asked += 1
+            mine = self._asked
+            self._wanted.notify_all()
+            over = self._wanted.wait_for(lambda: self._done >= mine, timeout)
+            return over and self._succeeded
+
+    def close(self) -> None:
+        """Send the last figures, and end the thread; wait for at most ``CLOSE_SECONDS``."""
+        with self._wanted:
+            self._closing = True
+            self._wanted.notify_all()
+        self._thread.join(CLOSE_SECONDS)
+        self._client.stop()  # a thread that hangs makes no other attempt
+        if self._thread.is_alive():
+            self._tell()
+        _open.discard(self)
+
+    def _run(self) -> None:
+        due = monotonic() + self._interval
+        while True:
+            with self._wanted:
+                self._wanted.wait_for(self._is_wanted, min(LOOK_SECONDS, max(0, due - monotonic())))
+                asked, last = self._asked, self._closing or self._owner() is None
+            if last or asked > self._done or monotonic() >= due:
+                succeeded = self._send()
+                due = monotonic() + self._interval
+                with self._wanted:
+                    self._done, self._succeeded = asked, succeeded
+                    self._wanted.notify_all()
+            if last:
+                _open.discard(self)
+                return
+
+    def _is_wanted(self) -> bool:
+        return self._closing or self._asked > self._done
+
+    def _send(self) -> bool:
+        try:
+            succeeded = self._client.send_figures(self._figures.read(self._read()))
+        except Exception:
+            if not self._told:
+                self._told = True
+                _log.warning("telemetry: figures were not sent", exc_info=True)
+            return False
+        if not succeeded:
+            self._tell()
+        return succeeded
+
+    def _tell(self) -> None:
+        """Log one warning for all failures. It has no address, which may hold a key."""
+        if not self._told:
+            self._told = True
+            _log.warning("telemetry: the collector has not taken the figures; the job goes on")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_open.clear)  # their threads are not in the child
+
+
+@atexit.register
+def _close_all() -> None:
+    for exporter in list(_open):
+        exporter.close()

@@ -1,0 +1,238 @@
+"""The figures of stages under the names that other systems show: counters, gauges, a histogram."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from rstreams_fast.calls.counts import PER_OCTAVE
+from rstreams_fast.spark.stage_metrics import StageMetrics
+
+__all__ = ["BOUNDS", "DURATION", "Figure", "Figures", "Histogram", "Point", "Reading"]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that each stage has.
+
+    Attributes:
+        name: The name, with dots between its words.
+        unit: The unit, as UCUM writes units: ``s``, ``By``; what is counted is in braces.
+        text: One sentence about the figure.
+        values: Returns the values of a stage, by the value of ``label``.
+        label: What tells the values of a stage apart. Empty: a stage has one value.
+        grows: Whether the figure never decreases while a job runs.
+    """
+
+    name: str
+    unit: str
+    text: str
+    values: Callable[[StageMetrics], Mapping[str, float]]
+    label: str = ""
+    grows: bool = True
+
+
+def _one(of: Callable[[StageMetrics], float]) -> Callable[[StageMetrics], Mapping[str, float]]:
+    return lambda stage: {"": of(stage)}
+
+
+FIGURES: Final = (
+    Figure("rstreams.rows.in", "{row}", "Rows that were read.", _one(lambda s: s.rows_in)),
+    Figure("rstreams.rows.out", "{row}", "Rows that have left.", _one(lambda s: s.rows_out)),
+    Figure(
+        "rstreams.calls",
+        "{call}",
+        "Calls of the function, each once, however many attempts it took.",
+        _one(lambda s: s.calls),
+    ),
+    Figure(
+        "rstreams.attempts",
+        "{attempt}",
+        "Attempts of calls that the service saw, also of tasks that do not count.",
+        _one(lambda s: s.attempts + s.repeated_attempts),
+    ),
+    Figure(
+        "rstreams.hits",
+        "{row}",
+        "Rows that were answered without a call of their own.",
+        lambda s: {"cache": s.cache_hits, "journal": s.journal_hits, "shared": s.shared},
+        "source",
+    ),
+    Figure(
+        "rstreams.retries",
+        "{attempt}",
+        "Further attempts, after a failure or because the service asked to wait.",
+        lambda s: {"failure": s.retries, "service": s.throttled},
+        "cause",
+    ),
+    Figure(
+        "rstreams.failures",
+        "{call}",
+        "Calls that failed in the end, by the type of the exception.",
+        lambda s: s.failure_types,
+        "type",
+    ),
+    Figure(
+        "rstreams.timeouts",
+        "{attempt}",
+        "Attempts that exceeded the time-out, and calls that exceeded the deadline.",
+        _one(lambda s: s.timeouts),
+    ),
+    Figure(
+        "rstreams.refused",
+        "{attempt}",
+        "Attempts that an open circuit did not make.",
+        _one(lambda s: s.refused),
+    ),
+    Figure(
+        "rstreams.call.waits",
+        "s",
+        "Seconds that calls waited, of all calls together.",
+        lambda s: {
+            "limit": s.waited_limit,
+            "service": s.waited_service,
+            "retry": s.waited_retry,
+        },
+        "cause",
+    ),
+    Figure(
+        "rstreams.task.waits",
+        "s",
+        "Seconds that tasks waited, of all tasks together.",
+        lambda s: {
+            "upstream": s.waiting_upstream,
+            "function": s.waiting_function,
+            "downstream": s.waiting_downstream,
+        },
+        "cause",
+    ),
+    Figure(
+        "rstreams.circuit.open",
+        "s",
+        "Seconds in which the circuit was open.",
+        _one(lambda s: s.circuit_open),
+    ),
+    Figure(
+        "rstreams.spent",
+        "1",
+        "What the attempts have spent, by its unit.",
+        lambda s: s.spent,
+        "unit",
+    ),
+    Figure(
+        "rstreams.calls.running",
+        "{call}",
+        "Calls that run now.",
+        _one(lambda s: s.running),
+        grows=False,
+    ),
+    Figure(
+        "rstreams.rows.pending",
+        "{row}",
+        "Rows whose call was made, and which have not left.",
+        _one(lambda s: s.pending),
+        grows=False,
+    ),
+    Figure(
+        "rstreams.buffered",
+        "By",
+        "Bytes of input held now.",
+        _one(lambda s: s.buffered_bytes),
+        grows=False,
+    ),
+    Figure(
+        "rstreams.partitions",
+        "{partition}",
+        "Partitions that have begun.",
+        _one(lambda s: s.partitions),
+    ),
+)
+
+DURATION: Final = Figure(
+    "rstreams.attempt.duration",
+    "s",
+    "Seconds of attempts. Each measured attempt stands for those before it.",
+    lambda _: {},
+)
+"""The histogram."""
+
+FIRST_OCTAVE: Final = -10
+
+BOUNDS: Final = tuple(2.0**octave for octave in range(FIRST_OCTAVE, 9))
+"""The bounds of the buckets in seconds, from 1 ms to 256 s. Each is the end of a bucket of
+``latencies``, so the counts are exact."""
+
+
+class Point(NamedTuple):
+    """A value of a figure."""
+
+    stage: str
+    label: str
+    value: float
+
+
+class Histogram(NamedTuple):
+    """The attempts of a stage, by their seconds.
+
+    ``counts`` has a number for each of ``BOUNDS``, and the last one for longer attempts. The
+    ``seconds`` are the sum of all, exact to 5 %.
+    """
+
+    stage: str
+    counts: tuple[int, ...]
+    seconds: float
+
+
+class Reading(NamedTuple):
+    """The figures of all stages at one time."""
+
+    figures: list[tuple[Figure, list[Point]]]
+    durations: list[Histogram]
+
+
+class Figures:
+    """Reads figures of stages, so that what ``grows`` never decreases. Thread-safe.
+
+    Totals count one attempt of each task. They decrease when an attempt of a killed task is
+    replaced by the next; a counter that decreases looks like a new process to other systems.
+    """
+
+    def __init__(self) -> None:
+        self._most: dict[tuple[str, str], dict[Any, float]] = {}
+        """The values of each figure and stage so far, by label or bucket."""
+        self._lock = threading.Lock()
+
+    def read(self, stages: Iterable[StageMetrics]) -> Reading:
+        """Return the figures of these totals."""
+        stages = list(stages)
+        with self._lock:
+            return Reading(
+                [(figure, list(self._points(figure, stages))) for figure in FIGURES],
+                [self._histogram(stage) for stage in stages],
+            )
+
+    def _points(self, figure: Figure, stages: list[StageMetrics]) -> Iterator[Point]:
+        for stage in stages:
+            values = figure.values(stage)
+            if figure.grows:
+                values = self._grown(figure, stage, values)
+            for label, value in sorted(values.items()):
+                yield Point(stage.stage, label, value)
+
+    def _grown(
+        self, figure: Figure, stage: StageMetrics, values: Mapping[Any, float]
+    ) -> dict[Any, float]:
+        most = self._most.setdefault((figure.name, stage.stage), {})
+        for label, value in values.items():
+            most[label] = max(value, most.get(label, 0))
+        return most
+
+    def _histogram(self, stage: StageMetrics) -> Histogram:
+        counts, seconds = [0] * (len(BOUNDS) + 1), 0.0
+        for bucket, count in self._grown(DURATION, stage, stage.latencies).items():
+            past = bucket - PER_OCTAVE * FIRST_OCTAVE
+            counts[min(max(past // PER_OCTAVE + 1, 0), len(BOUNDS))] += int(count)
+            seconds += count * 2 ** ((bucket + 0.5) / PER_OCTAVE)
+        return Histogram(stage.stage, tuple(counts), seconds)

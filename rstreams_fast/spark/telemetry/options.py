@@ -1,0 +1,117 @@
+"""``OpenTelemetry``: where the metrics of stages are sent, and which calls have spans."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from rstreams_fast.calls.functions import check_seconds
+
+if TYPE_CHECKING:
+    from rstreams_fast.spark.telemetry.otlp import Client
+
+__all__ = ["OpenTelemetry"]
+
+INTERVAL_SECONDS: Final = 60.0
+"""OpenTelemetry's own default."""
+
+SAMPLE: Final = 1 / 64
+
+Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
+
+
+class OpenTelemetry:
+    """Where metrics and spans are sent: ``rs.Metrics(telemetry=rs.OpenTelemetry())``.
+
+    The driver sends them by OTLP over HTTP, on a thread of its own. The workers leave their figures
+    and spans in the directory of the ``Metrics``: no worker needs the collector, its address or a
+    secret. A collector that does not answer delays no call and fails no job; one warning is logged.
+    It needs OpenTelemetry: ``pip install 'rstreams_fast[otel]'``. Any thread may use the object. It
+    cannot be pickled.
+
+    ```python
+    import rstreams_fast.spark as rs
+
+    telemetry = rs.OpenTelemetry("http://127.0.0.1:4318", service_name="nightly")
+    print(telemetry)  # OpenTelemetry(service_name='nightly', sample=0.015625)
+    ```
+
+    Args:
+        endpoint: The base URL of the collector. ``/v1/metrics`` and ``/v1/traces`` are appended.
+            Default: ``OTEL_EXPORTER_OTLP_ENDPOINT`` and the other variables of OpenTelemetry, else
+            ``http://localhost:4318``.
+        headers: Headers of the requests, or a function that returns them. The function is called
+            for each request, so that tokens may expire. Default: ``OTEL_EXPORTER_OTLP_HEADERS``.
+        service_name: The service that the figures are about. Default: ``OTEL_SERVICE_NAME``, else
+            ``rstreams_fast``.
+        resource: Further attributes of the resource. ``OTEL_RESOURCE_ATTRIBUTES`` adds to them.
+        sample: The share of calls that have a span, from 0 to 1. Default: 1 of 64.
+        interval: Seconds between two exports of metrics. Default: ``OTEL_METRIC_EXPORT_INTERVAL``
+            (milliseconds), else 60.
+        timeout: Seconds for a request, with its further attempts. Default:
+            ``OTEL_EXPORTER_OTLP_TIMEOUT``, else 10.
+
+    Raises:
+        TypeError: An argument has the wrong type; the message names it.
+        ValueError: An argument has a wrong value; the message names it.
+        ModuleNotFoundError: OpenTelemetry is not installed.
+    """
+
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        *,
+        headers: Headers | None = None,
+        service_name: str | None = None,
+        resource: Mapping[str, Any] | None = None,
+        sample: float = SAMPLE,
+        interval: float | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        for word, text in (("endpoint", endpoint), ("service_name", service_name)):
+            if text is not None and not isinstance(text, str):
+                raise TypeError(f"{word} must be a str, got {type(text).__name__}")
+        if endpoint is not None and not endpoint.startswith(("http://", "https://")):
+            raise ValueError("endpoint must start with http:// or https://")  # it may hold a key
+        if headers is not None and not (callable(headers) or isinstance(headers, Mapping)):
+            raise TypeError(f"headers must be a mapping or callable, got {type(headers).__name__}")
+        if resource is not None and not isinstance(resource, Mapping):
+            raise TypeError(f"resource must be a mapping, got {type(resource).__name__}")
+        if isinstance(sample, bool) or not isinstance(sample, int | float):
+            raise TypeError(f"sample must be a number, got {type(sample).__name__}")
+        if not 0 <= sample <= 1:
+            raise ValueError(f"sample must be from 0 to 1, got {sample}")
+        self._endpoint, self._headers = endpoint, headers
+        self._service_name, self._resource = service_name, dict(resource or {})
+        self._timeout = None if timeout is None else check_seconds("timeout", timeout)
+        self.sample: Final = float(sample)
+        """The share of calls that have a span."""
+        self.interval: Final = (
+            _interval() if interval is None else check_seconds("interval", interval)
+        )
+        """Seconds between two exports of metrics."""
+        self.client()  # raises here if a package is missing
+
+    def client(self) -> Client:
+        """Return a new connection to the collector."""
+        from rstreams_fast import __version__
+        from rstreams_fast.spark.telemetry.otlp import Client
+
+        named = {} if self._service_name is None else {"service.name": self._service_name}
+        return Client(
+            self._endpoint, self._headers, self._timeout, {**self._resource, **named}, __version__
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("OpenTelemetry belongs to the driver, and cannot be pickled")
+
+    def __repr__(self) -> str:
+        return f"OpenTelemetry(service_name={self._service_name!r}, sample={self.sample:g})"
+
+
+def _interval() -> float:
+    try:
+        return float(os.environ["OTEL_METRIC_EXPORT_INTERVAL"]) / 1000 or INTERVAL_SECONDS
+    except (KeyError, ValueError):
+        return INTERVAL_SECONDS
