@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.calls.policy import Policy
 from tests.helpers import DEADLINE
 
 Log = list[Any]
@@ -89,7 +88,7 @@ def test_a_call_that_takes_too_long_is_cancelled(
 ) -> None:
     log: Log = []
 
-    @Policy(timeout=0.01, deadline=DEADLINE if how == "nested" else None)
+    @rsf.Policy(timeout=0.01, deadline=DEADLINE if how == "nested" else None)
     async def call(_: object) -> object:
         await way(log)
         return 1
@@ -122,7 +121,7 @@ def _given(call: Callable[[object], Awaitable[object]]) -> Callable[[object], Aw
 
 
 def test_the_other_of_two_cancellations_wins() -> None:
-    @Policy(timeout=0.01)
+    @rsf.Policy(timeout=0.01)
     async def call() -> None:
         try:
             await asyncio.sleep(DEADLINE)

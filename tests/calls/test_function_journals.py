@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import itertools
 import math
 import signal
 import subprocess
@@ -21,14 +22,12 @@ import pytest
 
 import rstreams_fast as rsf
 import rstreams_fast.spark as rs
-from rstreams_fast.calls.ids import names_call_id
-from rstreams_fast.calls.journal import answers, functions
-from rstreams_fast.calls.journal.plain import answer_of, text_of_answer
-from rstreams_fast.calls.keys import text_of
+from tests.fresh import forget_journals, impatient_writers
 from tests.helpers import wait_until
 from tests.spark.processes import OtherProcess
 from tests.spark.stages import V, made, parts, rows, values
 
+__all__ = ["impatient_writers"]
 ROOT = Path(__file__).parents[2]
 BATCH = pa.RecordBatch.from_pydict({"a": [1, None], "b": ["x", "yz"]})
 PLAIN: list[Any] = [
@@ -53,19 +52,12 @@ PLAIN: list[Any] = [
 @pytest.fixture(autouse=True)
 def place(temporary: Path) -> Iterator[Path]:
     yield temporary
-    forget()
+    forget_journals()
 
 
 @pytest.fixture
 def journal(tmp_path: Path) -> rsf.Journal:
     return rsf.Journal(str(tmp_path / "journal"), version="1")
-
-
-def forget() -> None:
-    """Have this process know no journal, as a new one does."""
-    functions._close_all()
-    functions._known.clear()
-    answers._known.clear()
 
 
 def segments(place: Path) -> list[Path]:
@@ -105,7 +97,7 @@ def test_plain_answers_are_found_again(is_async: bool, journal: rsf.Journal, pla
         assert list(map(type, found)) == [*map(type, PLAIN)] * 2
         assert service.calls == list(keys)
         if is_async or times:
-            forget()
+            forget_journals()
             assert len(segments(place)) == 1  # what was merged when the loop ended
             assert not writers()
 
@@ -127,14 +119,12 @@ def test_what_is_not_plain_is_said(journal: rsf.Journal) -> None:
         function(client, -1)
     assert [function(Client(), 1), function(client, 1, trace=2)] == [{"k": 1}] * 2
     assert client.asked == 1
+    gives = rsf.Policy(journal=journal, key=lambda answer: str(type(answer)))(lambda answer: answer)
     for kind in (object(), {object()}, rs.Bounds()):
         with pytest.raises(TypeError, match="plain"):
-            text_of_answer([kind])
-    assert answer_of(text_of_answer(np_number())) == 1.5
-
-
-def np_number() -> Any:
-    return pytest.importorskip("numpy").float64(1.5)
+            gives([kind])
+    number = pytest.importorskip("numpy").float64(1.5)
+    assert [gives(number), gives(number)] == [1.5, 1.5]
 
 
 def test_arguments_and_versions_tell_calls_apart(journal: rsf.Journal) -> None:
@@ -216,10 +206,8 @@ def test_a_killed_program_calls_again_what_was_in_flight(place: Path) -> None:
     assert calls.total() <= 600 + 2 * 16
 
 
-def test_the_thread_that_writes_ends_and_begins_again(
-    journal: rsf.Journal, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(functions, "IDLE_SECONDS", 0.01)
+@pytest.mark.usefixtures("impatient_writers")
+def test_the_thread_that_writes_ends_and_begins_again(journal: rsf.Journal, place: Path) -> None:
     service = Service()
     function = rsf.Policy(journal=journal)(service.call)
     for key in range(3):
@@ -262,12 +250,15 @@ def test_an_answer_is_that_of_the_key_as_it_was_given(is_async: bool, journal: r
         batch = pa.RecordBatch.from_pydict({"k": pa.array([some], pa.list_(pa.int64()))})
         (found,) = stage.as_map_fn()(iter([batch]))
         assert found["v"].to_pylist() == [len(some)]
-        answers._known.clear()
+        forget_journals()
 
 
-def test_a_batch_is_known_by_what_is_in_it() -> None:
-    def text(column: pa.Array) -> str:
-        return text_of(pa.RecordBatch.from_arrays([column], ["a"]))
+def test_a_batch_is_known_by_what_is_in_it(journal: rsf.Journal) -> None:
+    count = itertools.count()
+    numbered = rsf.Policy(journal=journal)(lambda _: next(count))
+
+    def text(column: pa.Array) -> int:
+        return numbered(pa.RecordBatch.from_arrays([column], ["a"]))
 
     for kind, some in ((pa.int32(), [1, None, 3]), (pa.string(), ["a", None, "bc"])):
         column = pa.array(some, kind)
@@ -309,7 +300,7 @@ def test_map_batches_pays_once_for_a_batch(
         for _ in range(2):
             found = stage.as_map_fn()(iter(parts(10, 3)))
             assert [v for batch in found for v in batch["v"].to_pylist()] == [*range(0, 20, 2)]
-            answers._known.clear()
+            forget_journals()
     assert sorted(service.calls) == sorted([0, 3, 6, 9] * 2)
 
 
@@ -333,15 +324,10 @@ async def through_another(key: int) -> str:
     return await asyncio.to_thread(named, key)
 
 
-async def of_another(key: int, key_of: Any = len) -> int:
-    return key
-
-
 def test_call_id_is_known_in_every_stage(journal: rsf.Journal) -> None:
     ids = dict[Any, list[str]]()
     text = pa.string()
     for fn in (named, through_another, Client()):
-        assert names_call_id(fn)
         for _ in range(2):
             found = values(rs.lookup(fn, text), range(20))
             assert len(set(found)) == 20
@@ -351,7 +337,6 @@ def test_call_id_is_known_in_every_stage(journal: rsf.Journal) -> None:
     assert len({tuple(each) for each in ids.values()}) == 3
     kept = rs.Policy(journal=journal)
     assert not set(values(rs.lookup(kept(named), text), range(20))) & set(ids[named])
-    assert not names_call_id(of_another)
 
     async def lists(keys: list[int]) -> list[str]:
         return list(map(rs.call_id, keys))

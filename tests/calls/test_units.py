@@ -15,17 +15,16 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.calls.limits.limit import SCOPES
-from rstreams_fast.calls.limits.pace import AT_ONCE, Numbers, Pace, Quota
 from tests.helpers import DEADLINE
-from tests.spark.stages import values
+from tests.spark.stages import scopes, values
 
-scopes = pytest.mark.parametrize("scope", SCOPES)
 A_SECOND = rs.per_second(1000)
-A_DAY = Quota(1000, 86_400)
+A_DAY = rs.per_minute(1000 / 1440)
+AT_ONCE = 1 / 60
+"""Seconds of a quota that may be spent at once."""
 
 
-def limit(scope: str = "process", quota: Quota = A_SECOND, **words: Any) -> rs.Limit:
+def limit(scope: str = "process", quota: Any = A_SECOND, **words: Any) -> rs.Limit:
     words = {"weigh": lambda *args: args[-1], **words}
     return rs.Limit(uuid.uuid4().hex, scope=scope, units={"tokens": quota}, **words)
 
@@ -153,16 +152,21 @@ def test_a_stage_weighs_keys_without_the_client(batch: int | None) -> None:
     assert metrics.totals().spent == {"tokens": 7 * calls}
 
 
-def test_a_pace_holds_each_quota_and_forgives_what_other_numbers_had_left() -> None:
-    pace = Pace(Numbers(0.0, None, None, 1, (Quota(10, 1), Quota(600, 60))))
-    start, clocks = pace.reserve(100.0, pace.new, 0.0, (5, 0))
-    assert start == 100
-    start, clocks = pace.reserve(100.0, clocks, 0.0, (0, 100))
-    assert start == pytest.approx(100.5 - AT_ONCE)
-    assert pace.reserve(100.0, clocks, 0.0, (1, 1))[0] == pytest.approx(109.5 - AT_ONCE)
-    clocks = pace.spend(100.0, clocks, (0, -100))
-    assert pace.reserve(100.0, clocks, 0.0, (1, 1))[0] == pytest.approx(100.5 - AT_ONCE)
-    assert pace.reserve(100.0, pace.restart(100.0, clocks), 0.0, (1, 1))[0] == 100
+@scopes
+async def test_each_quota_holds_and_another_limit_of_the_name_forgives(scope: str) -> None:
+    name, slow = uuid.uuid4().hex, {"tokens": rs.per_minute(60), "bytes": rs.per_minute(6000)}
+
+    async def fn(tokens: int, size: int) -> None: ...
+
+    def under(**units: Any) -> Any:
+        weigh = lambda tokens, size: {"tokens": tokens, "bytes": size}  # noqa: E731
+        return rs.Policy(limit=rs.Limit(name, scope=scope, units=units, weigh=weigh))(fn)
+
+    for spent in ((100, 0), (0, 10_000)):
+        await asyncio.wait_for(under(**slow)(*spent), DEADLINE)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(under(**slow)(0, 1), 0.2)
+        await asyncio.wait_for(under(tokens=A_SECOND, bytes=A_SECOND)(1, 1), DEADLINE)
 
 
 @pytest.mark.parametrize("weigh", [lambda _: "x", lambda _: -1, lambda _: {"words": 1}])

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.fresh import patient
 from tests.helpers import run_python
 from tests.spark.backends import backend
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["backend"]
+__all__ = ["backend", "patient"]
 
 ROOT = Path(__file__).parents[2]
 
@@ -97,14 +98,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def name() -> str:
     """A name that no other limit has."""
     return uuid.uuid4().hex
-
-
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have what a broken connection had come back never, or as good as."""
-    from rstreams_fast.calls.limits import leases
-
-    monkeypatch.setattr(leases, "BREAK_SECONDS", 3600)
 
 
 @contextmanager

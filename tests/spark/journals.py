@@ -6,28 +6,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import rstreams_fast.spark as rs
-from rstreams_fast.calls.journal import answers, writer
+from tests.fresh import forget_journals
 from tests.spark import stages
 from tests.spark.stages import V, made
-
-
-def forget() -> None:
-    """Have this process know no journal, as a new one does."""
-    answers._known.clear()
-
-
-@pytest.fixture
-def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have segments of few answers, which are opened again and again."""
-    for module, name, value in (
-        (writer, "SEGMENT_ROWS", 16),
-        (answers, "READ_BYTES", 1),
-        (answers, "OPEN_SEGMENTS", 1),
-    ):
-        monkeypatch.setattr(module, name, value)
 
 
 def answer(k: Any) -> Any:
@@ -48,7 +30,7 @@ class Doubling:
 
 def values(stage: Any, *keys: Any, **words: Any) -> list[Any]:
     """Run a stage as a new process does; return what it appended."""
-    forget()
+    forget_journals()
     return stages.values(stage, *keys, **words)
 
 

@@ -23,7 +23,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import rstreams_fast.spark as rs
-from rstreams_fast.calls.limits.limit import SHARED
 from tests.helpers import run_threads, wait_until
 from tests.spark.cluster import MARK, python_workers
 from tests.spark.conftest import session, worker_environment
@@ -33,6 +32,7 @@ from tests.spark.service import Service, ServiceProcess, asking, tokens_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SCOPES: Final = ["executor", "job"]
 LIMITS: Final = {"concurrency": 32, "rate": 500, "tokens": 200_000}
 LEAST_SHARE: Final = 0.95
 """The share of a quota that must be in use, although workers are killed."""
@@ -59,7 +59,7 @@ def main() -> int:
         "--in-use", type=float, default=28.0, help="calls, on average, but for the time after kills"
     )
     parser.add_argument("--limits", nargs="+", choices=LIMITS, default=list(LIMITS))
-    parser.add_argument("--scopes", nargs="+", choices=SHARED, default=list(SHARED))
+    parser.add_argument("--scopes", nargs="+", choices=SCOPES, default=SCOPES)
     options = parser.parse_args()
     mark = os.environ[MARK] = uuid.uuid4().hex
     os.environ.update(worker_environment())

@@ -19,6 +19,9 @@ K = pa.schema([("k", pa.int64())])
 D = pa.schema([("d", pa.int64())])
 V = pa.schema([("v", pa.int64())])
 
+SCOPES = ("process", "executor", "job")
+scopes = pytest.mark.parametrize("scope", SCOPES)
+between_processes = pytest.mark.parametrize("scope", ["executor", "job"])
 in_or_out_of_order = pytest.mark.parametrize("ordered", [True, False])
 
 

@@ -22,8 +22,9 @@ import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.calls.keys import KeyDigest
+from tests.fresh import forget_journals, small_segments
 from tests.helpers import PROCESS_DEADLINE, run_threads, wait_until
-from tests.spark.journals import Doubling, answer, files, forget, small_segments, stage_of, values
+from tests.spark.journals import Doubling, answer, files, stage_of, values
 from tests.spark.kills import soak
 from tests.spark.stages import V, batches, made, one, outputs
 
@@ -124,7 +125,7 @@ def test_several_columns_and_nulls(uri: str) -> None:
     batch = pa.RecordBatch.from_pydict({"a": [1, 2, 3, None], "b": ["p", "q", "r", "s"]})
     found = []
     for _ in range(2):
-        forget()
+        forget_journals()
         found.append([b.to_pylist() for b in stage.as_map_fn()(iter([batch]))])
     assert found[0] == found[1]
     assert calls == [(1, "p"), (2, "q"), (3, "r")]
@@ -191,7 +192,7 @@ def test_a_journal_that_cannot_be_read_is_no_failure_of_a_row(on_failure: str, u
         folder.touch()
         yield from batches([1, 2])
 
-    forget()
+    forget_journals()
     with metrics, pytest.raises(RuntimeError, match="the journal cannot be asked for the answer: "):
         outputs(stage_of(fetch, uri, **words), upstream())
     assert fetch.calls == [1, 2]
@@ -215,7 +216,7 @@ def test_lists_of_keys_are_answered_one_by_one(uri: str) -> None:
     }
     stage = made(rs.enrich, fn, on=["a", "b"], output=V, **words)
     for count in (5, 7):
-        forget()
+        forget_journals()
         keys = one(a=[1, *range(count)], b=["x", *"y" * count])
         assert outputs(stage, keys)["v"].to_pylist() == [2, *(2 * k for k in range(count))]
     assert asked == [(1, "x"), *((k, "y") for k in range(7))]

@@ -17,7 +17,6 @@ import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.calls.limits.leases import DEATH_SECONDS, UNDER_WAY, serve
-from rstreams_fast.calls.limits.limit import SCOPES, SHARED
 from rstreams_fast.calls.limits.messages import (
     ASK,
     CHALLENGE_BYTES,
@@ -30,10 +29,7 @@ from rstreams_fast.calls.limits.pace import Numbers, Pace
 from tests.helpers import DEADLINE, run_python, run_threads, start_thread, wait_until
 from tests.spark.conftest import ROOT
 from tests.spark.permits import holder, is_not_granted, soon, stages
-from tests.spark.stages import K, Service, made, parts, values
-
-scopes = pytest.mark.parametrize("scope", SCOPES)
-between_processes = pytest.mark.parametrize("scope", SHARED)
+from tests.spark.stages import SCOPES, K, Service, between_processes, made, parts, scopes, values
 
 
 def looked_up(fn: Any, rows: int, **words: Any) -> list[int]:
@@ -566,7 +562,7 @@ def test_limits_hold_over_executors_whose_workers_are_killed() -> None:
     told = run_python("-m", "tests.spark.limit_kills", *words, cwd=ROOT, timeout=280).stdout
     found = [json.loads(line) for line in told.splitlines()]
     assert [(row["limit"], row["scope"]) for row in found] == [
-        (limit, scope) for limit in ("concurrency", "rate") for scope in SHARED
+        (limit, scope) for limit in ("concurrency", "rate") for scope in ("executor", "job")
     ]
     assert [row["most"] for row in found[:2]] == [32, 32]
     assert all(100 < row["most in a second"] <= 505 for row in found[2:])

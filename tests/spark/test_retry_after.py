@@ -20,10 +20,10 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.calls.limits.limit import SCOPES, SHARED
 from tests.helpers import DEADLINE, run_python, run_threads, wait_until
 from tests.spark import stages
 from tests.spark.conftest import worker_environment
+from tests.spark.stages import scopes
 
 
 def values(stage: Any, rows: int) -> list[Any]:
@@ -400,14 +400,14 @@ for limit in pickle.loads(bytes.fromhex(sys.argv[1])):
 
 def test_a_moment_that_is_taken_for_a_delay_does_not_stop_later_jobs(name: str) -> None:
     """The next call of another process may be made within minutes, and no earlier."""
-    limits = [rs.Limit(name, concurrency=2, scope=scope) for scope in SHARED]
+    limits = [rs.Limit(name, concurrency=2, scope=scope) for scope in ("executor", "job")]
     told = run_python("-c", ASKS_FOR_YEARS, pickle.dumps(limits).hex(), env=worker_environment())
     assert told.stdout == "refused\n" * 2
     for limit in limits:
         assert 200 < seconds_held(limit) <= 300
 
 
-@pytest.mark.parametrize("scope", SCOPES)
+@scopes
 def test_a_wait_of_an_epoch_ends_within_patience_and_the_next_job_runs(
     scope: str, name: str
 ) -> None:
@@ -481,7 +481,7 @@ def seconds_held(limit: rs.Limit) -> float:
     return permits._not_before - time.monotonic()
 
 
-@pytest.mark.parametrize("scope", SCOPES)
+@scopes
 @pytest.mark.parametrize("rate", [None, 2000.0])
 def test_stages_that_are_told_to_wait_keep_within_their_limit(
     scope: str, rate: float | None, name: str
