@@ -90,7 +90,7 @@ clean: ## remove what was built (the virtual environment stays; `rm -r .venv` re
 
 # The slow tests: jobs of the demo, long ones of Spark; not the kits on every class, which are `tck`.
 slow:
-	$(SETUP_WITH_JAVA)
+	$(SETUP_WITH_JAVA) maven
 ifeq ($(ARGS),)
 	@$(ENV) exec $(PY) .ci/steps.py slow
 else
@@ -167,7 +167,7 @@ bench-freethreaded:
 
 # The Spark suite on PySpark 3.5 to 4.3 (SPARK_VERSIONS="3.5-oldest 4.3"); writes docs/spark-versions.md.
 spark-matrix:
-	$(SETUP_WITH_JAVA)
+	$(SETUP_WITH_JAVA) maven
 	@$(ENV) exec $(PY) -m tests.spark.matrix $(ARGS)
 
 # Kills, stops, fills and skews a standalone cluster while it calls a service; writes docs/faults.md.

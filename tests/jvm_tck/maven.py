@@ -88,6 +88,8 @@ class Jars:
 
     def _compile(self, jars: list[Path]) -> None:
         sources = sorted((self.home / "java").glob("*.java"))
+        if not sources:
+            return
         state = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
         stamp = self.build / ".compiled"
         if stamp.exists() and stamp.read_text() == state:

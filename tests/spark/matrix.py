@@ -48,6 +48,7 @@ NEEDED: Final = (
     "moto[s3]>=5.1",
     "aiohttp>=3.10",
     "psycopg[binary]>=3.1",
+    "confluent-kafka>=2.10",
 )
 """What the suite needs beside those, Connect included."""
 
