@@ -228,6 +228,11 @@ class CallEngine:
         if self._times is not None:
             self._times.time_next()
 
+    def hurry(self) -> None:
+        """Start the calls with lists that wait for more items: no more items will come."""
+        if self._lists is not None:
+            self._lists.hurry()
+
     def failed(self, error: BaseException) -> None:
         """Note the failure of a call: a ``RetryAfter`` may hold back the whole limit."""
         if self._gate is not None and isinstance(error, RetryAfter):

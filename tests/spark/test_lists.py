@@ -24,7 +24,7 @@ import pytest
 import rstreams_fast.spark as rs
 from tests.helpers import DEADLINE, wait_until
 from tests.spark import stages
-from tests.spark.stages import D, batches, in_or_out_of_order, made, one, outputs, rows
+from tests.spark.stages import D, batches, in_or_out_of_order, made, one, outputs, rows, values
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
@@ -114,6 +114,30 @@ def test_a_list_that_is_not_full_goes_when_it_has_lingered() -> None:
         more.set()
     assert found == [2, 4, 6, 8]
     assert service.calls == [[1, 2, 3], [4]]
+
+
+@pytest.mark.parametrize("words", [{}, {"cache": rs.Cache()}, {"journal": True}], ids=str)
+@pytest.mark.parametrize("sync_fn", [True, False])
+def test_no_list_waits_for_more_rows_than_the_partition_has(
+    words: dict[str, Any], sync_fn: bool, tmp_path: Path
+) -> None:
+    """The last rows, or a lone one, would else wait for longer than a test may."""
+    if "journal" in words:
+        words = {"journal": rs.Journal(tmp_path, version="1")}
+    service = Service()
+
+    def plain(keys: list[int]) -> tuple[int, ...]:
+        return tuple(asyncio.run(service(keys)))
+
+    fn: Any = plain if sync_fn else service
+    batch = rs.Batching(64, linger=2 * DEADLINE)
+    stage = made(rs.enrich, fn, on="k", output=D, batch=batch, **words)
+    for keys in ([1], [None, 7, None], range(70)):
+        service.calls.clear()
+        begin = time.monotonic()
+        assert values(stage, keys) == [None if k is None else 2 * k for k in keys]
+        assert time.monotonic() - begin < DEADLINE
+        assert len(service.calls) <= 2
 
 
 @pytest.mark.parametrize("budget", [None, 0.1, 0.0])

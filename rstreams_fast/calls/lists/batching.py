@@ -29,8 +29,8 @@ class Batching:
         rows: The most keys of a call.
         bytes: About how many bytes the keys of a call may take, as Python objects; a larger key
             goes alone. Default: no bound.
-        linger: Seconds that a key waits for other keys while the call has fewer than ``rows``. With
-            0 keys do not wait.
+        linger: Seconds that a key waits for other keys while the call has fewer than ``rows``, and
+            while more keys may come. With 0 keys do not wait.
         weight: The most weight of a call, such as the tokens that a service takes at once; a
             heavier key goes alone. It needs ``weigh``. Default: no bound.
         weigh: A function of a key's values that returns its weight, a finite number >= 0.

@@ -23,10 +23,10 @@ __all__ = ["BatchedCalls"]
 class BatchedCalls:
     """Gathers the keys of rows, and calls ``fn`` with lists of at most ``batch`` keys.
 
-    A call starts when its list is full, or when the first key has waited ``linger`` seconds. At
-    most ``concurrency`` calls run; ``on_idle`` is called when no call runs. A row whose result is a
-    ``RetryAfter``, or another exception that the policy retries, waits and joins a later list. The
-    loop's thread only.
+    A call starts when its list is full, when the first key has waited ``linger`` seconds, or when
+    no more keys come (``hurry``). At most ``concurrency`` calls run; ``on_idle`` is called when no
+    call runs. A row whose result is a ``RetryAfter``, or another exception that the policy retries,
+    waits and joins a later list. The loop's thread only.
     """
 
     def __init__(
@@ -97,6 +97,15 @@ class BatchedCalls:
             left -= size
             rows.append(self._waiting.popleft())
         return rows
+
+    def hurry(self) -> None:
+        """Let the waiting rows wait no longer: no more rows will come.
+
+        Rows that are called again still gather, or each of them would take a call of its own.
+        """
+        if self._waiting and not self._repeated:
+            self._due = len(self._waiting)
+            self._start()
 
     @property
     def running(self) -> int:

@@ -389,6 +389,8 @@ class CallStage:
         if engine.window.failure is not None:
             self._fail(self._call_failed(*engine.window.failure))
         else:
+            if self._source.ended and not pump.left:
+                engine.hurry()
             self._look_ahead(pump)
 
     def _call_failed(self, item: Any, error: BaseException) -> BaseException:
