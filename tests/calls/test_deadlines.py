@@ -138,3 +138,26 @@ def test_the_other_of_two_cancellations_wins() -> None:
 
     outer: asyncio.Task[None]
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("error", [ConnectionError("cut off"), rsf.RetryAfter(0)], ids=repr)
+def test_a_cancelled_call_is_not_made_again(error: Exception) -> None:
+    calls = []
+
+    async def call() -> None:
+        calls.append(asyncio.current_task())
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise error from None
+
+    async def cancel_it() -> None:
+        task = asyncio.create_task(rsf.Policy(retry=rsf.Retry(2, backoff=0))(call)())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task], timeout=DEADLINE)
+        assert task.done()
+        assert task.exception() is error
+
+    asyncio.run(cancel_it())
+    assert len(calls) == 1

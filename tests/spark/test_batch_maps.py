@@ -9,7 +9,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -257,49 +257,6 @@ def test_a_zone_is_where_it_is_declared_and_a_builder_gives_a_stream() -> None:
 
 
 # -- its words -------------------------------------------------------------------------------------
-class Client:
-    """A context manager for sync and for async functions, which says what became of it."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def __enter__(self) -> Self:
-        self.said.append("entered")
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
-        self.said.append("left" if kind is None else f"left: {kind.__name__}")
-        return True  # which swallows nothing
-
-
-@pytest.mark.parametrize("sync", [True, False])
-@pytest.mark.parametrize("how", ["done", "failed", "stopped"])
-def test_using_is_opened_once_a_partition_and_told_how_it_ended(sync: bool, how: str) -> None:
-    client = Client()
-
-    def fn(given: Client, batch: pa.RecordBatch) -> Any:
-        assert given is client
-        if how == "failed" and batch["k"][0].as_py() == 20:
-            raise OSError("service away")
-        return batch
-
-    async def fn_async(given: Client, batch: pa.RecordBatch) -> Any:
-        return fn(given, batch)
-
-    stage = rs.map_batches(fn if sync else fn_async, SCHEMA, using=lambda: client)
-    outputs: Any = stage.as_map_fn()(parts(100, 10))
-    if how == "failed":
-        with pytest.raises(OSError, match="service away"):
-            keys(outputs)
-    elif how == "stopped":
-        next(outputs)
-        outputs.close()
-    else:
-        assert keys(outputs) == list(range(100))
-    assert client.said[0] == "entered"
-    ends = {"done": "left", "failed": "left: OSError", "stopped": "left"}
-    assert client.said[1].startswith(ends[how])
-    assert len(client.said) == 2
 
 
 @pytest.mark.parametrize("kind", ["generator", "iterable", "async"])
@@ -340,15 +297,6 @@ def test_a_failed_call_is_made_again_then_raised_or_dropped(
         assert keys(outputs) == [k for k in range(50) if k not in dropped]
     total = metrics.totals()
     assert (total.retries, total.failures) == (2, int(failing == 3))
-
-
-def test_a_batch_that_takes_too_long_is_a_time_out() -> None:
-    async def fn(batch: pa.RecordBatch) -> Any:
-        await asyncio.sleep(0 if batch["k"][0].as_py() else 3600)
-        return batch
-
-    stage = rs.map_batches(rs.Policy(timeout=0.05)(fn), SCHEMA, on_failure="drop")
-    assert keys(stage.as_map_fn()(parts(30, 10))) == list(range(10, 30))
 
 
 @pytest.mark.parametrize("sync", [True, False])

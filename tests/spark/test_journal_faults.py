@@ -12,13 +12,14 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.calls.journal.segments import BATCH_ROWS
 from tests.spark.conftest import temporary_in
 from tests.spark.journals import files, stage_of, values
 from tests.spark.processes import OtherProcess
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
+BATCH_ROWS = 1024
+"""Rows of a batch in a segment."""
 READ_ONLY = Path("/proc/self/fdinfo")
 """A directory in which nobody can make a file, not even root."""
 
@@ -106,13 +107,13 @@ def test_what_was_answered_after_a_segment_failed_is_in_the_log(uri: str) -> Non
 # -- clocks ----------------------------------------------------------------------------------------
 AHEAD = """
 import sys, time
-from rstreams_fast.calls.journal.segments import bound
+import rstreams_fast as rsf
 
 real = time.time_ns
 time.time_ns = lambda: real() + 7200 * 10**9  # what others write looks old
 print(flush=True)
 while True:
-    bound(sys.argv[1], None)
+    rsf.Journal(sys.argv[1], version="1").compact()
 """
 
 

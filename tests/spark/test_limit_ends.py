@@ -1,10 +1,11 @@
-"""How a stage with a limit ends, step by step: what the driver reads last, and a fork's child."""
+"""How a stage with a limit ends, step by step: what the driver reads last, what holds, a child."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import os
+import pickle
 import signal
 import threading
 import time
@@ -14,9 +15,10 @@ import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.calls.limits import leases
+from rstreams_fast.calls.limits.host_locks import locks_of
 from rstreams_fast.calls.limits.permits import PermitGate
-from tests.helpers import DEADLINE
-from tests.spark.conftest import temporary_in
+from tests.helpers import DEADLINE, run_python
+from tests.spark.conftest import temporary_in, worker_environment
 from tests.spark.permits import is_not_granted, soon, stages
 from tests.spark.processes import OtherProcess
 
@@ -120,3 +122,40 @@ async def test_a_child_of_a_fork_neither_frees_nor_keeps_the_permits_of_its_pare
         finally:
             if child:
                 os.kill(child, signal.SIGKILL)
+
+
+def seconds_held(limit: rs.Limit) -> float:
+    """Return how long calls of ``limit`` have to wait from now on."""
+    if limit.scope == "executor":
+        return locks_of(limit.name).held_until() - time.monotonic()
+    server = leases._server
+    assert server is not None
+    permits, _ = server.limits[limit.served_at.number]
+    return permits._not_before - time.monotonic()
+
+
+ASKS_FOR_YEARS = """
+import pickle, sys
+import pyarrow as pa
+import rstreams_fast.spark as rs
+from tests.spark.stages import made
+
+async def look(k):
+    raise rs.RetryAfter(1.9e9)
+
+for limit in pickle.loads(bytes.fromhex(sys.argv[1])):
+    stage = rs.lookup(rs.Policy(limit=limit, patience=0)(look), pa.int64())
+    try:
+        list(stage.as_map_fn()(iter([pa.RecordBatch.from_pydict({"k": [1]})])))
+    except rs.RetryAfter:
+        print("refused")
+"""
+
+
+def test_a_moment_that_is_taken_for_a_delay_does_not_stop_later_jobs(name: str) -> None:
+    """The next call of another process may be made within minutes, and no earlier."""
+    limits = [rs.Limit(name, concurrency=2, scope=scope) for scope in ("executor", "job")]
+    told = run_python("-c", ASKS_FOR_YEARS, pickle.dumps(limits).hex(), env=worker_environment())
+    assert told.stdout == "refused\n" * 2
+    for limit in limits:
+        assert 200 < seconds_held(limit) <= 300

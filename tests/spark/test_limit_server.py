@@ -21,8 +21,17 @@ import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.calls.limits import leases
-from rstreams_fast.calls.limits.messages import CHALLENGE_BYTES
-from tests.helpers import DEADLINE, run_python, run_threads, wait_until
+from rstreams_fast.calls.limits.leases import UNDER_WAY, serve
+from rstreams_fast.calls.limits.messages import (
+    ASK,
+    CHALLENGE_BYTES,
+    GRANT,
+    LEFT,
+    Address,
+    answer_to,
+)
+from rstreams_fast.calls.limits.pace import Numbers
+from tests.helpers import DEADLINE, run_python, run_threads, start_thread, wait_until
 from tests.spark import stages as stages_module
 from tests.spark.conftest import worker_environment
 from tests.spark.permits import is_not_granted, soon, stages
@@ -193,6 +202,69 @@ def test_permits_at_hand_are_the_drivers_when_the_connection_breaks(name: str) -
             await stage.begin_all(4)
 
     asyncio.run(main())
+
+
+# -- what is granted on a connection ---------------------------------------------------------------
+@contextlib.contextmanager
+def lease(address: Address) -> Iterator[socket.socket]:
+    """Give a connection of a worker that is slow to answer."""
+    with socket.create_connection((address.host, address.port), DEADLINE) as connection:
+        connection.sendall(answer_to(received(connection, CHALLENGE_BYTES), address))
+        yield connection
+
+
+def received(connection: socket.socket, size: int, timeout: float = DEADLINE) -> bytes:
+    connection.settimeout(timeout)
+    found = b""
+    while len(found) < size:
+        found += connection.recv(size - len(found))
+    return found
+
+
+def test_a_worker_that_is_late_is_granted_no_more_of_a_rate(name: str) -> None:
+    """Else the calls of those that come late start beside the calls of those that come in time."""
+    address = serve(name, Numbers(0.0, None, 1000.0, 1))
+    with lease(address) as other:
+        with lease(address) as late:
+            late.sendall(ASK * 50)
+            most = int(1000 * UNDER_WAY) - 1  # besides the burst
+            assert received(late, most) == GRANT * most
+            late.sendall(LEFT * 3)
+            assert received(late, 3) == GRANT * 3
+            other.sendall(ASK)
+            assert received(other, 1) == GRANT  # it is not held up for long
+            other.sendall(LEFT + ASK)
+            assert received(other, 1) == GRANT
+            with pytest.raises(TimeoutError):
+                received(late, 1, timeout=0.05)  # in which fifty more could be granted
+            other.sendall(LEFT)
+            late.sendall(LEFT * most)
+            assert received(late, most) == GRANT * most
+        other.sendall(ASK * 2)
+        assert received(other, 2) == GRANT * 2  # what a lost one had under way counts no longer
+
+
+def test_a_call_is_on_its_way_until_it_has_left(name: str) -> None:
+    """Its worker may have no processor between the permit and the request."""
+    limit = rs.Limit(name, rate=1000, scope="job")
+    begun, stall = threading.Event(), threading.Event()
+
+    async def fn(k: int) -> int:
+        begun.set()
+        assert stall.wait(DEADLINE)
+        return k
+
+    with lease(serve(name, Numbers(0.0, None, 1000.0, 1))) as other:
+        worker = start_thread(lambda: values(rs.lookup(rs.Policy(limit=limit)(fn), pa.int64()), 1))
+        assert begun.wait(DEADLINE)
+        other.sendall(ASK * 50)
+        most = int(1000 * UNDER_WAY) - 1 - 1  # besides the burst, and the one that has not left
+        assert received(other, most) == GRANT * most
+        with pytest.raises(TimeoutError):
+            received(other, 1, timeout=0.05)
+        stall.set()
+        assert received(other, 1) == GRANT
+        assert worker.result() == [0]
 
 
 # -- a driver in a process of its own --------------------------------------------------------------

@@ -10,7 +10,6 @@ import functools
 import os
 import pickle
 import threading
-import time
 import zoneinfo
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -22,7 +21,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from tests.helpers import DEADLINE, wait_until
+from tests.helpers import DEADLINE
 from tests.spark import stages
 from tests.spark.stages import D, batches, in_or_out_of_order, made, one, outputs, rows, values
 
@@ -361,24 +360,6 @@ def test_what_one_stage_keeps_serves_another_kind_of_failure_and_a_failure_leave
             found = value if stage is bare else value["value"]
             assert found == (None if key == 9 else key)
     assert calls == [1, 2, 9, 9]
-
-
-def test_null_is_kept_as_long_as_one_says() -> None:
-    calls: list[Any] = []
-    stage = rs.enrich(rs.Policy(cache=rs.Cache(null_ttl=0))(counted(calls)), on="k", output=D)
-    for _ in range(2):
-        rows(stage, [3, 4])
-    assert calls == [3, 4, 3]
-
-
-@pytest.mark.parametrize("words", [{"ttl": 0.05}, {"null_ttl": 0.05}], ids=str)
-def test_a_result_is_good_for_its_time(words: dict[str, float]) -> None:
-    calls: list[Any] = []
-    stage = rs.enrich(rs.Policy(cache=rs.Cache(**words))(counted(calls)), on="k", output=D)  # type: ignore[arg-type]
-    begin = time.monotonic()
-    wait_until(lambda: rows(stage, [3, 4]) and calls.count(3) > 1, "the end of its time")
-    assert time.monotonic() >= begin + 0.05
-    assert calls.count(4) == 1 or "ttl" in words
 
 
 @pytest.mark.parametrize("bounds", [{"entries": 100}, {"bytes": 100_000}])

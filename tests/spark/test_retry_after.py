@@ -20,9 +20,8 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from tests.helpers import DEADLINE, run_python, run_threads, wait_until
+from tests.helpers import DEADLINE, run_threads, wait_until
 from tests.spark import stages
-from tests.spark.conftest import worker_environment
 from tests.spark.stages import scopes
 
 
@@ -158,24 +157,6 @@ def test_retries_are_for_what_else_fails() -> None:
     )
     (row,) = values(stage, 1)
     assert (row["value"], row["attempts"]) == (200, 8)
-
-
-@pytest.mark.parametrize("retry", [None, rs.Retry(1)])
-def test_a_function_of_a_udf_is_called_again(retry: rs.Retry | None) -> None:
-    plain, service = Service(refused=3), Service(refused=3)
-    assert rs.Policy(retry=retry or rs.Retry(1, on=()))(plain.answer)(7) == 7
-    assert asyncio.run(rs.Policy(retry=retry, timeout=DEADLINE)(service.look)(7)) == 7
-    assert plain.calls == service.calls == {7: 4}
-
-
-def test_an_answer_is_journaled_after_it(tmp_path: Any) -> None:
-    service = Service(refused=3)
-    stage = rs.lookup(
-        rs.Policy(journal=rs.Journal(str(tmp_path), version="1"))(service.look), pa.int64()
-    )
-    for _ in range(2):
-        assert values(stage, 10) == list(range(10))
-    assert set(service.calls.values()) == {4}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -380,33 +361,6 @@ def test_a_moment_that_is_taken_for_a_delay_is_pointed_out(
     assert "asks_for_years: RetryAfter(1.9e+09) asks for more than the patience" in record.message
 
 
-ASKS_FOR_YEARS = """
-import pickle, sys
-import pyarrow as pa
-import rstreams_fast.spark as rs
-from tests.spark.stages import made
-
-async def look(k):
-    raise rs.RetryAfter(1.9e9)
-
-for limit in pickle.loads(bytes.fromhex(sys.argv[1])):
-    stage = rs.lookup(rs.Policy(limit=limit, patience=0)(look), pa.int64())
-    try:
-        list(stage.as_map_fn()(iter([pa.RecordBatch.from_pydict({"k": [1]})])))
-    except rs.RetryAfter:
-        print("refused")
-"""
-
-
-def test_a_moment_that_is_taken_for_a_delay_does_not_stop_later_jobs(name: str) -> None:
-    """The next call of another process may be made within minutes, and no earlier."""
-    limits = [rs.Limit(name, concurrency=2, scope=scope) for scope in ("executor", "job")]
-    told = run_python("-c", ASKS_FOR_YEARS, pickle.dumps(limits).hex(), env=worker_environment())
-    assert told.stdout == "refused\n" * 2
-    for limit in limits:
-        assert 200 < seconds_held(limit) <= 300
-
-
 @scopes
 def test_a_wait_of_an_epoch_ends_within_patience_and_the_next_job_runs(
     scope: str, name: str
@@ -426,59 +380,6 @@ def test_a_wait_of_an_epoch_ends_within_patience_and_the_next_job_runs(
         values(stage, 1)
     assert values(stage, 20) == [1] * 20
     assert time.monotonic() - begun < DEADLINE
-
-
-@pytest.mark.parametrize("kind", ["lookup", "lookup on threads", "map_batches", "asyncio"])
-@pytest.mark.parametrize(
-    "circuit", [None, rs.Circuit(1, on=(OSError, rs.RetryAfter))], ids=["alone", "circuit"]
-)
-def test_no_good_row_is_lost_if_a_third_of_the_calls_is_told_to_wait(
-    kind: str, circuit: rs.Circuit | None
-) -> None:
-    random, bad = Random(7), set(range(0, 120, 40))
-
-    def answer(k: int) -> int:
-        if random.random() < 1 / 3:
-            raise rs.RetryAfter(0.001)
-        if k in bad:
-            raise KeyError(k)
-        return k
-
-    async def look(k: int) -> int:
-        return answer(k)
-
-    async def batch(rows: pa.RecordBatch) -> pa.RecordBatch:
-        answer(rows["k"][0].as_py())
-        return rows
-
-    fns = {"lookup on threads": answer, "map_batches": batch}
-    call = rs.Policy(retry=rs.Retry(3, backoff=0), circuit=circuit)(fns.get(kind, look))
-
-    async def all_of_them() -> list[Any]:
-        return [await asyncio.gather(call(k), return_exceptions=True) for k in range(120)]
-
-    if kind == "asyncio":
-        found = [value for (value,) in asyncio.run(all_of_them()) if isinstance(value, int)]
-    elif kind == "map_batches":
-        stage: Any = rs.map_batches(call, stages.K, on_failure="drop", concurrency=4)
-        found = stages.values(stage, *([k] for k in range(120)))
-    else:
-        found = values(rs.lookup(call, pa.int64(), on_failure="null", concurrency=4), 120)
-    assert [k for k in found if k is not None] == [k for k in range(120) if k not in bad]
-
-
-def seconds_held(limit: rs.Limit) -> float:
-    """Return how long calls of ``limit`` have to wait from now on."""
-    if limit.scope == "executor":
-        from rstreams_fast.calls.limits.host_locks import locks_of
-
-        return locks_of(limit.name).held_until() - time.monotonic()
-    from rstreams_fast.calls.limits import leases
-
-    server = leases._server
-    assert server is not None
-    permits, _ = server.limits[limit.served_at.number]
-    return permits._not_before - time.monotonic()
 
 
 @scopes

@@ -326,8 +326,34 @@ def test_what_it_raises_is_the_failure(
         assert not isinstance(error, Lost) or "given by 'using'" in found.__notes__[0]
 
 
-@pytest.mark.parametrize("kind", [Lost, SystemExit, KeyboardInterrupt])
-def test_it_is_left_after_a_failure_and_told_of_it(kind: type[BaseException]) -> None:
+@kinds
+@pytest.mark.parametrize("how", ["done", "failed", "stopped"])
+def test_it_is_left_once_and_told_how_the_calls_ended(kind: str, how: str) -> None:
+    told = list[Any]()
+
+    class Manager:
+        def __enter__(self) -> None:
+            base.set("not a number" if how == "failed" else 100)  # type: ignore[arg-type]
+
+        def __exit__(self, *exc: object) -> bool:
+            told.append(exc[0])
+            return True  # which swallows nothing
+
+    stage = {**ON_A_LOOP, **ON_THREADS}[kind](using=Manager)
+    if how == "failed":
+        assert type(raised_by(stage)) is TypeError
+    elif how == "done":
+        assert values(stage) == [100 + k for k in range(ROWS)]
+    else:
+        outputs = stage.as_map_fn()(batches())
+        next(outputs)
+        outputs.close()
+    assert len(told) == 1
+    assert (told[0] is TypeError) == (how == "failed")
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_it_is_told_of_what_is_no_failure(kind: type[BaseException]) -> None:
     told: list[Any] = []
 
     class Manager:
@@ -336,7 +362,7 @@ def test_it_is_left_after_a_failure_and_told_of_it(kind: type[BaseException]) ->
         async def __aexit__(self, *exc: object) -> bool:
             await asyncio.sleep(0)
             told.append(exc[0])
-            return True  # which swallows nothing
+            return True
 
     async def look(_: None, k: int) -> int:
         raise kind
