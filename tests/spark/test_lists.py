@@ -10,6 +10,7 @@ import functools
 import os
 import pickle
 import threading
+import time
 import zoneinfo
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
