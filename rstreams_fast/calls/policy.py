@@ -22,6 +22,7 @@ from rstreams_fast.calls.ids import reset_call, set_call
 from rstreams_fast.calls.journal.functions import FunctionJournal
 from rstreams_fast.calls.keys import KeyDigest, checked_key
 from rstreams_fast.calls.limits.blocking import BlockingGate, TimedGate
+from rstreams_fast.calls.limits.nesting import begin_holding
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.memory.cache import CachedResults
 from rstreams_fast.calls.words import CallSettings, PolicyWords
@@ -183,8 +184,10 @@ class PolicyFunction:
     def _counted(self, fn: Callable[..., Awaitable[Any]], counts: CallCounts) -> _Call:
         """Return ``fn`` with counted calls and failures, and with ``call_id`` in its calls."""
         digest_of, key_of = self._digest_of, self._lasting_key
+        limit, label = self.policy.limit, self._settings.label
 
         async def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            holder = begin_holding(limit, label)
             counts.calls += 1
             token = set_call(digest_of, functools.partial(key_of, args, kwargs))
             try:
@@ -194,6 +197,8 @@ class PolicyFunction:
                 raise
             finally:
                 reset_call(token)
+                if holder is not None:
+                    holder.end()
             counts.count_success()
             return result
 

@@ -167,9 +167,7 @@ class ThreadedCalls:
                     self._leave()
             refuse_coroutine("fn", self._fn, result, "; make it 'async def' itself")
         except BaseException as raised:
-            # A future cannot carry StopIteration; SystemExit and the like would end the loop.
-            ordinary = isinstance(raised, Exception) and not isinstance(raised, StopIteration)
-            failure = raised if ordinary else _wrapped(self._label, raised)
+            failure = _for_a_future(self._label, raised)
         self._outcomes.append((future, result, failure))
         del job, future, context, args, result, failure  # a traceback keeps this frame's objects
         if not self._notified:
@@ -194,7 +192,14 @@ class ThreadedCalls:
                 future.set_result(result)
 
 
-def _wrapped(label: str, cause: BaseException) -> RuntimeError:
-    wrapper = RuntimeError(f"{label} raised {type(cause).__name__}")
-    wrapper.__cause__ = cause
+def _for_a_future(label: str, raised: BaseException) -> Exception:
+    """Return ``raised``, or a wrapper for an exception that no future can carry.
+
+    ``SystemExit`` and the like would end the loop. They end the stage, not a row.
+    """
+    if isinstance(raised, Exception) and not isinstance(raised, StopIteration):
+        return raised
+    kind = RuntimeError if isinstance(raised, Exception) else StageError
+    wrapper = kind(f"{label} raised {type(raised).__name__}")
+    wrapper.__cause__ = raised
     return wrapper

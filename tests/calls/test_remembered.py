@@ -338,3 +338,9 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         pytest.raises(RuntimeError, match=r"Cache\(scope='executor'\): its file .*gone"),
     ):
         fetch(1)
+
+
+def test_arguments_without_a_hash_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    sizes = rsf.Policy(cache=rsf.Cache())(len)
+    assert [sizes([1, 2]), sizes([1, 2])] == [2, 2]
+    assert ["unhashable type: 'list'" in record.getMessage() for record in caplog.records] == [True]

@@ -277,3 +277,17 @@ def test_dead_letters_of_batches_can_be_worked_on_again(spark: Any) -> None:
     assert worked.select("t").distinct().collect() == numbers.selectExpr(when).distinct().collect()
     with pytest.raises(ValueError, match="schema: 'outcome' is the column that on_failure"):
         numbers.transform(rs.map_batches(doubled, "Outcome long", on_failure="column"))
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_a_function_that_exits_is_no_failed_row(sync: bool) -> None:
+    def exits(k: int) -> int:
+        raise SystemExit(k)
+
+    async def exits_too(k: int) -> int:
+        exits(k)
+
+    stage = made(rs.enrich, exits if sync else exits_too, on="k", output=D, **ON_FAILURE)
+    with pytest.raises((SystemExit, RuntimeError)) as raised:
+        rows(stage, [4])
+    assert "SystemExit" in repr(raised.value)

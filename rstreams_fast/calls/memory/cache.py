@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
 import os
 import uuid
@@ -41,7 +42,7 @@ class Cache:
     Stages may share a cache. It keeps the results of each function apart, also for each ``using``
     and type of keys. Each lambda and each partial object is a function of its own. The cache object
     and its copies find the same results. If a value that the function reads has changed, make a new
-    cache.
+    cache. Arguments need a hash: a list has none, and ``Policy(key=...)`` can make a tuple of it.
 
     ```python
     import rstreams_fast as rsf
@@ -140,7 +141,8 @@ class CachedResults:
             try:
                 place = place_of(of, key)
                 found = get(place)
-            except TypeError:  # the key has no hash: a type of the user, for example
+            except TypeError as error:  # an argument has no hash, as a list has none
+                _tell_once(counts.stage, error)
                 return await fn(*args)
             if found is not MISSING:
                 counts.cache_hits += 1
@@ -200,6 +202,21 @@ def _copy_of(error: Exception) -> Exception | None:
     if notes := getattr(error, "__notes__", None):
         copied.__notes__ = list(notes)
     return copied
+
+
+_told: Final[set[str]] = set()
+"""The functions of which a warning was logged: arguments have no hash."""
+
+
+def _tell_once(label: str, error: TypeError) -> None:
+    if label not in _told:
+        _told.add(label)
+        logging.getLogger("rstreams_fast").warning(
+            "%s: its cache keeps no results of calls whose arguments have no hash (%s): give "
+            "Policy(key=...), which makes a key of the arguments",
+            label,
+            error,
+        )
 
 
 def _store_of(cache: Cache) -> Store:

@@ -25,6 +25,7 @@ from rstreams_fast.calls.errors import noted
 from rstreams_fast.calls.ids import begin_calls
 from rstreams_fast.calls.journal.calls import JournalledCalls
 from rstreams_fast.calls.keys import KeyDigest
+from rstreams_fast.calls.limits.nesting import begin_holding
 from rstreams_fast.calls.pump import CallPump
 from rstreams_fast.calls.thread_group import STAGE_CLOSE_SECONDS
 from rstreams_fast.errors import RingClosed
@@ -295,6 +296,7 @@ class CallStage:
     def _make_engine(self, client: tuple[Any, ...]) -> None:
         options, journal = self._options, self._options.policy.journal
         begin_calls(KeyDigest(options.label, "" if journal is None else journal.version))
+        begin_holding(options.policy.limit, options.label)
         self._engine = CallEngine(
             options,
             self._loop,

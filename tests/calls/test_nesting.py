@@ -1,0 +1,93 @@
+"""A call does not wait for a permit that its own caller may hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import rstreams_fast as rsf
+import rstreams_fast.spark as rs
+
+LIMIT = rsf.Limit("nested", concurrency=2, scope="process")
+PLACES = {
+    "same": (LIMIT, True),
+    "same name": (rsf.Limit("nested", concurrency=9, scope="process"), True),
+    "other": (rsf.Limit("nested, other", concurrency=2, scope="process"), False),
+    "other scope": (rsf.Limit("nested", concurrency=2), False),
+}
+
+
+async def inner(x: int) -> int:
+    return x + 1
+
+
+def in_asyncio(first: Any, second: Any) -> list[int]:
+    async def outer(x: int) -> int:
+        return int(await first(x)) + 1
+
+    async def call_all() -> list[int]:
+        call = second(outer)
+        return await asyncio.gather(*(call(x) for x in range(8)))
+
+    return asyncio.run(call_all())
+
+
+def on_threads(first: Any, second: Any) -> list[int]:
+    def outer(x: int) -> int:
+        return int(asyncio.run(first(x))) + 1
+
+    return list(rsf.range_(8).map_blocking(second(outer), concurrency=8))
+
+
+def in_a_stage(first: Any, second: Any) -> list[int]:
+    async def outer(x: int) -> int:
+        return int(await first(x)) + 1
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"x": list(range(8))})
+
+    stage = rs.lookup(second(outer), pa.int64(), concurrency=8).as_map_fn(on="x")
+    return [
+        y for batch in stage(batches()) for y in batch.column(batch.num_columns - 1).to_pylist()
+    ]
+
+
+@pytest.mark.parametrize("run", [in_asyncio, on_threads, in_a_stage])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_call_within_a_call_of_its_limit_is_refused(run: Any, place: str) -> None:
+    limit, refused = PLACES[place]
+    first, second = rsf.Policy(limit=limit)(inner), rsf.Policy(limit=LIMIT, retry=rsf.Retry(2))
+    if refused:
+        with pytest.raises(RuntimeError, match="holds a permit of the limit 'nested'"):
+            run(first, second)
+    else:
+        assert run(first, second) == [x + 2 for x in range(8)]
+
+
+def test_a_rate_has_no_permits_to_hold() -> None:
+    limit = rsf.Limit("nested rate", rate=1000.0, scope="process")
+    assert in_asyncio(rsf.Policy(limit=limit)(inner), rsf.Policy(limit=limit)) == list(range(2, 10))
+
+
+def test_what_a_call_left_behind_may_call() -> None:
+    tasks: list[asyncio.Task[int]] = []
+    policy = rsf.Policy(limit=LIMIT)
+    begin = asyncio.Event()
+
+    async def later() -> int:
+        await begin.wait()
+        return int(await policy(inner)(1))
+
+    async def outer() -> None:
+        tasks.append(asyncio.create_task(later()))
+
+    async def run() -> int:
+        await policy(outer)()
+        begin.set()
+        return await tasks[0]
+
+    assert asyncio.run(run()) == 2
