@@ -58,18 +58,20 @@ class HttpService:
 class _Service:
     def __init__(
         self,
+        *,
         rate: float = 0,
         fails: float = 0,
         hopeless: int = 0,
         secret: str = "",
         lame: int = 0,
+        busy: int = 0,
     ) -> None:
         """``rate``: rows a second. ``fails``: the share of rows that fail at first. ``hopeless``:
         each row with such a number always fails. ``secret``: of the header ``Authorization``.
-        ``lame``: requests answered 500 at first.
+        ``lame``: requests answered 500 at first. ``busy``: then so many are answered 429.
         """
         self.rate, self.fails, self.hopeless = rate, fails, hopeless
-        self.secret, self.lame = secret, lame
+        self.secret, self.lame, self.busy = secret, lame, busy
         self.tokens, self.since = rate, time.monotonic()
         self.ids = Counter[str]()
         self.failed = Counter[str]()
@@ -94,6 +96,9 @@ class _Service:
         if self.lame:
             self.lame -= 1
             return 500, "down", {}
+        if self.busy:
+            self.busy -= 1
+            return 429, None, {"Retry-After": "0.01"}
         is_json = request.content_type == "application/json"
         found = json.loads(text) if is_json else list(map(json.loads, text.splitlines()))
         found = found if isinstance(found, list) else [found]
