@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from concurrent.futures import CancelledError
 from typing import Any
 
-import rstreams_fast as rsf
 from rstreams_fast.api import UNBOUNDED
 from tests.helpers import DEADLINE
 from tests.soak.ledger import Reader
@@ -20,16 +17,7 @@ def consume(stream: Any, reader: Reader, chance: Chance, place: Place, *, stops:
     With ``stops`` the consumer leaves after some elements, if they come. True if it saw the end.
     """
     enough = chance.size(1500) if stops else None
-    way = chance.choice((_list, _for, _async_for, _for_each, _function, _asking))
-    return way(stream, reader, chance, place, enough)
-
-
-def _list(stream: Any, reader: Reader, chance: Chance, place: Place, enough: int | None) -> bool:
-    if enough is not None:
-        stream = stream.take(enough)
-    for element in place.on_loop(stream.to_list_async()) if chance.one_in(3) else stream.to_list():
-        reader.see(element)
-    return enough is None
+    return chance.choice((_for, _async_for, _asking))(stream, reader, chance, place, enough)
 
 
 def _for(stream: Any, reader: Reader, chance: Chance, place: Place, enough: int | None) -> bool:
@@ -44,75 +32,17 @@ def _for(stream: Any, reader: Reader, chance: Chance, place: Place, enough: int 
 def _async_for(
     stream: Any, reader: Reader, chance: Chance, place: Place, enough: int | None
 ) -> bool:
-    leaves_by_break = chance.one_in(2)
     prefetch = chance.size(300)
 
     async def iterate() -> bool:
-        task = asyncio.current_task()
         async with stream.iterate(prefetch=prefetch) as elements:
             async for element in elements:
                 reader.see(element)
-                if reader.count % 100 == 50:
-                    await asyncio.sleep(0)
                 if reader.count == enough:
-                    if leaves_by_break:
-                        return False
-                    assert task is not None
-                    task.cancel()
+                    return False
         return True
 
-    async def outer() -> bool:
-        try:
-            return await asyncio.ensure_future(iterate())
-        except asyncio.CancelledError:
-            return False
-
-    return bool(place.on_loop(outer()))
-
-
-def _for_each(
-    stream: Any, reader: Reader, chance: Chance, place: Place, enough: int | None
-) -> bool:
-    reached = threading.Event()
-
-    def on_next(element: Any) -> None:
-        reader.see(element)
-        if reader.count == enough:
-            reached.set()
-
-    run = stream.for_each(on_next, prefetch=chance.choice((1, chance.size(2000), UNBOUNDED)))
-
-    def cancel() -> None:
-        if reached.wait(DEADLINE):
-            run.cancel()
-
-    canceller = place.thread(cancel)
-    try:
-        run.result(DEADLINE)
-    except CancelledError:
-        return False
-    finally:
-        reached.set()
-        canceller.result()
-    return True
-
-
-def _function(
-    stream: Any, reader: Reader, chance: Chance, place: Place, enough: int | None
-) -> bool:
-    def fn(element: Any) -> bool:
-        reader.see(element)
-        return reader.count != enough  # False is the last
-
-    prefetch = chance.size(300)
-    subscriber: Any = (
-        rsf.SyncSubscriber(fn, prefetch=prefetch)
-        if chance.one_in(2)
-        else rsf.AsyncSubscriber(fn, place.executor(), prefetch=prefetch)
-    )
-    stream.subscribe(subscriber)
-    subscriber.run.result(DEADLINE)
-    return enough is None or reader.count < enough
+    return bool(place.on_loop(iterate()))
 
 
 class Asking:

@@ -21,18 +21,14 @@ from rstreams_fast.core import (
     SignalSerializer,
     SpscRing,
 )
-from rstreams_fast.errors import (
-    AlreadySubscribedError,
-    BufferOverflowError,
-    DemandExceededError,
-    RingClosed,
-    ShutDownError,
-)
+from rstreams_fast.errors import DemandExceededError, RingClosed
 from tests.helpers import DEADLINE
+from tests.operators import USES, uses
+from tests.operators.entry import NO_ORDER
+from tests.operators.flow import OnOverflow
 from tests.soak.consumers import Asking, consume
 from tests.soak.ledger import Element, Ledger, Reader
 from tests.soak.place import Chance, Place
-from tests.soak.streams import Meant, Resuming, chain, source
 
 Scenario = Callable[[Chance, Place], None]
 
@@ -87,7 +83,7 @@ def requests_and_fulfils(chance: Chance, place: Place) -> None:
 
 
 class Stopped(Exception):
-    """What a ring was closed with."""
+    """What a ring was closed with, or a producer ended with."""
 
 
 def _parked(arm: Any) -> None:
@@ -307,7 +303,7 @@ def serializer(chance: Chance, place: Place) -> None:
     ]
     if len(askings) == 1 and chance.one_in(2):
         how = chance.choice(("cancel", "on_error", "on_complete"))
-        arguments = (Meant(),) if how == "on_error" else ()
+        arguments = (Stopped(),) if how == "on_error" else ()
         for _ in range(2):
             place.thread(getattr(signals, how), *arguments)
         place.join()
@@ -323,171 +319,52 @@ def serializer(chance: Chance, place: Place) -> None:
         asking.reader.check(ledger)
 
 
-# -- streams ---------------------------------------------------------------------------------------
+# -- streams: what they make of elements, the random pipelines judge -------------------------------
+
+
+async def _later(element: Any) -> Any:
+    if element.number % 7 == 0:
+        await asyncio.sleep(0)
+    return element
+
+
+#: Each operator of the table that keeps all elements and their order, and lets go of its source
+#: with its subscriber.
+SAME = [
+    use.same
+    for name, use in uses(lambda use: not use.slow and use.not_claimed != NO_ORDER).items()
+    if not (USES[name][0].shared or USES[name][0] is OnOverflow or name == "MapInC")
+]
+
+
+def _source(ledger: Ledger, n: int, chance: Chance, place: Place) -> Any:
+    if chance.one_in(4):
+        return rsf.from_async_iterable(lambda: ledger.async_source("a", n), loop=place.loop())
+    return rsf.from_iterable(ledger.source("a", n))
+
+
+def _boundary(stream: Any, chance: Chance, place: Place) -> Any:
+    """One that changes threads, or any that keeps all elements."""
+    way = chance.randrange(8)
+    if way == 0:
+        return stream.publish_on(place.executor(), prefetch=chance.size(1500))
+    if way == 1:
+        # A private loop is started for each subscription, the place's is shared.
+        loop = place.loop() if chance.one_in(2) else None
+        return stream.map_async(_later, concurrency=chance.size(64), loop=loop)
+    if way == 2:
+        return stream.share(buffer_size=chance.size(300))
+    return chance.choice(SAME)(stream)
 
 
 @scenario
 def chains(chance: Chance, place: Place) -> None:
     """All elements in their order, or a beginning of them; the sources are closed."""
     ledger, reader = Ledger(), Reader()
-    stream = chain(source(ledger, "a", chance.size(3000), chance, place), chance, place)
+    stream = _source(ledger, chance.size(3000), chance, place)
+    for _ in range(chance.randrange(5)):
+        stream = _boundary(stream, chance, place)
     if consume(stream, reader, chance, place, stops=chance.one_in(2)):
         reader.check(ledger)
     reader.check()
     ledger.await_closed()
-
-
-@scenario
-def failing(chance: Chance, place: Place) -> None:
-    """A beginning of the elements, then the error."""
-    ledger, reader = Ledger(), Reader()
-
-    def fails(n: int) -> Any:
-        yield from ledger.source("a", n)
-        raise Meant
-
-    stream = chain(rsf.from_iterable(fails(chance.size(2000))), chance, place)
-    # An operator that subscribes again finds the iterator used up.
-    with contextlib.suppress(Meant, AlreadySubscribedError):
-        consume(stream, reader, chance, place, stops=chance.one_in(3))
-    reader.check()
-    ledger.await_closed()
-
-
-@scenario
-def combined(chance: Chance, place: Place) -> None:
-    """Several sources, each in its order; or one that fails, and goes on where it was."""
-    ledger, reader = Ledger(), Reader()
-    own = chance.fork()  # `inner` may run on any thread, one element at a time
-    place.pool()
-
-    def inner(k: int) -> Any:
-        stream = rsf.from_iterable(ledger.source(f"s{k}.", own.size(100)))
-        return stream.publish_on(place.pool()) if own.one_in(2) else stream
-
-    resuming = rsf.from_publisher(Resuming(ledger, chance.size(2000), chance.fork()))
-    many = rsf.range_(chance.randint(1, 40))
-    stream: Any = chance.choice(
-        (
-            lambda: rsf.merge(
-                *(
-                    chain(source(ledger, name, own.size(800), own, place), own, place, 2)
-                    for name in "abcde"[: own.randint(1, 5)]
-                )
-            ),
-            lambda: many.flat_map(inner, concurrency=own.size(40), prefetch=own.size(64)),
-            lambda: many.concat_map(inner, prefetch=own.size(8)),
-            lambda: resuming.retry(delay=own.choice((None, 0.0002))),
-        )
-    )()
-    if consume(chain(stream, chance, place, 1), reader, chance, place, stops=chance.one_in(3)):
-        reader.check(ledger)
-    reader.check()
-    ledger.await_closed()
-
-
-def _listen(publisher: Any, late: bool, chance: Chance) -> tuple[bool, Reader]:
-    """Consume in one way; whether the end was seen, and the elements."""
-    asking = Asking(Reader(late=late))
-    stream = rsf.from_publisher(publisher)
-    if chance.one_in(3):
-        stream = stream.publish_on(prefetch=chance.size(100))
-    stream.subscribe(asking)
-    asking.ask(chance, chance.size(800) if chance.one_in(3) else None)
-    if not asking.ended:
-        asking.subscription.cancel()
-    elif isinstance(asking.error, BufferOverflowError | ShutDownError):
-        return False, asking.reader
-    elif asking.error is not None:
-        raise asking.error
-    return asking.ended, asking.reader
-
-
-@scenario
-def shared(chance: Chance, place: Place) -> None:
-    """Subscribers that come, lag and leave: each has its elements in order and without gaps."""
-    ledger, n = Ledger(), chance.size(2000)
-    upstream = chain(source(ledger, "a", n, chance, place), chance, place, 1)
-    how = chance.choice(("multicast", "replay", "processor"))
-    stayed = Asking(Reader())
-    shared: Any
-    if how == "multicast":
-        slow = chance.choice(("gate", "drop"))
-        shared = upstream.multicast(
-            buffer_size=chance.size(300), slow=slow, on_last_cancel="shut_down"
-        )
-    elif how == "replay":
-        shared = upstream.replay(count=n, buffer_size=chance.size(300))
-        assert consume(shared, stayed.reader, chance, place, stops=False)
-        stayed.reader.check(ledger)
-    else:
-        shared = chance.choice(
-            (
-                lambda: rsf.MulticastProcessor(buffer_size=chance.size(300)),
-                lambda: rsf.ReplayProcessor(count=n, on_last_cancel="keep"),
-                lambda: rsf.processor(lambda s: s.publish_on().multicast()),
-            )
-        )()
-        shared.subscribe(stayed)  # the processor lives as long as this one
-        place.thread(stayed.ask, chance.fork(), None)
-    late = how != "replay"
-    listening = [
-        place.thread(_listen, shared, late, chance.fork()) for _ in range(chance.randint(1, 4))
-    ]
-    if how == "processor":
-        upstream.subscribe(shared)
-    for thread in listening:
-        ended, reader = thread.result()
-        reader.check()
-        assert late or not ended or reader.count == n, (reader.count, n)
-    place.join()
-    if how == "processor":
-        assert stayed.error is None, stayed.error
-        stayed.reader.check(ledger)
-    ledger.await_closed()
-
-
-@scenario
-def emitters(chance: Chance, place: Place) -> None:
-    """Threads emit, one asks: delivered and dropped are what was sent. Who leaves is told of."""
-    drops: list[Element] = []
-    ledger, asking, left = Ledger(), Asking(Reader(gaps=True)), threading.Event()
-    overflow = chance.choice(
-        (rsf.Overflow.DROP_OLDEST, rsf.Overflow.DROP_LATEST, rsf.Overflow.LATEST)
-    )
-    options = {} if overflow is rsf.Overflow.LATEST else {"capacity": chance.size(300)}
-    leaves = chance.one_in(3)
-    amounts = {name: chance.size(800) for name in "abc"[: chance.randint(1, 3)]}
-
-    def fn(emitter: Any) -> None:
-        def emit(name: str) -> None:
-            n = 0
-            while leaves or n < amounts[name]:
-                if emitter.next(ledger.new(name)) is False and leaves:
-                    return
-                n += 1
-
-        emitting = [place.thread(emit, name) for name in amounts]
-
-        def complete() -> None:
-            for thread in emitting:
-                thread.result()
-            emitter.complete()
-
-        emitter.on_cancel(left.set)
-        place.thread(complete)
-
-    stream = rsf.create(fn, overflow=overflow, on_drop=drops.append, **options)
-    if not leaves and chance.one_in(2):
-        stream = stream.publish_on(place.executor(), prefetch=chance.size(100))
-    stream.subscribe(asking)
-    asking.ask(chance.fork(), chance.size(1000) if leaves else None)
-    if leaves:
-        asking.subscription.cancel()
-        assert left.wait(DEADLINE)
-        place.join()
-        asking.reader.check()
-        return
-    assert asking.error is None, asking.error
-    asking.reader.check(ledger, besides=len(drops))
-    assert len({(x.producer, x.number) for x in drops}) == len(drops), "one was dropped twice"
