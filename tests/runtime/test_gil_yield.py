@@ -61,14 +61,6 @@ def test_a_thread_that_works_all_the_time_yields_once_per_share(clocks: Clocks) 
 
 
 @needs_gil
-def test_steps_longer_than_that_yield_once_each(clocks: Clocks) -> None:
-    for n in range(1, 10):
-        clocks.work(3 * WORK_SECONDS)
-        yield_gil()
-        assert clocks.sleeps == n
-
-
-@needs_gil
 def test_waiting_is_no_work(clocks: Clocks) -> None:
     for _ in range(99):
         clocks.work(WORK_SECONDS / 100)
