@@ -1,4 +1,4 @@
-"""Combinations that are cancelled, or fail, at every point; and what they keep afterwards."""
+"""Combinations: what they keep when they are over, and how errors name their place."""
 
 from __future__ import annotations
 
@@ -6,132 +6,22 @@ import gc
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import rstreams_fast as rsf
 from tests.helpers import Element, start_thread, wait_for
-from tests.rules.probes import ManualPublisher, Plain, Recorder, send, subscribed
+from tests.rules.probes import ManualPublisher, Plain, Recorder, send
 from tests.stepping import steps
 
 UNBOUNDED = rsf.UNBOUNDED
-
-#: How many elements each combination of three sources of four gives.
-Build = Callable[[Callable[[int], rsf.Stream[int]]], rsf.Stream[Any]]
-
-COMBINED: dict[str, tuple[int, Build]] = {
-    "merge": (12, lambda source: rsf.merge(*map(source, range(3)))),
-    "merge 1": (12, lambda source: rsf.merge(*map(source, range(3)), prefetch=1)),
-    "zip": (4, lambda source: rsf.zip_(*map(source, range(3)))),
-    "zip 1": (4, lambda source: rsf.zip_(*map(source, range(3)), prefetch=1)),
-    "concat": (12, lambda source: rsf.concat(*map(source, range(3)))),
-    "flat_map": (12, lambda source: rsf.range_(3).flat_map(source)),
-    "flat_map 1": (12, lambda source: rsf.range_(3).flat_map(source, concurrency=1, prefetch=1)),
-    "concat_map": (12, lambda source: rsf.range_(3).concat_map(source)),
-}
-POINTS = [(name, at) for name, (count, _build) in COMBINED.items() for at in range(count)]
 
 
 @pytest.fixture(autouse=True)
 def _quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, logger="rstreams_fast")  # it reports what was dropped
-
-
-class Sources:
-    """Makes sources, and counts how each of them ended."""
-
-    def __init__(self, fails_at: int = -1, error: BaseException | None = None) -> None:
-        self.opened = 0
-        self.closed = 0
-        self.given = 0
-        self._fails_at = fails_at
-        self._error = error
-
-    def __call__(self, _n: int) -> rsf.Stream[int]:
-        return rsf.from_iterable(self._elements())
-
-    def _elements(self) -> Iterator[int]:
-        self.opened += 1
-        try:
-            for x in range(4):
-                if self._error is not None and self.given == self._fails_at:
-                    raise self._error
-                self.given += 1
-                yield x
-        finally:
-            self.closed += 1
-
-
-@pytest.mark.parametrize("one_by_one", [False, True], ids=["unbounded", "one by one"])
-@pytest.mark.parametrize(("name", "at"), POINTS)
-def test_cancelled_at_any_element_it_gives_no_other_and_ends_its_sources(
-    name: str, at: int, one_by_one: bool
-) -> None:
-    def look(recorder: Recorder, _element: Any) -> None:
-        if len(recorder.elements) == at + 1:
-            recorder.subscription.cancel()
-        elif one_by_one:
-            recorder.subscription.request(1)
-
-    sources = Sources()
-    recorder = Recorder(request=1 if one_by_one else UNBOUNDED, on_next=look)
-    COMBINED[name][1](sources).subscribe(recorder)
-    assert len(recorder.elements) == at + 1
-    assert recorder.terminal is None
-    assert sources.closed == sources.opened
-    recorder.check()
-
-
-@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
-@pytest.mark.parametrize(("name", "at"), POINTS)
-def test_failing_at_any_element_it_fails_once_and_ends_its_sources(
-    name: str, at: int, kind: type[BaseException]
-) -> None:
-    error = kind("at this element")
-    sources = Sources(at, error)
-    recorder = Recorder(request=UNBOUNDED)
-    stream = COMBINED[name][1](sources)
-    if kind is KeyboardInterrupt:
-        with pytest.raises(KeyboardInterrupt):
-            stream.subscribe(recorder)
-    else:
-        stream.subscribe(recorder)
-    assert recorder.error is error
-    assert sources.closed == sources.opened
-    recorder.check()
-
-
-@pytest.mark.parametrize(("name", "at"), POINTS)
-def test_a_subscriber_that_raises_at_any_element_sees_no_other(
-    name: str, at: int, dropped: list[BaseException]
-) -> None:
-    error = ValueError("from on_next")
-
-    def look(recorder: Recorder, _element: Any) -> None:
-        if len(recorder.elements) == at + 1:
-            raise error
-
-    sources = Sources()
-    recorder = Recorder(request=UNBOUNDED, on_next=look)
-    COMBINED[name][1](sources).subscribe(recorder)
-    assert len(recorder.elements) == at + 1
-    assert recorder.terminal is None
-    assert dropped == [error]
-    assert sources.closed == sources.opened
-
-
-@pytest.mark.parametrize("name", COMBINED)
-@pytest.mark.parametrize("bad", [0, -1, True, "1", 1.5])
-def test_a_bad_request_is_an_error_that_ends_the_sources(name: str, bad: Any) -> None:
-    sources = Sources()
-    recorder = subscribed(COMBINED[name][1](sources), 2)
-    recorder.subscription.request(bad)
-    assert isinstance(recorder.error, ValueError | TypeError)
-    assert "§3.9" in str(recorder.error)
-    assert sources.closed == sources.opened
-    recorder.check()
 
 
 class Keeper:
@@ -296,8 +186,13 @@ def test_a_publisher_that_is_over_keeps_nothing_of_the_stream(name: str) -> None
     assert gone() is None
 
 
-@pytest.mark.parametrize("name", ["merge", "zip", "flat_map"])
-def test_sources_are_cancelled_though_a_drain_drops_them_meanwhile(name: str) -> None:
+@pytest.mark.parametrize(
+    "combine",
+    [rsf.merge, rsf.zip_, lambda *sources: rsf.range_(3).flat_map(sources.__getitem__)],
+)
+def test_sources_are_cancelled_though_a_drain_drops_them_meanwhile(
+    combine: Callable[..., rsf.Stream[Any]],
+) -> None:
     """At any step of a cancel, the thread that drains sees it and drops all."""
     for step in steps(within="streams/engine/fan_in"):
         sources = [ManualPublisher() for _ in range(3)]
@@ -308,7 +203,7 @@ def test_sources_are_cancelled_though_a_drain_drops_them_meanwhile(name: str) ->
             wait_for(g)
 
         recorder = Recorder(request=UNBOUNDED, on_next=hold)
-        COMBINED[name][1](lambda n, s=sources: rsf.from_publisher(s[n])).subscribe(recorder)  # type: ignore[misc]
+        combine(*sources).subscribe(recorder)
         signalling = start_thread(lambda s=sources: [send(source, 1) for source in s])
         wait_for(delivering)
         with step.meanwhile(lambda g=go_on, s=signalling: (g.set(), s.result())):

@@ -1,4 +1,4 @@
-"""``distinct`` with a bound, and ``log``."""
+"""``distinct``, with and without a bound, and ``log``."""
 
 from __future__ import annotations
 
@@ -25,13 +25,6 @@ def test_the_key_that_was_not_seen_for_the_longest_is_new_again(bound: int) -> N
     assert rsf.from_iterable(chosen).distinct(max_keys=bound).to_list() == expected
 
 
-def test_what_cannot_be_a_key_ends_the_stream() -> None:
-    with pytest.raises(TypeError, match="unhashable"):
-        rsf.from_iterable([[1]]).distinct(max_keys=1).to_list()
-    with pytest.raises(ValueError, match="max_keys must be >= 1"):
-        rsf.range_(1).distinct(max_keys=0)
-
-
 def test_each_signal_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "numbers"):
         stream = rsf.range_(2).log("numbers", level=logging.INFO)
@@ -55,3 +48,28 @@ def test_a_request_of_no_int_is_logged_as_it_is(caplog: pytest.LogCaptureFixture
 def test_a_level_that_is_left_out_adds_nothing() -> None:
     stream = rsf.range_(2)
     assert stream.log("quiet") is stream
+
+
+def test_each_subscriber_and_each_retry_remembers_for_itself() -> None:
+    stream = rsf.from_iterable([1, 1, 2]).distinct_until_changed()
+    assert [stream.to_list() for _ in range(2)] == [[1, 2]] * 2
+    fails = iter([True, False])
+
+    def source(x: int) -> int:
+        if x == 2 and next(fails):
+            raise ValueError
+        return x
+
+    again = rsf.from_iterable([1, 1, 2]).map(source).distinct_until_changed().retry()
+    assert again.to_list() == [1, 1, 2]  # the second attempt does not know of the first
+
+
+def test_the_same_object_is_equal_without_being_compared() -> None:
+    class Hostile:
+        def __eq__(self, other: object) -> bool:
+            raise ZeroDivisionError
+
+        __hash__ = None  # type: ignore[assignment]
+
+    for one in (Hostile(), float("nan")):
+        assert rsf.from_iterable([one, one]).distinct_until_changed().count() == 1
