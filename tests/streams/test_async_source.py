@@ -233,21 +233,6 @@ def test_aclose_is_awaited_exactly_once_and_never_inside_an_anext(
     recorder.check()
 
 
-async def test_cancel_while_suspended_cancels_the_anext_and_then_closes() -> None:
-    source = Hanging()
-    recorder = subscribe(source, 5)
-    await turns()
-    assert source.inside == 1
-    recorder.subscription.cancel()
-    recorder.subscription.cancel()
-    await turns()
-    assert source.cancelled == 1
-    assert source.closes == 1
-    assert not source.closed_inside
-    assert recorder.terminal is None
-    assert asyncio.all_tasks() == {asyncio.current_task()}
-
-
 async def test_a_cancel_that_is_seen_before_it_has_returned_is_no_error(
     dropped: list[BaseException],
 ) -> None:
@@ -269,23 +254,6 @@ async def test_a_cancel_that_is_seen_before_it_has_returned_is_no_error(
         await turns()
         assert (source.cancelled, source.closes, recorder.terminal) == (1, 1, None), step
     assert dropped == []
-
-
-def test_cancel_from_another_thread_does_not_wait(no_leaked_threads: None) -> None:
-    entered, leave = threading.Event(), threading.Event()
-
-    async def slow() -> AsyncIterator[int]:
-        yield 0
-        entered.set()
-        wait_for(leave)  # holds the loop
-        yield 1
-
-    recorder = subscribe(slow, 5)
-    wait_for(entered)
-    recorder.subscription.cancel()
-    leave.set()
-    recorder.check()
-    assert recorder.elements == [0]
 
 
 @pytest.mark.parametrize("suspends", [False, True])

@@ -7,8 +7,6 @@ import pytest
 import rstreams_fast as rsf
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
-UNBOUNDED = rsf.UNBOUNDED
-
 
 # -- concat ----------------------------------------------------------------------------------------
 

@@ -85,42 +85,6 @@ def test_nothing_is_asked_that_was_not_asked_for(deep: bool) -> None:
 
 
 @both
-def test_an_error_comes_after_what_came_before_and_cancels_the_rest(deep: bool) -> None:
-    outer, inner = ManualPublisher(), ManualPublisher()
-    stream = rsf.from_publisher(outer).expand(lambda _n: inner, depth_first=deep)
-    recorder = subscribed(stream, 5)
-    send(outer, 0)
-    if not deep:
-        outer.subscriber.on_complete()
-    error = ValueError("below")
-    inner.subscriber.on_error(error)
-    assert recorder.signals[1:] == [("on_next", 0), ("on_error", error)]
-    assert (outer.cancels, inner.cancels) == (deep, 0)
-
-
-@both
-def test_an_error_from_above_ends_it(deep: bool) -> None:
-    outer, inner = ManualPublisher(), ManualPublisher()
-    stream = rsf.from_publisher(outer).expand(lambda _n: inner, depth_first=deep)
-    recorder = subscribed(stream, 5)
-    send(outer, 0)
-    error = ValueError("above")
-    outer.subscriber.on_error(error)
-    assert recorder.signals[1:] == [("on_next", 0), ("on_error", error)]
-    assert inner.cancels == deep
-
-
-@both
-def test_cancel_cancels_all_that_is_open_once(deep: bool) -> None:
-    outer, inner = ManualPublisher(), ManualPublisher()
-    stream = rsf.from_publisher(outer).expand(lambda _n: inner, depth_first=deep)
-    recorder = subscribed(stream, 5)
-    send(outer, 0)
-    run_threads([recorder.subscription.cancel] * 4)
-    assert (outer.cancels, inner.cancels) == (1, deep)
-
-
-@both
 def test_a_request_while_an_element_comes_does_not_change_the_order(deep: bool) -> None:
     for step in steps():
         manual = ManualPublisher()

@@ -241,18 +241,6 @@ def test_ticks_pile_up_within_the_bound_behind_a_slow_subscriber() -> None:
 
 
 # -- endings ---------------------------------------------------------------------------------------
-def test_cancel_stops_the_alarm() -> None:
-    timer, recorder = ticking()
-    timer.advance(1)
-    recorder.wait_elements(1)
-    assert timer.pending == 1
-    recorder.subscription.cancel()
-    assert timer.pending == 0
-    timer.advance(10)
-    assert recorder.elements == [0]
-    recorder.check()
-
-
 def test_cancel_within_on_subscribe_sets_no_alarm() -> None:
     timer = HandTimer()
     recorder = Recorder(on_subscribe=lambda recorder: recorder.subscription.cancel())

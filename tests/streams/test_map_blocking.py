@@ -108,13 +108,6 @@ def test_what_a_call_raises_ends_the_stream(error: Exception, own: bool) -> None
             stream.to_list()
 
 
-def test_a_pool_that_was_shut_down_is_the_streams_error() -> None:
-    pool = ThreadPoolExecutor(1)
-    pool.shutdown()
-    with pytest.raises(RuntimeError, match="shutdown"):
-        rsf.range_(3).map_blocking(square, pool).to_list()
-
-
 @pytest.mark.parametrize("taken", [False, True], ids=["kept", "taken"])
 def test_a_call_that_a_pool_keeps_though_it_starts_no_thread_is_made_once(taken: bool) -> None:
     called: list[int] = []

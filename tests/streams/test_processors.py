@@ -185,26 +185,6 @@ def test_of_publishers_that_race_one_is_kept() -> None:
 
 
 # -- SerializedProcessor ---------------------------------------------------------------------------
-def test_any_number_of_threads_may_signal() -> None:
-    serialized: SerializedProcessor[Any, Any] = SerializedProcessor(
-        rf.MulticastProcessor(buffer_size=4096), capacity=4096
-    )
-    downstream = Recorder(request=rf.UNBOUNDED)
-    serialized.subscribe(downstream)
-
-    def signal(thread: int) -> None:
-        for n in range(300):
-            serialized.on_next((thread, n))
-
-    run_threads([lambda t=t: signal(t) for t in range(4)])
-    serialized.on_complete()
-    assert downstream.wait_terminal() == ("on_complete",)
-    downstream.check()
-    assert len(downstream.elements) == 1200
-    for thread in range(4):
-        assert [n for t, n in downstream.elements if t == thread] == list(range(300))
-
-
 class Held:
     """A processor whose ``on_next`` waits, so that the mailbox in front of it fills."""
 

@@ -83,12 +83,6 @@ def test_time_goes_on_after_the_end() -> None:
     assert subscribed(processor).signals == [("on_subscribe",), ("on_complete",)]
 
 
-def test_the_timer_of_the_process_is_used_if_none_is_given() -> None:
-    _, processor = attached(seconds=3600)
-    feed(processor, range(3))
-    assert late(processor) == [0, 1, 2]
-
-
 def test_all_bounds_hold_at_once() -> None:
     timer = HandTimer()
     _, processor = attached(count=4, max_bytes=6, weigher=len, seconds=10, timer=timer)
@@ -185,14 +179,6 @@ def test_time_alone_lets_the_slow_gate() -> None:
 
 
 # -- the last cancel -------------------------------------------------------------------------------
-def test_it_is_kept_alive_unless_told_otherwise() -> None:
-    publisher, processor = attached(count=2)
-    subscribed(processor, 1).subscription.cancel()
-    assert publisher.cancels == 0
-    processor.on_next(1)
-    assert subscribed(processor, 1).elements == [1]
-
-
 @pytest.mark.skipif(
     sys.implementation.name != "cpython", reason="only CPython drops objects without a collection"
 )

@@ -289,11 +289,6 @@ def test_a_timer_that_refuses_ends_the_stream() -> None:
     assert isinstance(recorder.error, OSError)
 
 
-def test_it_waits_on_the_timer_of_the_process(no_leaked_threads: None) -> None:
-    source = Flaky(2, failures=3)
-    assert rsf.from_iterable(source).retry(5, delay=0.001).to_list() == list(range(8))
-
-
 # -- the rest --------------------------------------------------------------------------------------
 def test_the_figures_are_those_of_the_current_attempt() -> None:
     stream = rsf.range_(10).publish_on("caller", prefetch=4).retry()

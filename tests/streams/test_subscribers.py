@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ProcessPoolExecutor, ThreadPoolExecutor
@@ -135,20 +133,6 @@ def ignore(_element: Any) -> None:
     """An element that nobody needs."""
 
 
-def test_cancel_ends_it(make: Make) -> None:
-    publisher = ManualPublisher()
-    seen: list[int] = []
-    subscriber = make(seen.append)
-    publisher.subscribe(subscriber)
-    publisher.wait_requested(1)
-    subscriber.run.cancel()
-    publisher.wait_cancelled()
-    publisher.subscriber.on_next(1)  # §2.8
-    with pytest.raises(CancelledError):
-        subscriber.run.result(DEADLINE)
-    assert seen == []
-
-
 def test_cancel_before_the_subscription_cancels_that(make: Make) -> None:
     subscriber = make(ignore)
     subscriber.run.cancel()
@@ -264,24 +248,6 @@ def test_async_holds_no_more_than_its_prefetch(prefetch: int) -> None:
     assert most <= prefetch + (prefetch > 1)  # the element whose work has just ended
 
 
-def test_async_calls_do_not_overlap_on_a_pool() -> None:
-    busy = threading.Lock()
-    overlaps: list[int] = []
-
-    def work(element: int) -> None:
-        if not busy.acquire(blocking=False):
-            overlaps.append(element)
-            return
-        time.sleep(0)  # a chance for another thread
-        busy.release()
-
-    with ThreadPoolExecutor(4) as pool:
-        subscriber = AsyncSubscriber(work, pool, prefetch=8)
-        rf.range_(1000).subscribe_on(pool).subscribe(subscriber)
-        subscriber.run.result(DEADLINE)
-    assert overlaps == []
-
-
 def test_async_runs_on_the_executor_alone() -> None:
     threads: set[str] = set()
 
@@ -293,17 +259,6 @@ def test_async_runs_on_the_executor_alone() -> None:
         rf.range_(3).subscribe(subscriber)
         subscriber.run.result(DEADLINE)
     assert {name.rpartition("_")[0] for name in threads} == {"the-pool"}
-
-
-def test_async_ends_with_an_error_where_the_executor_refuses() -> None:
-    pool = ThreadPoolExecutor(1)
-    pool.shutdown()
-    publisher = ManualPublisher()
-    subscriber = AsyncSubscriber(ignore, pool)
-    publisher.subscribe(subscriber)
-    publisher.wait_cancelled()
-    with pytest.raises(RuntimeError, match="shutdown"):
-        subscriber.run.result(DEADLINE)
 
 
 def test_async_ends_with_an_error_where_the_executor_refuses_later(
@@ -341,32 +296,3 @@ def test_async_fails_where_more_comes_than_was_asked_for(dropped: list[BaseExcep
     with pytest.raises(rf.DemandExceededError):
         subscriber.run.result(DEADLINE)
     dropped.clear()
-
-
-async def test_async_can_be_awaited() -> None:
-    seen: list[int] = []
-    subscriber = AsyncSubscriber(seen.append, asyncio.get_running_loop(), prefetch=4)
-    rf.range_(20).subscribe(subscriber)
-    await subscriber.run
-    assert seen == list(range(20))
-
-
-def test_async_cancels_while_its_function_runs() -> None:
-    started, go = threading.Event(), threading.Event()
-    seen: list[int] = []
-
-    def work(element: int) -> None:
-        seen.append(element)
-        started.set()
-        wait_for(go, "the go")
-
-    publisher = ManualPublisher()
-    subscriber = AsyncSubscriber(work, prefetch=4)
-    publisher.subscribe(subscriber)
-    publisher.wait_requested(4)
-    send(publisher, *range(4))
-    wait_for(started, "the work")
-    subscriber.run.cancel()  # does not wait for it
-    publisher.wait_cancelled()
-    go.set()
-    assert seen == [0]

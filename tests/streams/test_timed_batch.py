@@ -115,15 +115,6 @@ def test_a_batch_leaves_when_its_time_is_up() -> None:
     setup.recorder.check()
 
 
-def test_no_batch_is_empty() -> None:
-    setup = Setup(5, request=9)
-    for _ in range(5):
-        setup.timer.advance(100)
-    assert setup.timer.pending == 0
-    setup.publisher.subscriber.on_complete()
-    assert setup.recorder.signals == [("on_subscribe",), ("on_complete",)]
-
-
 def test_a_batch_that_left_early_leaves_its_time_to_nobody() -> None:
     setup = Setup(2, request=9)
     setup.next(1)
@@ -237,17 +228,6 @@ def test_no_alarm_is_set_for_each_batch() -> None:
     assert len(rsf.range_(2000).batch(2, seconds=10, timer=timer).to_list()) == 1000
     assert timer.alarms.value == 1
     assert timer.pending == 0
-
-
-def test_with_the_timer_of_the_process() -> None:
-    publisher, recorder = ManualPublisher(), Recorder(request=2)
-    rsf.from_publisher(publisher).batch(5, seconds=0.01).subscribe(recorder)
-    publisher.subscriber.on_next(1)
-    recorder.wait_elements(1)
-    publisher.subscriber.on_next(2)
-    recorder.wait_elements(2)
-    assert recorder.elements == [[1], [2]]
-    recorder.subscription.cancel()
 
 
 # -- weight ----------------------------------------------------------------------------------------
