@@ -7,7 +7,6 @@ import pytest
 import rstreams_fast as rsf
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
-
 # -- concat ----------------------------------------------------------------------------------------
 
 
