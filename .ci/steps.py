@@ -33,13 +33,9 @@ FULL = (
     "lint; budgets; c-stress; c-sanitize; mutants; model; memcheck; fuzz; wheels; bench-check",
     "test; slow",
     "spark-matrix SPARK_VERSIONS='3.5-oldest 3.5 4.0 4.1 4.2'",
-    "faults",
-    "sanitize",
-    "soak",
-    "tck ARGS=--check",
-    "limit-kills",
-    "freethreaded",
-    "pipelines",
+    "faults; limit-kills",
+    "sanitize; tck ARGS=--check",
+    "soak; freethreaded; pipelines",
 )
 LANES = 3
 NO_TESTS = 5
