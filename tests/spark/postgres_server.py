@@ -40,8 +40,13 @@ class PostgresServer:
                     place.chmod(place.stat().st_mode | 0o011)
             os.chown(folder, account.pw_uid, account.pw_gid)
         self._run("initdb", "-A", "trust", "-U", "postgres", "-N", "--locale=C", "-E", "UTF8")
-        log = str(folder / "log")
-        self._run("pg_ctl", "-w", "-t", "60", "-l", log, "-o", f"{WORDS} -p {self.port}", "start")
+        options = f"{WORDS} -p {self.port}"
+        self._words = ("-w", "-t", "60", "-l", str(folder / "log"), "-o", options)
+        self._run("pg_ctl", *self._words, "start")
+
+    def crash(self) -> None:
+        """End the server as a crash does, and start it again."""
+        self._run("pg_ctl", *self._words, "-m", "immediate", "restart")
 
     def _run(self, name: str, *words: str) -> None:
         subprocess.run(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 import rstreams_fast.spark as rs
@@ -103,6 +104,63 @@ def test_batches_of_a_stream_are_written_once_and_the_ledger_does_not_grow(
     assert server.ask(f'select batch, rows from "{schema}".rstreams_ledger') == [(300, 100)]
 
 
+def test_two_tables_of_a_batch_are_two_writes(
+    spark: Any, server: PostgresServer, name: str
+) -> None:
+    for table in ("a", "b"):
+        server.ask(f"create table {table}{name} (id bigint)")
+    writers = [
+        rs.writer(rs.sinks.postgres(server.dsn, f"{table}{name}"), job="s") for table in "ab"
+    ]
+    for batch in (1, 1):
+        for writer in writers:
+            writer(spark.range(10), batch)
+    counts = f"select (select count(*) from a{name}), (select count(*) from b{name})"
+    assert server.ask(counts) == [(10, 10)]
+
+
+@pytest.mark.parametrize("happens", ["a copy goes on", "the driver is gone", "the server crashes"])
+def test_a_write_leaves_no_staging_table_and_loses_no_row(
+    spark: Any,
+    server: PostgresServer,
+    table: str,
+    happens: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sink = rs.sinks.postgres(server.dsn, table, mode="upsert", key="id")
+    commit, held = rs.sinks.PostgresSink.commit, []
+
+    def with_a_copy(*words: Any) -> bool:
+        (stage,) = stages(server, table)
+        db = psycopg.connect(server.dsn)
+        held.append(db)
+        db.execute(f'lock table "{table.partition(".")[0]}"."{stage[0]}" in row exclusive mode')
+        return commit(*words)
+
+    def after_a_crash(*words: Any) -> bool:
+        server.crash()
+        return commit(*words)
+
+    if happens == "a copy goes on":
+        monkeypatch.setattr(rs.sinks.PostgresSink, "commit", with_a_copy)
+        assert rs.write(frame(spark), sink, job="held").rows == 1000
+        with pytest.raises(psycopg.OperationalError):
+            held[0].execute("select 1")
+    elif happens == "the driver is gone":
+        with monkeypatch.context() as patch:
+            patch.setattr(rs.sinks.PostgresSink, "finish", lambda *_: None)
+            rs.write(frame(spark), sink, job="gone")
+        assert len(stages(server, table)) == 1
+        assert rs.write(frame(spark), sink, job="gone").repeated
+    else:
+        monkeypatch.setattr(rs.sinks.PostgresSink, "commit", after_a_crash)
+        with pytest.raises(RuntimeError, match="0 of 1000 rows are in the staging table"):
+            rs.write(frame(spark), sink, job="crash")
+        monkeypatch.undo()
+        assert rs.write(frame(spark), sink, job="crash").rows == 1000
+    assert (count(server, table), stages(server, table)) == (1000, [])
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_killed_workers_and_a_driver_that_is_gone_leave_no_row(
@@ -154,7 +212,7 @@ print(report.rows, report.repeated)
         with pytest.raises(AssertionError):
             run_script(script, 200)
     assert run_script(script, 200).split() == ["0", "True"]
-    assert count(server, table) == 1000
+    assert (count(server, table), stages(server, table)) == (1000, [])
     assert len(list(tmp_path.glob("*-*"))) == 4
     rs.write(frame(spark, 5000, 10), rs.sinks.postgres(server.dsn, table), job="killed")
     assert count(server, table) == 1000

@@ -37,7 +37,7 @@ KEPT_BATCHES: Final = 100
 """How many batches of a query the ledger keeps. A query repeats only its latest batch."""
 
 DROP_SECONDS: Final = 5
-"""How long the driver waits for a task that still copies into a staging table."""
+"""How long the driver waits for the lock of a staging table that it drops."""
 
 
 def postgres(
@@ -121,42 +121,48 @@ class PostgresSink(Sink):
     def drain(self, frame: Frame) -> MapFunction:
         if unknown := sorted(set(self.key) - set(frame.names)):
             raise ValueError(f"key: the frame has no column {', '.join(unknown)}")
-        copied = partial(_Copied, self.dsn, self._beside(_stage_of(frame)), frame.names)
+        copied = partial(_Copied, self.dsn, self._beside(self._stage_of(frame)), frame.names)
         return SubscriberSink(copied, self._words).drain(frame)
 
     def begin(self, frame: Frame) -> bool:
         with _connected(self.dsn) as db:
-            self._run(
-                db,
-                "create unlogged table {stage} as "
-                "select {columns}, 0::bigint as {part} from {table} with no data",
-                frame,
-            )
-            if not frame.job:
-                return True
-            # Two writes at once may both find that the ledger is missing: then one would fail.
-            self._run(db, "select pg_advisory_xact_lock(hashtext({name}))", frame, name=LEDGER)
-            self._run(
-                db,
-                "create table if not exists {ledger} (job text, batch bigint, rows bigint, "
-                "at timestamptz default now(), primary key (job, batch))",
-                frame,
-            )
-            found = self._run(
-                db, "select 1 from {ledger} where job = {job} and batch = {batch}", frame
-            )
-            if found.fetchone() is not None:
-                db.rollback()  # also removes the staging table
-                return False
-        self._drop_stages_but(frame)
-        return True
+            is_new = not frame.job or self._is_new(db, frame)
+            if is_new:
+                self._run(
+                    db,
+                    "create unlogged table {stage} as "
+                    "select {columns}, 0::bigint as {part} from {table} with no data",
+                    frame,
+                )
+            if frame.job:
+                self._drop(db, frame, self._stages_but_own(db, frame))
+        return is_new
+
+    def _is_new(self, db: Any, frame: Frame) -> bool:
+        """Whether the ledger has no row of this write. Makes the ledger if it is missing."""
+        # Two runs of a write at once begin one after the other: so the second run drops the
+        # staging table of the first. The lock also keeps both from making the ledger.
+        self._run(db, "select pg_advisory_xact_lock(hashtext({name}))", frame, name=LEDGER)
+        self._run(
+            db,
+            "create table if not exists {ledger} (job text, batch bigint, target text, "
+            "rows bigint, at timestamptz default now(), primary key (job, batch, target))",
+            frame,
+        )
+        found = self._run(
+            db,
+            "select 1 from {ledger} where (job, batch, target) = ({job}, {batch}, {target})",
+            frame,
+        )
+        return found.fetchone() is None
 
     def commit(self, frame: Frame, tokens: list[str], rows: int) -> bool:
         with _connected(self.dsn) as db:
             if frame.job:
                 noted = self._run(
                     db,
-                    "insert into {ledger} values ({job}, {batch}, {rows}) on conflict do nothing",
+                    "insert into {ledger} values ({job}, {batch}, {target}, {rows}) "
+                    "on conflict do nothing",
                     frame,
                     rows=rows,
                 )
@@ -164,18 +170,29 @@ class PostgresSink(Sink):
                     return False
                 self._run(
                     db,
-                    "delete from {ledger} where job = {job} and batch < {oldest}",
+                    "delete from {ledger} "
+                    "where (job, target) = ({job}, {target}) and batch < {oldest}",
                     frame,
                     oldest=_number_of(frame) - KEPT_BATCHES,
                 )
-            counted = [int(token) for token in tokens if token]
-            moved = self._run(db, self._move(frame), frame, tokens=counted)
-            if not self.key and moved.rowcount != rows:
-                raise RuntimeError(f"{moved.rowcount} of {rows} rows are in the staging table")
+            staged = {"tokens": [int(token) for token in tokens if token]}
+            moved = self._run(db, self._move(frame), frame, **staged).rowcount
+            if self.key:  # rows with the same key are one row of the table
+                counting = "select count(*) from {stage} where {part} = any({tokens}::bigint[])"
+                (moved,) = self._run(db, counting, frame, **staged).fetchone()
+            if moved != rows:  # a server that has crashed empties unlogged tables
+                raise RuntimeError(f"{moved} of {rows} rows are in the staging table")
         return True
 
     def finish(self, frame: Frame) -> None:
-        self._drop(_stage_of(frame), frame)
+        import psycopg
+
+        stage = self._stage_of(frame)
+        try:
+            with _connected(self.dsn) as db:
+                self._drop(db, frame, [stage])
+        except psycopg.Error as refused:
+            _warn_of(stage, refused)
 
     def _move(self, frame: Frame) -> str:
         if not self.key:
@@ -190,33 +207,40 @@ class PostgresSink(Sink):
             + ("update set ({others}) = row({replaced})" if others else "nothing")
         )
 
-    def _drop_stages_but(self, frame: Frame) -> None:
-        """Drop the staging tables of earlier runs of this write."""
-        own = _stage_of(frame)
-        prefix = own.rpartition("_")[0]
-        with _connected(self.dsn) as db:
-            found = self._run(
-                db,
-                "select relname from pg_class where relkind = 'r' "
-                "and starts_with(relname, {prefix}) and relname <> {own}",
-                frame,
-                prefix=f"{prefix}_",
-                own=own,
-            ).fetchall()
-        for (name,) in found:
-            self._drop(name, frame)
+    def _stages_but_own(self, db: Any, frame: Frame) -> list[str]:
+        """Return the names of the staging tables that earlier runs of this write have left."""
+        own = self._stage_of(frame)
+        found = self._run(
+            db,
+            "select relname from pg_class where relkind = 'r' "
+            "and starts_with(relname, {prefix}) and relname <> {own}",
+            frame,
+            prefix=f"{own.rpartition('_')[0]}_",
+            own=own,
+        )
+        return [name for (name,) in found.fetchall()]
 
-    def _drop(self, stage: str, frame: Frame) -> None:
+    def _drop(self, db: Any, frame: Frame, stages: list[str]) -> None:
+        """Drop staging tables, and end the copies of tasks that still go on."""
         import psycopg
 
-        try:
-            with _connected(self.dsn) as db:
-                self._run(db, "set local lock_timeout = {most}", frame, most=f"{DROP_SECONDS}s")
-                self._run(db, "drop table if exists {old}", frame, old=self._beside(stage))
-        except psycopg.Error as refused:
-            logging.getLogger("rstreams_fast").warning(
-                "sinks.postgres: the staging table %s is left (%s)", stage, refused
-            )
+        self._run(db, "set local lock_timeout = {most}", frame, most=f"{DROP_SECONDS}s")
+        for stage in stages:
+            old = self._beside(stage)
+            try:
+                with db.transaction():
+                    self._run(
+                        db,
+                        "select pg_terminate_backend(pid) "
+                        "from pg_locks join pg_stat_activity using (pid) "
+                        "where relation = to_regclass({name}) and usename = current_user "
+                        "and datname = current_database() and pid <> pg_backend_pid()",
+                        frame,
+                        name=old.as_string(db),
+                    )
+                    self._run(db, "drop table if exists {old}", frame, old=old)
+            except psycopg.Error as refused:
+                _warn_of(stage, refused)
 
     def _beside(self, name: str) -> Any:
         """Return the name of a table in the same schema as the sink's table."""
@@ -229,7 +253,7 @@ class PostgresSink(Sink):
         from psycopg import sql
 
         others = [name for name in frame.names if name not in self.key]
-        values = {"job": frame.job, "batch": _number_of(frame), **more}
+        values = {"job": frame.job, "batch": _number_of(frame), "target": self.table, **more}
         parts = {
             "columns": _names(frame.names),
             "key": _names(self.key),
@@ -237,7 +261,7 @@ class PostgresSink(Sink):
             "replaced": sql.SQL(", ").join(sql.Identifier("excluded", name) for name in others),
             "part": sql.Identifier(PART),
             "ledger": self._beside(LEDGER),
-            "stage": self._beside(_stage_of(frame)),
+            "stage": self._beside(self._stage_of(frame)),
             "table": sql.Identifier(*self.table.split(".")),
             **{
                 name: value if isinstance(value, sql.Composable) else sql.Literal(value)
@@ -247,6 +271,12 @@ class PostgresSink(Sink):
         statement: Any = text
         return db.execute(sql.SQL(statement).format(**parts))
 
+    def _stage_of(self, frame: Frame) -> str:
+        """Return the name of this run's staging table. All runs of a write share its beginning."""
+        text = ascii((frame.job, _number_of(frame), self.table))
+        write = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        return f"rstreams_{write}_{frame.attempt[:16]}"
+
     def __repr__(self) -> str:
         return f"postgres({self.table!r})"
 
@@ -255,11 +285,10 @@ def _number_of(frame: Frame) -> int:
     return -1 if frame.batch is None else frame.batch
 
 
-def _stage_of(frame: Frame) -> str:
-    """Return the name of this run's staging table. All runs of a write share its first part."""
-    text = ascii((frame.job, _number_of(frame)))
-    write = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-    return f"rstreams_{write}_{frame.attempt[:16]}"
+def _warn_of(stage: str, refused: Exception) -> None:
+    logging.getLogger("rstreams_fast").warning(
+        "sinks.postgres: the staging table %s is left (%s)", stage, refused
+    )
 
 
 def _names(columns: Sequence[str]) -> Any:
