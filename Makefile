@@ -180,6 +180,12 @@ limit-kills:
 	$(SETUP_WITH_JAVA)
 	@$(ENV) exec $(PY) -m tests.spark.limit_kills $(ARGS)
 
+# PostgreSQL's tables after 50 writes and 50 streams under random SIGKILLs of workers, executors and
+# drivers (ARGS="--batch 5 --stream 5"): each row must be there once.
+postgres-kills:
+	$(SETUP_WITH_JAVA)
+	@$(ENV) exec $(PY) -m tests.spark.postgres_kills $(ARGS)
+
 # Spark's own tests of UDFs, of SPARK_SOURCES (a checkout), with the stock daemon and the drop-in.
 spark-suite:
 	$(SETUP_WITH_JAVA)
