@@ -124,8 +124,10 @@ class Retry:
             Default: every ``Exception`` but errors of the program, after which the next attempt
             would fail in the same way: ``TypeError``, ``AttributeError``,
             ``NameError``, ``ImportError``, ``SyntaxError``, ``NotImplementedError``,
-            ``RecursionError`` and ``pickle.PickleError``. Calls are repeated after a ``ValueError``
-            or ``KeyError``: a truncated answer raises these errors, too.
+            ``RecursionError`` and ``pickle.PickleError``; and but exceptions whose attribute
+            ``is_hopeless`` is true, such as an ``HttpError`` with the status 404. Calls are
+            repeated after a ``ValueError`` or ``KeyError``: a truncated answer raises these errors,
+            too.
         budget: The largest share of the calls that may be retries, such as 0.1. It applies in each
             worker process to all stages with the same object; the first ten retries are free. So
             retries do not multiply the calls of a broken service. Default: no bound.
@@ -177,4 +179,8 @@ class Retry:
 
 def is_worth_it(retry: Retry, error: Exception) -> bool:
     """Whether ``retry`` makes another attempt after ``error``."""
-    return not isinstance(error, HOPELESS) if retry.on is None else isinstance(error, retry.on)
+    if retry.on is not None:
+        return isinstance(error, retry.on)
+    # The class is asked first: an instance may answer any name (__getattr__).
+    has_word = hasattr(type(error), "is_hopeless")
+    return not isinstance(error, HOPELESS) and not (has_word and error.is_hopeless is True)  # type: ignore[attr-defined]

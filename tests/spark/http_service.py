@@ -1,7 +1,9 @@
 """An HTTP service of rows in a process of its own, which has a limit, and counts what it sees.
 
 A request has rows as JSON, as lines, or as Elasticsearch's bulk has them. ``GET`` tells the counts.
-Rows over the limit, a second's worth of which may come at once, are answered 429, all of them.
+Rows over the limit, a second's worth of which may come at once, are answered 429, all of them. A
+request whose first row has a field ``status`` is answered with this status once, with the row's
+fields ``retry_after`` and ``location`` as headers.
 """
 
 from __future__ import annotations
@@ -106,6 +108,11 @@ class _Service:
         if is_bulk := bool(found) and "index" in found[0]:
             rows, own = found[1::2], [line["index"]["_id"] for line in found[::2]]
         self.sizes[len(rows)] += 1
+        first, name = rows[0], request.headers.get("Idempotency-Key", "")
+        if first.get("status") and self.keys[name] == 1:
+            names = {"retry_after": "Retry-After", "location": "Location"}
+            told = {shown: first[name] for name, shown in names.items() if first.get(name)}
+            return first["status"], "as the row says", told
         if self.rate:
             now = time.monotonic()
             self.tokens = min(self.rate, self.tokens + (now - self.since) * self.rate)

@@ -32,6 +32,15 @@ _MEDIA: Final = {
     "elasticsearch-bulk": "application/x-ndjson",
 }
 
+_PASSING: Final = (
+    HTTPStatus.REQUEST_TIMEOUT,
+    HTTPStatus.CONFLICT,  # the service still works on a request with this idempotency key
+    HTTPStatus.LOCKED,
+    HTTPStatus.TOO_EARLY,
+    HTTPStatus.TOO_MANY_REQUESTS,
+)
+"""The statuses below 500 after which the same request may succeed."""
+
 _ASKS_TO_WAIT: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 
 Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
@@ -39,6 +48,8 @@ Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
 
 class HttpError(Exception):
     """A service answered with a status that is no success, or refused a row.
+
+    ``Retry`` makes no further attempt if ``is_hopeless`` is true, unless ``Retry(on=)`` says so.
 
     Args:
         status: The HTTP status.
@@ -49,6 +60,13 @@ class HttpError(Exception):
         self.status = status
         self.text = text
         super().__init__(status, text)
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the same request would fail again: a status below 500, but 408, 409, 423, 425 and
+        429.
+        """
+        return self.status < HTTPStatus.INTERNAL_SERVER_ERROR and self.status not in _PASSING
 
     def __str__(self) -> str:
         return f"HTTP status {self.status}" + (self.text and f": {self.text}")
@@ -68,8 +86,10 @@ def http(
     """Send rows to an HTTP service: ``rs.write(frame, rs.sinks.http(url, batch=100))``.
 
     This sink needs aiohttp. It keeps ``concurrency`` connections alive. The answers 429 and 503
-    raise ``RetryAfter`` with the seconds of their header; other failures raise ``HttpError``. The
-    sink may have a ``Policy``.
+    raise ``RetryAfter`` with the seconds or the date of their header; other failures raise
+    ``HttpError``. The sink may have a ``Policy``. If the service refuses a request, all rows of the
+    request have failed. The sink follows no redirect: some redirects turn a ``POST`` into a
+    ``GET``, and the rows would be lost.
 
     ```python
     import rstreams_fast.spark as rs
@@ -190,13 +210,15 @@ class _Client:
             content = b"\n".join(bodies) + b"\n"
         else:
             content = b"[%s]" % b",".join(bodies) if sink.is_list else bodies[0]
-        status, text, after = await self._request(content, ids)
+        status, text, headers = await self._request(content, ids)
         if status == HTTPStatus.UNAUTHORIZED and callable(sink.headers):
             self._headers = self._new_headers()
-            status, text, after = await self._request(content, ids)
+            status, text, headers = await self._request(content, ids)
         if status in _ASKS_TO_WAIT:
-            raise _asking(after)
+            raise _asking(headers.get("Retry-After"))
         if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+            if (moved := headers.get("Location")) is not None:
+                raise HttpError(status, f"a redirect to {shown_uri(moved)}")
             raise HttpError(status, text[:SHOWN].decode(errors="replace"))
         if sink.partial is not None:
             return sink.partial(json.loads(text), rows)
@@ -204,14 +226,18 @@ class _Client:
             return [_result_of(item) for item in json.loads(text)["items"]]
         return [None] * rows
 
-    async def _request(self, content: bytes, ids: list[str]) -> tuple[int, bytes, str | None]:
+    async def _request(
+        self, content: bytes, ids: list[str]
+    ) -> tuple[int, bytes, Mapping[str, str]]:
         sink, headers = self._sink, self._headers
         if sink.id_header is not None:
             own = ids[0] if not sink.is_list else _digest(ids)
             headers = {**headers, sink.id_header: own}
-        request = self._session.request(sink.method, sink.url, data=content, headers=headers)
+        request = self._session.request(
+            sink.method, sink.url, data=content, headers=headers, allow_redirects=False
+        )
         async with request as response:
-            return response.status, await response.read(), response.headers.get("Retry-After")
+            return response.status, await response.read(), response.headers
 
 
 def _asking(after: str | None) -> RetryAfter:
