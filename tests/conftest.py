@@ -20,7 +20,10 @@ from collections.abc import Callable, Coroutine, Generator, Iterator
 
 import pytest
 
+from tests.fresh import fast_sources, slow_sources
 from tests.helpers import DEADLINE, freeze
+
+__all__ = ["fast_sources", "slow_sources"]
 
 # Spark's Python workers run the interpreter under test, and nothing listens beyond this machine.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -105,26 +108,6 @@ def no_leaked_threads() -> Iterator[None]:
             thread.join(max(0.0, deadline - time.monotonic()))
         except RuntimeError:  # it is being started just now, by one that is not over yet
             time.sleep(0.001)
-
-
-@pytest.fixture
-def slow_sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every source takes longer than a turn for an element."""
-    _set_turn(monkeypatch, 0.0)
-
-
-@pytest.fixture
-def fast_sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No source takes longer than a turn, and no burst, however busy the machine is."""
-    _set_turn(monkeypatch, 3600.0)
-
-
-def _set_turn(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    from rstreams_fast.runtime import turns
-    from rstreams_fast.streams.engine import defaults, drain, inner_subscriber, upstream
-
-    for module in (defaults, drain, inner_subscriber, turns, upstream):
-        monkeypatch.setattr(module, "TURN_SECONDS", seconds)
 
 
 @pytest.fixture

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pandas as pd
-import pyarrow as pa
+from typing import Any
+
 import pyspark
 import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.versions import spark_version
-from rstreams_fast.spark.worker.values.pandas_series import run_on_series
 from tests.spark.matrix import OLDEST, VERSIONS
 
 
@@ -30,12 +29,13 @@ def test_the_matrix_tries_every_version_from_the_oldest_to_the_newest() -> None:
     assert ".".join(map(str, spark_version())) in VERSIONS
 
 
-def test_keys_are_series_of_lists_where_spark_has_no_arrow_udfs() -> None:
+@pytest.mark.spark
+def test_keys_come_through_pandas_where_spark_has_no_arrow_udfs(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The way of the older versions, on whichever is here."""
-    look = rs.lookup(lambda name, n: f"{name}{n}", pa.string())
-    keys = [pd.Series([["a"], ["b"], []]), pd.Series([[1], [2], [3]])]
-    no_timestamps = pd.Series([[None, None]] * 3)
-    batch = (*keys, pd.Series(["UTC|string|bigint"] * 3), no_timestamps)
-    run, _ = look._column_function()
-    (result,) = run_on_series(run, iter([batch]))
-    assert result.tolist() == [["a1"], ["b2"], []]
+    monkeypatch.setattr(pyspark, "__version__", "4.0.1")
+    look = rs.lookup(lambda name, n: f"{name}{n}", "string")
+    keys = spark.range(0, 3000, 1, 2).selectExpr("if(id % 10 = 3, null, 'k') as name", "id")
+    rows = keys.select(look("name", "id")).collect()
+    assert [row[0] for row in rows] == [None if k % 10 == 3 else f"k{k}" for k in range(3000)]
