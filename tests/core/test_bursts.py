@@ -43,18 +43,13 @@ def over(core: Any, *bursts: list[Any]) -> Any:
     return Over()
 
 
-def test_for_gives_each_once_and_in_order(core: Any) -> None:
-    it = over(core, [1, 2, 3], [4], [5, 6])
-    assert iter(it) is it
-    assert list(it) == [1, 2, 3, 4, 5, 6]
-    assert it.refills == 4
-
-
-async def test_async_for_gives_each_once_and_in_order(core: Any) -> None:
-    it = over(core, [1, 2, 3], [4], [5, 6])
-    assert aiter(it) is it
-    assert [element async for element in it] == [1, 2, 3, 4, 5, 6]
-    assert it.refills == 4
+async def test_each_comes_once_and_in_order(core: Any) -> None:
+    for asynchronous in (False, True):
+        it = over(core, [1, 2, 3], [4], [5, 6])
+        assert (aiter if asynchronous else iter)(it) is it
+        seen = [element async for element in it] if asynchronous else list(it)
+        assert seen == [1, 2, 3, 4, 5, 6]
+        assert it.refills == 4
 
 
 @pytest.mark.parametrize("element", ODD, ids=repr)

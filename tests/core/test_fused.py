@@ -228,18 +228,17 @@ def test_numbers_of_any_kind_are_counts(core: Any) -> None:
         assert core.FusedRun(None, program, print, core.DemandCounter()).ratio == 10_000
 
 
-def test_slot_and_demand_are_checked(core: Any) -> None:
-    for slot in (None, 5):
+def test_source_slot_and_demand_are_checked(core: Any) -> None:
+    def make(source: Any = None, slot: Any = print, demand: Any = 5) -> None:
+        core.FusedRun(source, (), slot, demand)
+
+    for wrong in (None, 5):
         with pytest.raises(TypeError, match="slot must be callable or an SpscRing, got"):
-            core.FusedRun(None, (), slot, core.DemandCounter())
-    for demand in (None, 5):
+            make(slot=wrong, demand=core.DemandCounter())
         with pytest.raises(TypeError, match="demand must be a DemandCounter, got"):
-            core.FusedRun(None, (), print, demand)
-
-
-def test_a_source_is_an_iterable(core: Any) -> None:
+            make(demand=wrong)
     with pytest.raises(TypeError, match="not iterable"):
-        core.FusedRun(3, (), print, core.DemandCounter())
+        make(3, demand=core.DemandCounter())
 
 
 # -- demand ---------------------------------------------------------------------------------------
@@ -462,27 +461,23 @@ CALLED: dict[str, tuple[Any, Any, Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("how", CALLED)
-def test_a_function_that_raises_is_dealt_with_by_its_owner(core: Any, wrap: Wrap, how: str) -> None:
+@pytest.mark.parametrize("raised", [Problem(), KeyboardInterrupt()], ids=repr)
+def test_what_a_function_raises_is_its_owners_matter(
+    core: Any, wrap: Wrap, how: str, raised: BaseException
+) -> None:
+    """And what the owner raises then leaves through the call."""
     source, program, call = CALLED[how]
-    problem = Problem()
-    taking = Taking(core, wrap, 12, problem)
+    taking = Taking(core, wrap, 12, raised)
     run = core.FusedRun(source(), program, taking.slot, taking.demand)
-    assert call(run) is RunStatus.CANCELLED
-    assert taking.failures == [problem]
+    if isinstance(raised, Problem):
+        assert call(run) is RunStatus.CANCELLED
+    else:
+        with pytest.raises(KeyboardInterrupt) as caught:
+            call(run)
+        assert caught.value is raised
+    assert taking.failures == [raised]
     assert run.error is None
     assert taking.seen[-1] == 12
-
-
-@pytest.mark.parametrize("how", CALLED)
-def test_what_its_owner_raises_leaves(core: Any, wrap: Wrap, how: str) -> None:
-    source, program, call = CALLED[how]
-    leaving = KeyboardInterrupt()
-    taking = Taking(core, wrap, 12, leaving)
-    run = core.FusedRun(source(), program, taking.slot, taking.demand)
-    with pytest.raises(KeyboardInterrupt) as caught:
-        call(run)
-    assert caught.value is leaving
-    assert taking.failures == [leaving]
 
 
 def test_what_a_function_answers_matters_if_it_may(core: Any, wrap: Wrap) -> None:

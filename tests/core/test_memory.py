@@ -47,13 +47,31 @@ def test_a_ring_that_contains_itself_is_collected(core: Any) -> None:
         assert [ref() for ref in watched] == [None] * len(watched)
 
 
-def test_a_ring_within_its_error_is_collected(core: Any) -> None:
-    ring = core.SpscRing(4)
-    error = ValueError()
+def in_its_error(core: Any) -> Any:
+    ring, error = core.SpscRing(4), ValueError()
     error.ring = ring  # type: ignore[attr-defined]
     ring.close(error)
-    watched = weakref.ref(ring)
-    del ring, error
+    return ring
+
+
+def in_its_subscriber(core: Any) -> Any:
+    subscriber = Subscriber()
+    subscriber.serializer = core.SignalSerializer(subscriber)
+    return subscriber.serializer
+
+
+def in_its_stage_and_slot(core: Any) -> Any:
+    box: list[Any] = []
+    stages = (("map", lambda x: x + len(box)), ("batch", 5))
+    run = core.FusedRun(iter(range(9)), stages, box.append, core.DemandCounter(1))
+    run.drain(3)
+    box.append(run)
+    return run
+
+
+@pytest.mark.parametrize("make", [in_its_error, in_its_subscriber, in_its_stage_and_slot])
+def test_what_is_kept_by_what_it_keeps_is_collected(core: Any, make: Any) -> None:
+    watched = weakref.ref(make(core))
     gc.collect()
     assert watched() is None
 
@@ -110,16 +128,6 @@ def test_a_chain_of_runs_is_freed_without_overflowing_the_stack(core: Any) -> No
     assert watched() is None
 
 
-def test_a_serializer_that_contains_itself_is_collected(core: Any) -> None:
-    subscriber = Subscriber()
-    serializer = core.SignalSerializer(subscriber)
-    subscriber.serializer = serializer
-    watched = [weakref.ref(subscriber), weakref.ref(serializer)]
-    del subscriber, serializer
-    gc.collect()
-    assert [ref() for ref in watched] == [None, None]
-
-
 def test_the_collector_sees_what_a_mailbox_holds(core: Any) -> None:
     if not core.__name__.endswith("_cython"):
         return
@@ -154,20 +162,3 @@ def test_spec313_a_serializer_that_has_ended_keeps_nobody(core: Any, end: str) -
     del subscriber, upstream
     gc.collect()
     assert [ref() for ref in watched] == [None, None]
-
-
-def test_a_run_that_contains_itself_is_collected(core: Any) -> None:
-    box: list[Any] = []
-
-    def stage(x: int, box: list[Any] = box) -> int:
-        return x + len(box)
-
-    run = core.FusedRun(
-        iter(range(9)), (("map", stage), ("batch", 5)), box.append, core.DemandCounter(1)
-    )
-    run.drain(3)
-    box.append(run)
-    watched = weakref.ref(run)
-    del run, box, stage
-    gc.collect()
-    assert watched() is None

@@ -114,9 +114,7 @@ def test_the_memory_is_aligned(core: Any) -> None:
         assert ring.reserve(1).ctypes.data % 64 == 0
 
 
-# -- copies ---------------------------------------------------------------------------------------
-
-
+# -- copies ----------------------------------------------------------------------------------------
 def test_read_gives_an_array_of_its_own(core: Any) -> None:
     ring = core.RecordRing("i8", 4)
     ring.write(np.arange(3))
@@ -213,9 +211,7 @@ def test_an_array_that_lies_about_itself(core: Any) -> None:
         ring.write(np.arange(2, dtype="i8").view(Liar))
 
 
-# -- views ----------------------------------------------------------------------------------------
-
-
+# -- views -----------------------------------------------------------------------------------------
 def test_peek_and_release_read_in_place(core: Any) -> None:
     ring = core.RecordRing("i8", 6)
     ring.write(np.arange(5))

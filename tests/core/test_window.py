@@ -238,6 +238,8 @@ async def test_the_end_of_cancelled_calls_is_told_and_nothing_of_those_in_line(c
     harness.window.cancel()
     await harness.until(lambda: harness.window.running == 0)
     assert ends.count == 2
+    assert gates.calls == [1, 2]
+    assert harness.window.pending == 0
 
 
 @pytest.mark.parametrize("ahead", [0, 4])
@@ -267,9 +269,6 @@ async def test_calls_go_on_with_another_function_and_those_that_run_with_theirs(
     assert (window.take(1), ends.count) == ([4], before + 2)
     with pytest.raises(TypeError, match="fn must be callable"):
         window.call_with(None)
-
-
-# -- bounds ---------------------------------------------------------------------------------------
 
 
 # -- from ring to ring ----------------------------------------------------------------------------
@@ -456,6 +455,8 @@ async def test_arguments_are_checked(core: Any) -> None:
         ({"capacity": 2.0}, TypeError, "capacity"),
         ({"capacity": 2**31 + 1}, ValueError, "capacity"),
         ({"key": "id"}, TypeError, "key must be callable, got str"),
+        *(({"patience": n}, ValueError, "patience must be") for n in (-1, math.nan, math.inf)),
+        *(({"patience": n}, TypeError, "patience must be") for n in (True, "1", None)),
     ]:
         with pytest.raises(raises, match=word):
             make(**options)
@@ -1182,12 +1183,6 @@ async def test_results_wait_no_longer_than_patience(core: Any) -> None:
     await harness.until(lambda: harness.window.ready == 1)
 
 
-@pytest.mark.parametrize("patience", [-1, math.nan, math.inf, True, "1", None])
-async def test_a_patience_that_is_no_time_is_refused(core: Any, patience: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match="patience must be"):
-        Harness(core, echo, patience=patience)
-
-
 async def test_who_knows_a_task_finds_one_call_on_it(core: Any) -> None:
     by_task: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
     kept = []
@@ -1273,23 +1268,6 @@ async def test_a_failure_in_line_names_its_item_and_starts_no_more(core: Any) ->
     assert harness.window.failure[0] == 7
     assert started[:8] == list(range(8))
     assert len(started) <= 9
-
-
-async def test_cancel_forgets_who_waits_in_line(core: Any) -> None:
-    started = []
-
-    async def fn(item: int) -> int:
-        started.append(item)
-        await asyncio.sleep(DEADLINE)
-        return item
-
-    harness = Harness(core, fn, concurrency=2, capacity=64, ahead=30)
-    await harness.submit(*range(20))
-    await asyncio.sleep(0)
-    await harness.call(harness.window.cancel)
-    await harness.until(lambda: harness.window.running == 0)
-    assert started == [0, 1]
-    assert harness.window.pending == 0
 
 
 async def test_a_failed_coroutine_that_is_dropped_may_still_ask_for_its_task(core: Any) -> None:
