@@ -16,7 +16,7 @@ export VENV
 # What set-up found out: which Java, which Python Spark's workers run.
 ENV := . build/env.sh;
 SETUP := @.ci/setup test
-SETUP_WITH_JAVA := @.ci/setup test require postgresql
+SETUP_WITH_JAVA := @.ci/setup test require postgresql chromium
 PIP := $(VENV)/bin
 
 .DEFAULT_GOAL := help

@@ -92,9 +92,10 @@ def run_demo(console: Console, options: Options) -> int:
             display.show_phases(job.phases)
             display.finish(failed=job.failed)
         outcome = job.result()
+        watch.look()
     finally:
         job.close()
-    report(console, options, outcome, watch.samples)
+    report(console, options, outcome, watch)
     return EXIT_OK if outcome.proof.holds else EXIT_DIFFERENT
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 
-from examples.flights import answers, job
+from examples.flights import answers
 from examples.flights.run import Options, Outcome
 from rstreams_fast.spark.report import (
-    Sample,
+    Watch,
     bounds_table,
     draw,
     print_table,
@@ -23,13 +21,10 @@ from rstreams_fast.spark.report import (
 
 __all__ = ["report"]
 
-NAMES: Final = dict(zip(job.STAGES, ("weather", "plane"), strict=True))
-"""What the stages are called in the report."""
 
-
-def report(console: Console, options: Options, outcome: Outcome, samples: Sequence[Sample]) -> None:
+def report(console: Console, options: Options, outcome: Outcome, watch: Watch) -> None:
     """Print the run, the bounds, the answers, the proof; write them to the output directory."""
-    stages = {name: outcome.stages[stage] for stage, name in NAMES.items()}
+    stages = outcome.stages
     each, tasks = options.bounds, outcome.tasks
     most = len(stages) * tasks * each.concurrency
     bounds = bounds_table(stages)
@@ -65,21 +60,20 @@ def report(console: Console, options: Options, outcome: Outcome, samples: Sequen
 
     output = options.output
     picture = draw(
-        samples,
+        watch.samples,
         output / "report.png",
         title=f"{outcome.rows:,} flights, {outcome.service['requests']:,} HTTP look-ups, "
         f"{outcome.seconds:.1f} s",
-        names=NAMES,
         most_running=tasks * each.concurrency,
         most_bytes=tasks * each.max_buffer_bytes,
     )
-    page = write_page(output / "report.html", title, tables, picture)
+    page = write_page(output / "report.html", watch, title=title, tables=tables)
     summary = output / "report.json"
     everything = {
         "options": asdict(options),
         **asdict(outcome),
         "agree": outcome.proof.agree,
-        "samples": [asdict(sample) for sample in samples],
+        "samples": [asdict(sample) for sample in watch.samples],
     }
     summary.write_text(json.dumps(everything, indent=1, default=str), encoding="utf-8")
     console.print()

@@ -251,6 +251,7 @@ def _add(total: StageMetrics, parts: list[StageMetrics]) -> None:
         together: Any = max if name in PER_PARTITION else added if name in TABLES else sum
         setattr(total, name, together([getattr(part, name) for part in parts]))
     states = {part.state for part in parts}
+    total.partitions_running = sum(part.state == "running" for part in parts)
     total.state = next(state for state in STATES if state in states)
     total.started = min(part.started for part in parts)
     total.updated = max(part.updated for part in parts)

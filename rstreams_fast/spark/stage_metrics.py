@@ -36,6 +36,7 @@ class StageMetrics(CallCounts):
             optimizer has dropped its column, which nothing reads; else ``unknown``.
         partitions: How many partitions are summed up here: those that the stage ran over, also
             where one task had several (``coalesce``).
+        partitions_running: Of a sum: how many of the partitions run now.
         rows_in: Rows of input that were read.
         rows_out: Rows of output that left.
         batches_in: Batches of input that were read.
@@ -106,6 +107,7 @@ class StageMetrics(CallCounts):
     process: str = ""
     state: str = "running"
     partitions: int = 1
+    partitions_running: int = 0
     rows_in: int = 0
     rows_out: int = 0
     batches_in: int = 0
@@ -150,6 +152,7 @@ IDENTITY: Final = frozenset(
         "process",
         "state",
         "partitions",
+        "partitions_running",
         "repeated_attempts",
         "started",
         "updated",

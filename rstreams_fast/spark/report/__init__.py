@@ -11,7 +11,7 @@ with importing("rich", __name__, "'rstreams_fast[report]'"):
 from rstreams_fast.spark.report.live import Display, make_console, watch
 from rstreams_fast.spark.report.page import write_page
 from rstreams_fast.spark.report.picture import draw
-from rstreams_fast.spark.report.samples import Sample, Stall, Watch
+from rstreams_fast.spark.report.samples import Sample, Watch
 from rstreams_fast.spark.report.tables import (
     bounds_table,
     human_bytes,
@@ -19,12 +19,15 @@ from rstreams_fast.spark.report.tables import (
     print_tables,
     work_table,
 )
+from rstreams_fast.spark.report.waits import Stall, TaskTime, advise
 
 __all__ = [
     "Display",
     "Sample",
     "Stall",
+    "TaskTime",
     "Watch",
+    "advise",
     "bounds_table",
     "draw",
     "human_bytes",

@@ -21,8 +21,11 @@ from rich.progress import (
 )
 
 from rstreams_fast.spark.metrics import Metrics
-from rstreams_fast.spark.report.samples import Stall, Watch
+from rstreams_fast.spark.report.page import ENDED, FAILED, TITLE, Page
+from rstreams_fast.spark.report.samples import Watch
+from rstreams_fast.spark.report.server import PageServer
 from rstreams_fast.spark.report.tables import human_bytes, print_tables
+from rstreams_fast.spark.report.waits import Stall
 
 __all__ = ["Display", "make_console", "watch"]
 
@@ -52,10 +55,15 @@ def watch(
     rows: int | None = None,
     stages: Sequence[str] = (),
     console: Console | None = None,
+    page: bool = False,
+    title: str = TITLE,
 ) -> Iterator[Watch]:
     """Show a bar while the block runs an action, and tables at its end.
 
-    A thread looks at the metrics four times a second; it ends with the block.
+    A thread looks at the metrics four times a second; it ends with the block. With ``page`` a
+    browser shows the run, too. Its address is printed, and is the ``url`` of the ``Watch``. The
+    server answers only at the loopback address, to every user of this machine. It stops within two
+    seconds when the block ends; a page that is open then keeps the last figures.
 
     Args:
         metrics: The ``Metrics`` that the stages were given.
@@ -63,14 +71,24 @@ def watch(
         stages: The names of the stages, in the order in which a row passes them. Default: the order
             of their start.
         console: A console of rich. Default: ``make_console()``.
+        page: Whether to serve a page that follows the run.
+        title: The heading of the page.
 
     Yields:
-        The ``Watch``, whose samples ``draw`` takes.
+        The ``Watch``, which ``write_page`` takes, and whose samples ``draw`` takes.
+
+    Raises:
+        OSError: There is no free port for the page.
     """
     looking = Watch(metrics, stages)
+    looking.look()
+    server = PageServer(Page(looking, title, rows=rows)) if page else None
     ended = threading.Event()
     begin = time.monotonic()
     with Display(console or make_console()) as display:
+        if server is not None:
+            looking.url = server.url
+            display.say(f"Live page: {server.url}")
         display.show_phases([("Running", begin)])
 
         def look() -> None:
@@ -87,6 +105,8 @@ def watch(
             ended.set()
             thread.join()
             looking.look()
+            if server is not None:
+                server.close(FAILED if failed else ENDED)
             display.finish(failed=failed)
     print_tables(display.console, metrics.by_stage(), time.monotonic() - begin)
 

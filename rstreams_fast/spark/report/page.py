@@ -1,62 +1,258 @@
-"""A run as one HTML file: tables and the picture, nothing beside it."""
+"""A run as one HTML document: where the job waits, figures, charts and tables."""
 
 from __future__ import annotations
 
 import base64
-import html
+import hashlib
+import json
 import os
 from collections.abc import Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from string import Template
+from typing import Any, Final
 
-from rich.console import Console
 from rich.table import Table
 
-__all__ = ["write_page"]
+from rstreams_fast.spark.report.charts import charts_of
+from rstreams_fast.spark.report.html import html_of, html_table
+from rstreams_fast.spark.report.samples import Sample, Watch
+from rstreams_fast.spark.report.tables import bounds_table, human_bytes, latencies, work_table
+from rstreams_fast.spark.report.waits import CAUSES, TaskTime
 
-_WIDTH: Final = 120
+__all__ = ["ENDED", "FAILED", "RUNNING", "TITLE", "Page", "write_page"]
 
-_PAGE: Final = """\
-<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<title>{title}</title>
-<style>body {{ font-family: sans-serif; margin: 2em auto; max-width: 70em }}
-pre {{ overflow-x: auto }} img {{ max-width: 100% }}</style>
-<h1>{title}</h1>
-{parts}
-</html>
-"""
+TITLE: Final = "Spark job"
+
+BOUNDS: Final = "High-water marks and bounds, per task and stage"
+
+MOST_LIVE: Final = 600
+"""The most moments in the charts of a live page, which gets them all twice a second."""
+
+OF_LATE: Final = "the task time of the last ten seconds"
+OF_ALL: Final = "the task time of the whole run"
+
+RUNNING: Final = "Running for"
+ENDED: Final = "Ended after"
+FAILED: Final = "Failed after"
+
+_SECTION: Final = """\
+<section>
+<h2>{heading}</h2>
+<div class="scroll" id="table-{index}" tabindex="0" role="region" aria-label="{heading}">
+{table}
+</div>
+</section>"""
 
 
 def write_page(
     path: str | os.PathLike[str],
-    title: str,
-    tables: Sequence[tuple[str, Table]],
-    picture: str | os.PathLike[str] | None = None,
+    watch: Watch,
+    *,
+    title: str = TITLE,
+    tables: Sequence[tuple[str, Table]] | None = None,
 ) -> Path:
-    """Write tables and a picture to one HTML file.
+    """Write a run to one HTML file: where it waited, charts over time, and tables.
+
+    The charts show values under the mouse, and can be zoomed. The file loads nothing.
 
     Args:
         path: The file.
+        watch: The ``Watch`` that looked at the run.
         title: The heading of the page.
-        tables: Tables of rich, each with its heading.
-        picture: A PNG file, which the page then holds.
+        tables: Tables of rich, each with its heading. Default: the tables of work and of bounds.
 
     Returns:
         The path of the file.
     """
-    parts = []
-    if picture is not None:
-        data = base64.b64encode(Path(picture).read_bytes()).decode("ascii")
-        parts.append(f'<img alt="{html.escape(title)}" src="data:image/png;base64,{data}">')
-    for heading, table in tables:
-        with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123
-            console = Console(record=True, width=_WIDTH, file=nowhere)
-            console.print(table)
-        text = console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
-        parts.append(f"<h2>{html.escape(heading)}</h2>\n{text}")
     target = Path(path)
-    page = _PAGE.format(title=html.escape(title), parts="\n".join(parts))
-    target.write_text(page, encoding="utf-8")
+    target.write_text(Page(watch, title, tables=tables).document(), encoding="utf-8")
     return target
+
+
+class Page:
+    """The document of a run, and its parts as they are now. Any thread may call the methods.
+
+    Args:
+        watch: Looks at the run. Another thread may call its ``look``.
+        title: The heading.
+        rows: How many rows there will be, if that is known.
+        tables: As for ``write_page``.
+    """
+
+    def __init__(
+        self,
+        watch: Watch,
+        title: str,
+        *,
+        rows: int | None = None,
+        tables: Sequence[tuple[str, Table]] | None = None,
+    ) -> None:
+        self._watch = watch
+        self._title = title
+        self._rows = rows
+        self._tables = tables
+
+    def document(self, *, live: bool = False) -> str:
+        """Return the whole document.
+
+        Args:
+            live: Whether the document asks for ``news``, at the address ``events`` beside its own.
+        """
+        style, script = _style(), _script()
+        policy = [
+            "default-src 'none'",
+            f"style-src {_hash_of(style)}",
+            f"script-src {_hash_of(script)}",
+            "img-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+            *(["connect-src 'self'"] if live else []),
+        ]
+        samples = self._watch.samples
+        charts = charts_of(samples, most=MOST_LIVE if live else None)
+        data = json.dumps({"live": live, "charts": charts})
+        return Template(_asset("page.html")).substitute(
+            self._parts(RUNNING if live else self._outcome()),
+            policy="; ".join(policy),
+            title=escape(self._title),
+            style=style,
+            script=script,
+            tables="\n".join(
+                _SECTION.format(heading=escape(heading), index=index, table=html_table(table))
+                for index, (heading, table) in enumerate(self._shown_tables())
+            ),
+            data=data.replace("<", r"\u003c"),  # no name of a stage ends the element
+        )
+
+    def news(self, outcome: str = RUNNING) -> dict[str, Any]:
+        """Return the parts that change, by the identifiers of their elements, and the charts.
+
+        Args:
+            outcome: ``RUNNING``, ``ENDED`` or ``FAILED``.
+        """
+        tables = enumerate(html_table(table) for _, table in self._shown_tables())
+        return {
+            "parts": self._parts(outcome) | {f"table-{index}": table for index, table in tables},
+            "charts": charts_of(self._watch.samples, most=MOST_LIVE),
+            "ended": outcome != RUNNING,
+        }
+
+    def _outcome(self) -> str:
+        states = {stage.state for stage in self._watch.stages.values()}
+        return FAILED if "failed" in states else RUNNING if "running" in states else ENDED
+
+    def _shown_tables(self) -> Sequence[tuple[str, Table]]:
+        if self._tables is not None:
+            return self._tables
+        stages = self._watch.stages
+        return [("Work", work_table(stages)), (BOUNDS, bounds_table(stages))]
+
+    def _parts(self, outcome: str) -> dict[str, str]:
+        samples = self._watch.samples
+        latest = samples[-1] if samples else None
+        seconds = latest.seconds if latest else 0.0
+        return {
+            "advice": escape(self._watch.advice()),
+            "status": f"{outcome} {seconds:,.1f} s",
+            "figures": "" if latest is None else self._figures(latest, outcome),
+            "held": self._held(outcome),
+            "held_of": f"Shares of {OF_LATE if outcome == RUNNING else OF_ALL}.",
+        }
+
+    def _figures(self, latest: Sample, outcome: str) -> str:
+        mean = latest.rows / latest.seconds if latest.seconds else 0.0
+        most = (
+            latest
+            if outcome == RUNNING
+            else max(self._watch.samples, key=lambda sample: sum(sample.running.values()))
+        )
+        held = (
+            latest
+            if outcome == RUNNING
+            else max(self._watch.samples, key=lambda sample: sum(sample.buffered.values()))
+        )
+        at_most = "" if outcome == RUNNING else "Most "
+        figures = {
+            "rows": ("Rows", f"{latest.rows:,}", f"of {self._rows:,}" if self._rows else ""),
+            "rate": (
+                "Rows per second",
+                f"{self._watch.rate() if outcome == RUNNING else mean:,.0f}",
+                "of late" if outcome == RUNNING else "on average",
+            ),
+            "running": (
+                f"{at_most}calls in flight".capitalize(),
+                f"{sum(most.running.values()):,}",
+                f"of at most {sum(most.most_running.values()):,}",
+            ),
+            "failures": ("Failed calls", f"{sum(latest.failures.values()):,}", ""),
+            "buffered": (
+                f"{at_most}input held".capitalize(),
+                human_bytes(sum(held.buffered.values())),
+                "",
+            ),
+        }
+        return "".join(
+            f'<div><dt>{label}</dt><dd><span id="{name}">{value}</span> <small>{of}</small></dd>'
+            "</div>"
+            for name, (label, value, of) in figures.items()
+        )
+
+    def _held(self, outcome: str) -> str:
+        """Return the table of the stages: their calls, and what their tasks wait for."""
+        stages, times = self._watch.stages, self._watch.times_of_late()
+        rows = [
+            ["failed calls", *(f"{stage.failures:,}" for stage in stages.values())],
+            ["seconds of a call: p50, p95, p99", *(latencies(stage) for stage in stages.values())],
+        ]
+        if outcome == RUNNING:
+            flying = (
+                f"{stage.running:,}, {stage.concurrency * stage.partitions_running:,}"
+                for stage in stages.values()
+            )
+            rows.insert(0, ["calls in flight, bound", *flying])
+        shares = {name: _shares(times.get(name, TaskTime())) for name in stages}
+        rows += [
+            [f"time on {words}", *(_bar(shares[name][cause]) for name in stages)]
+            for cause, words in CAUSES.items()
+        ]
+        heads = ["", *(escape(name) for name in stages)]
+        return html_of(heads, rows, numeric=[False, *(True for _ in stages)])
+
+
+def _shares(time: TaskTime) -> dict[str, float]:
+    parts = time.by_cause()
+    total = sum(parts.values())
+    return {cause: part / total if total else 0.0 for cause, part in parts.items()}
+
+
+def _bar(share: float) -> str:
+    if round(share, 2) == 0:
+        return '<span class="dim">0%</span>'
+    return (
+        f'{share:.0%}<svg class="bar" viewBox="0 0 100 1" preserveAspectRatio="none" '
+        f'aria-hidden="true"><rect width="{100 * share:.1f}" height="1"/></svg>'
+    )
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+@cache
+def _asset(name: str) -> str:
+    return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _style() -> str:
+    return _asset("uPlot.min.css") + _asset("page.css")
+
+
+def _script() -> str:
+    return _asset("uPlot.min.js") + _asset("page.js")
+
+
+def _hash_of(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"

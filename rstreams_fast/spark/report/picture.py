@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rstreams_fast._third_parties import importing
-from rstreams_fast.spark.report.samples import Sample
+from rstreams_fast.spark.report.samples import Sample, rates
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,6 +44,7 @@ def draw(
     """
     with importing("matplotlib", "draw", "'rstreams_fast[report]'"):
         import matplotlib as mpl
+        import numpy as np
 
         mpl.use("Agg")
         from matplotlib import pyplot as plt
@@ -59,23 +60,26 @@ def draw(
             axis.plot([], [], color="#555555", linestyle="--", label=f"bound of each\n({label})")
 
     with plt.rc_context({"font.family": "DejaVu Sans", "font.size": 10, "axes.grid": True}):
-        figure, (rates, running, held) = plt.subplots(
+        figure, (speed, running, held) = plt.subplots(
             3, 1, figsize=(10, 9), sharex=True, height_ratios=(1.25, 1, 1), layout="constrained"
         )
         figure.suptitle(title, fontsize=14, fontweight="bold")
 
-        rates.set_title("Throughput", loc="left")
-        rates.set_ylabel("per second")
-        at, per_second = _rates(samples, [sample.rows for sample in samples])
-        rates.fill_between(at, per_second, color=_ROWS_COLOUR, alpha=0.18, linewidth=0)
-        rates.plot(at, per_second, color=_ROWS_COLOUR, linewidth=1.8, label="rows out")
+        speed.set_title("Throughput", loc="left")
+        speed.set_ylabel("per second")
+        per_second = np.array(rates(samples, [sample.rows for sample in samples]), float)
+        speed.fill_between(times, per_second, color=_ROWS_COLOUR, alpha=0.18, linewidth=0)
+        speed.plot(times, per_second, color=_ROWS_COLOUR, linewidth=1.8, label="rows out")
         running.set_title("Calls in flight", loc="left")
         running.set_ylabel("calls")
         held.set_title("Input held by the stages", loc="left")
         held.set_ylabel("MiB")
         for stage, colour in colours.items():
-            at, per_second = _rates(samples, [sample.calls.get(stage, 0) for sample in samples])
-            rates.plot(at, per_second, color=colour, linewidth=1.1, label=f"{shown[stage]} calls")
+            calls = [sample.calls.get(stage, 0) for sample in samples]
+            per_second = np.array(rates(samples, calls), float)
+            speed.plot(
+                times, per_second, color=colour, linewidth=1.1, label=f"{shown[stage]} calls"
+            )
             flying = [sample.running.get(stage, 0) for sample in samples]
             running.plot(times, flying, color=colour, linewidth=1.3, label=shown[stage])
             mib = [sample.buffered.get(stage, 0) / _MIB for sample in samples]
@@ -85,7 +89,7 @@ def draw(
         if most_bytes is not None:
             bound(held, most_bytes / _MIB, f"{most_bytes / _MIB:g} MiB")
         held.set_xlabel("seconds since the job began")
-        for axis in (rates, running, held):
+        for axis in (speed, running, held):
             axis.set_ylim(bottom=0)
             axis.margins(x=0)
             axis.grid(color="#e6e6e6", linewidth=0.8)
@@ -95,17 +99,3 @@ def draw(
         figure.savefig(path, dpi=130)
         plt.close(figure)
     return Path(path)
-
-
-def _rates(samples: Sequence[Sample], counts: Sequence[int]) -> tuple[list[float], list[float]]:
-    """Per-second rates, each over the samples of about a second before it."""
-    times, rates = [], []
-    first = 0
-    for index, sample in enumerate(samples):
-        while first < index - 1 and sample.seconds - samples[first].seconds > 1:
-            first += 1
-        elapsed = sample.seconds - samples[first].seconds
-        if elapsed > 0:
-            times.append(sample.seconds)
-            rates.append((counts[index] - counts[first]) / elapsed)
-    return times, rates

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from rstreams_fast.spark.metrics import Metrics, StageMetrics
+from rstreams_fast.spark.report.waits import Stall, TaskTime, advise
 
-__all__ = ["STALL_SECONDS", "Sample", "Stall", "Watch"]
+__all__ = ["STALL_SECONDS", "Sample", "Watch", "rates"]
 
 STALL_SECONDS: Final = 2.0
 """A stage that has calls running, none of which finishes for so long, is reported as stalled."""
 
 RATE_SECONDS: Final = 2.0
 """The rate shown is the mean over so long."""
+
+ADVICE_SECONDS: Final = 10.0
+"""The advice on a running job is about so long."""
+
+MOST_SAMPLES: Final = 2_400
+"""Of more samples every second one is dropped: ten minutes have all of theirs."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,9 @@ class Sample:
         calls: Calls begun, by stage.
         running: Calls in flight, by stage.
         buffered: Bytes held, by stage.
+        most_running: The bound on calls in flight, by stage: the sum over the tasks that run.
+        failures: Calls that failed in the end, by stage.
+        times: What the task seconds went to until now, by stage.
     """
 
     seconds: float
@@ -35,27 +45,15 @@ class Sample:
     calls: dict[str, int]
     running: dict[str, int]
     buffered: dict[str, int]
-
-
-@dataclass(frozen=True)
-class Stall:
-    """A stage whose calls are not answered.
-
-    Attributes:
-        stage: The name of the stage.
-        seconds: Seconds without an answer.
-        running: Calls that wait.
-    """
-
-    stage: str
-    seconds: float
-    running: int
+    most_running: dict[str, int]
+    failures: dict[str, int]
+    times: dict[str, TaskTime]
 
 
 class Watch:
-    """Looks at the metrics of stages, and keeps every sample.
+    """Looks at the metrics of stages, and keeps the samples, but at most 2 400.
 
-    For one thread. At four samples a second a job of an hour has some 14 000.
+    For one thread. When there are more samples, every second one is dropped.
 
     Args:
         metrics: The ``Metrics`` that the stages were given.
@@ -66,6 +64,8 @@ class Watch:
     Attributes:
         samples: The samples so far.
         stalls: The stalls of the latest look.
+        stages: The metrics of the latest look, by stage.
+        url: The address of the live page; empty if there is none.
     """
 
     def __init__(
@@ -79,9 +79,11 @@ class Watch:
         self._stages = tuple(stages)
         self._begin: float | None = None
         self._progress: dict[str, tuple[tuple[int, int, int], float]] = {}
+        self._in_flight: dict[str, float] = {}
         self.samples: list[Sample] = []
         self.stalls: list[Stall] = []
-        """The stalls of the latest look."""
+        self.stages: dict[str, StageMetrics] = {}
+        self.url = ""
 
     def look(self) -> Sample:
         """Read the metrics now."""
@@ -96,12 +98,52 @@ class Watch:
             calls={stage: total.calls for stage, total in totals.items()},
             running={stage: total.running for stage, total in totals.items()},
             buffered={stage: total.buffered_bytes for stage, total in totals.items()},
+            most_running={
+                stage: total.concurrency * total.partitions_running
+                for stage, total in totals.items()
+            },
+            failures={stage: total.failures for stage, total in totals.items()},
+            times=self._times(totals, now),
         )
+        self.stages = totals  # before the sample, whose stages other threads look up here
         self.samples.append(sample)
+        if len(self.samples) > MOST_SAMPLES:
+            self.samples = self.samples[::2]  # a new list: other threads read the old one
         self.stalls = [
             stall for stage, total in totals.items() if (stall := self._stalled(stage, total, now))
         ]
         return sample
+
+    def _times(self, totals: Mapping[str, StageMetrics], now: float) -> dict[str, TaskTime]:
+        elapsed = now - self.samples[-1].seconds if self.samples else 0.0
+        for stage, total in totals.items():
+            self._in_flight[stage] = self._in_flight.get(stage, 0.0) + total.running * elapsed
+        return {
+            stage: TaskTime.of(total, self._in_flight[stage]) for stage, total in totals.items()
+        }
+
+    def advice(self) -> str:
+        """Return one line: where the job waits now, or waited if it is over; see ``advise``.
+
+        Any thread may call it.
+        """
+        return advise(self.stages, self.times_of_late(), self.stalls)
+
+    def times_of_late(self) -> dict[str, TaskTime]:
+        """Return what the task seconds of the last ten seconds went to, by stage.
+
+        When no stage runs any more, these are all task seconds. Any thread may call it.
+        """
+        samples = self.samples
+        latest = samples[-1] if samples else None
+        if latest is None or all(stage.state != "running" for stage in self.stages.values()):
+            return {} if latest is None else latest.times
+        first = next(s for s in samples if s.seconds >= latest.seconds - ADVICE_SECONDS)
+        late = {
+            stage: time.since(first.times.get(stage, TaskTime()))
+            for stage, time in latest.times.items()
+        }
+        return late if any(time.seconds for time in late.values()) else latest.times
 
     def _stalled(self, stage: str, total: StageMetrics, now: float) -> Stall | None:
         # A call that begins or ends changes one of these, unless one begins for each that ends:
@@ -127,3 +169,20 @@ class Watch:
                 break
         elapsed = latest.seconds - first.seconds
         return (latest.rows - first.rows) / elapsed if elapsed > 0 else 0.0
+
+
+def rates(samples: Sequence[Sample], counts: Sequence[int]) -> list[float | None]:
+    """Return counts per second at each sample, over about a second before it.
+
+    Args:
+        samples: Samples of a ``Watch``.
+        counts: What is counted, at each sample.
+    """
+    found: list[float | None] = []
+    first = 0
+    for index, sample in enumerate(samples):
+        while first < index - 1 and sample.seconds - samples[first].seconds > 1:
+            first += 1
+        elapsed = sample.seconds - samples[first].seconds
+        found.append((counts[index] - counts[first]) / elapsed if elapsed > 0 else None)
+    return found

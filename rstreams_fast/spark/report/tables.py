@@ -8,10 +8,11 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
+from rstreams_fast.spark.report.waits import advise
 from rstreams_fast.spark.runs import NEVER_RAN
 from rstreams_fast.spark.stage_metrics import StageMetrics
 
-__all__ = ["bounds_table", "human_bytes", "print_table", "print_tables", "work_table"]
+__all__ = ["bounds_table", "human_bytes", "latencies", "print_table", "print_tables", "work_table"]
 
 _KIB: Final = 1024
 
@@ -39,7 +40,12 @@ def _spent(stage: StageMetrics) -> str:
     return ", ".join(f"{of:,.6g} {unit} ({of / made:,.3g} each)" for unit, of in units) or "0"
 
 
-def _latencies(stage: StageMetrics) -> str:
+def latencies(stage: StageMetrics) -> str:
+    """Return the seconds in which half, 95 and 99 of 100 attempts ended.
+
+    Args:
+        stage: The metrics of the stage.
+    """
     return ", ".join(f"{stage.latency(share):.3g}" for share in SHARES)
 
 
@@ -55,7 +61,7 @@ _WORK: Final[dict[str, Callable[[StageMetrics], str]]] = {
     "  of tasks that do not count": lambda s: f"{s.repeated_attempts:,}",
     "  retries, told to wait": lambda s: f"{s.retries:,}, {s.throttled:,}",
     "  time-outs, refused by circuit": lambda s: f"{s.timeouts:,}, {s.refused:,}",
-    "  seconds: p50, p95, p99": _latencies,
+    "  seconds: p50, p95, p99": latencies,
     "  spent": _spent,
     "call seconds waiting for limit": lambda s: f"{s.waited_limit:.1f}",
     "  for service (RetryAfter)": lambda s: f"{s.waited_service:.1f}",
@@ -96,7 +102,7 @@ def print_table(console: Console, title: str, table: Table) -> None:
 
 
 def print_tables(console: Console, stages: Mapping[str, StageMetrics], seconds: float) -> None:
-    """Print the tables of work and of bounds.
+    """Print where the job waited, then the tables of work and of bounds.
 
     Args:
         console: A console of rich.
@@ -104,6 +110,8 @@ def print_tables(console: Console, stages: Mapping[str, StageMetrics], seconds: 
         seconds: How long the action took.
     """
     rows = list(stages.values())[-1].rows_out if stages else 0
+    console.print()
+    console.print(advise(stages), markup=False, highlight=False)
     print_table(
         console,
         f"{rows:,} rows in {seconds:.1f} s ({rows / max(seconds, 1e-9):,.0f} rows/s)",

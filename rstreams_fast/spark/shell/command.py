@@ -119,7 +119,8 @@ _ARGUMENTS: Final[dict[str, dict[str, _Argument]]] = {
     "what is told": {
         "explain": (None, "say what would be called and what it costs, and call nothing", _FLAG),
         "quiet": (None, "no bar and no tables", _FLAG),
-        "page": ("FILE", "the tables and the picture as one HTML file", {}),
+        "live": (None, "serve a page that follows the run, to this machine alone", _FLAG),
+        "page": ("FILE", "the report as one HTML file: charts over time, and tables", {}),
         "picture": ("FILE", "throughput and calls in flight over time: PNG, SVG, PDF", {}),
         "metrics": ("DIR", "for the bar on a cluster: a directory that all hosts share", {}),
         "log": ("FILE", "what Spark and its workers say (kept only if the job fails)", {}),

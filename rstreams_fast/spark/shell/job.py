@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.calls.functions import label_of
 from rstreams_fast.calls.journal.journal import Journal
-from rstreams_fast.calls.journal.uris import SCHEME
+from rstreams_fast.calls.journal.uris import SCHEME, shown_uri
 from rstreams_fast.calls.limits.limit import Limit
 from rstreams_fast.calls.memory.cache import Cache
 from rstreams_fast.calls.retry import Retry
@@ -34,7 +34,7 @@ from rstreams_fast.spark.worker.outcomes import OUTCOME
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from rstreams_fast.spark.report import Sample
+    from rstreams_fast.spark.report import Watch
 
 __all__ = ["Job"]
 
@@ -52,8 +52,8 @@ class Job:
         self._log = log
         self._targets: list[files.Target] = []
         self._draws = bool(options.page or options.picture) and not options.explain
-        self._reports = self._draws or not (options.quiet or options.explain)
-        self._samples: list[Sample] = []
+        self._reports = not options.explain and (self._draws or options.live or not options.quiet)
+        self._watch: Watch | None = None
         needed = _NEEDED if options.explain else (*_NEEDED, "output")
         if missing := [f"--{name}" for name in needed if not getattr(options, name)]:
             raise CommandError(f"not given: {', '.join(missing)}")
@@ -66,13 +66,20 @@ class Job:
             path = getattr(options, name)
             if path and not Path(path).absolute().parent.is_dir():
                 raise CommandError(f"--{name} {path}: there is no such directory")
-        packages = ["pyspark", "pyarrow", *["rich"] * self._reports, *["matplotlib"] * self._draws]
+        packages = ["pyspark", "pyarrow", *["rich"] * self._reports]
+        packages += ["matplotlib"] * bool(options.picture)
         check_installed(packages, options.master, options.remote)
         self._here = runs_here(options.master, options.remote)
         self._on = [name.strip() for name in options.on.split(",")]
         self._input_kind = files.kind_of(options.input, "--input", options.format)
         self._fn, self._kept = self._function()
         shared = options.metrics or (scratch / "metrics" if self._here else None)
+        if options.live and options.quiet:
+            raise CommandError("--live prints the address of the page, which --quiet forbids")
+        if shared is None and (self._draws or options.live):
+            raise CommandError(
+                "--live, --page and --picture need --metrics: a directory that all hosts share"
+            )
         with _refusing():
             self._metrics = None if shared is None else Metrics(shared)
         if self._here and not SCHEME.match(options.input):
@@ -163,8 +170,8 @@ class Job:
                 failed = self._write(frame, enriched)
             for target in reversed(self._targets):
                 target.publish()
-        if self._draws and self._metrics is not None:
-            self._draw(self._metrics)
+        if self._draws and self._watch is not None:
+            self._draw(self._watch)
         self._say_what_was_written(failed)
         return failed
 
@@ -211,24 +218,27 @@ class Job:
         console = report.make_console(quiet=self._options.quiet)
         with console.status("Counting the rows"):
             rows = frame.count()
-        with report.watch(self._metrics, rows=rows, console=console) as watched:
+        with report.watch(
+            self._metrics,
+            rows=rows,
+            console=console,
+            page=self._options.live,
+            title=self._title,
+        ) as self._watch:
             yield
-        self._samples = watched.samples
 
-    def _draw(self, metrics: Metrics) -> None:
+    @property
+    def _title(self) -> str:
+        return f"{label_of(self._fn)} for {shown_uri(self._options.input)}"
+
+    def _draw(self, watch: Watch) -> None:
         from rstreams_fast.spark import report
 
-        options, title = self._options, f"{label_of(self._fn)} for {self._options.input}"
+        options = self._options
         if options.picture:
-            report.draw(self._samples, options.picture, title=title)
+            report.draw(watch.samples, options.picture, title=self._title)
         if options.page:
-            stages = metrics.by_stage()
-            tables = [
-                ("Work", report.work_table(stages)),
-                ("High-water marks and bounds, per task", report.bounds_table(stages)),
-            ]
-            picture = report.draw(self._samples, Path(metrics.path, "page.png"), title=title)
-            report.write_page(options.page, title, tables, picture)
+            report.write_page(options.page, watch, title=self._title)
 
     # -- messages ----------------------------------------------------------------------------------
 

@@ -1,0 +1,239 @@
+"""What holds the calls of a stage back, and the sentence that says where a job waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Final
+
+from rstreams_fast.calls.counts import PER_OCTAVE
+from rstreams_fast.spark.stage_metrics import StageMetrics
+
+__all__ = ["CAUSES", "Stall", "TaskTime", "advise"]
+
+CAUSES: Final = {
+    "service": "the service",
+    "limit": "a limit",
+    "retry_after": "Retry-After",
+    "retry": "retries",
+    "loop": "blocked event loop",
+    "worker": "Python code",
+    "upstream": "upstream (input)",
+    "downstream": "downstream (output)",
+}
+"""What the time of a task goes to, with the words that people see."""
+
+ALL_IN_FLIGHT: Final = 0.8
+"""From this share of its bound on, a number of calls in flight is held by the bound."""
+
+
+@dataclass(frozen=True)
+class Stall:
+    """A stage whose calls are not answered.
+
+    Attributes:
+        stage: The name of the stage.
+        seconds: Seconds without an answer.
+        running: Calls that wait.
+    """
+
+    stage: str
+    seconds: float
+    running: int
+
+
+@dataclass(frozen=True)
+class TaskTime:
+    """The seconds of a stage's tasks and calls until one moment, or between two moments.
+
+    Attributes:
+        upstream: Task seconds without input.
+        calls: Task seconds with nothing to do but calls.
+        downstream: Task seconds with results that nobody took.
+        loop: Of ``calls``, seconds in which a function kept the event loop.
+        service: Seconds of all attempts together.
+        limit: Seconds that all calls together waited for a ``Limit``.
+        retry_after: Seconds that all calls together waited because of ``RetryAfter``.
+        retry: Seconds that all calls together waited before a retry.
+        circuit: Seconds with an open circuit.
+    """
+
+    upstream: float = 0.0
+    calls: float = 0.0
+    downstream: float = 0.0
+    loop: float = 0.0
+    service: float = 0.0
+    limit: float = 0.0
+    retry_after: float = 0.0
+    retry: float = 0.0
+    circuit: float = 0.0
+
+    @classmethod
+    def of(cls, stage: StageMetrics, in_flight: float = 0.0) -> TaskTime:
+        """Return the seconds until now.
+
+        Args:
+            stage: The metrics of the stage.
+            in_flight: Seconds of calls in flight as far as known: attempts that have not ended have
+                no latency.
+        """
+        waited = stage.waited_limit + stage.waited_service + stage.waited_retry
+        ended = sum(
+            count * 2.0 ** ((bucket + 0.5) / PER_OCTAVE)
+            for bucket, count in stage.latencies.items()
+        )
+        return cls(
+            upstream=stage.waiting_upstream,
+            calls=stage.waiting_function,
+            downstream=stage.waiting_downstream,
+            loop=min(stage.blocked, stage.waiting_function),
+            service=max(ended, in_flight - waited),
+            limit=stage.waited_limit,
+            retry_after=stage.waited_service,
+            retry=stage.waited_retry,
+            circuit=stage.circuit_open,
+        )
+
+    def since(self, before: TaskTime) -> TaskTime:
+        """Return the seconds between two moments.
+
+        Args:
+            before: The seconds until the first moment.
+        """
+        names = [field.name for field in fields(TaskTime)]
+        # A sum drops when a new attempt of a task counts in place of an old one.
+        return TaskTime(
+            **{name: max(0.0, getattr(self, name) - getattr(before, name)) for name in names}
+        )
+
+    @property
+    def seconds(self) -> float:
+        """All task seconds."""
+        return self.upstream + self.calls + self.downstream
+
+    def by_cause(self) -> dict[str, float]:
+        """Return the task seconds of each of ``CAUSES``.
+
+        While calls are in flight, the seconds are divided as the calls divide theirs.
+        """
+        waits = {
+            "service": self.service,
+            "limit": self.limit,
+            "retry_after": self.retry_after,
+            "retry": self.retry,
+        }
+        in_calls = sum(waits.values())
+        left = self.calls - self.loop
+        waited = min(left, in_calls)  # without a call in flight the task itself works
+        parts = {
+            name: waited * part / in_calls if in_calls else 0.0 for name, part in waits.items()
+        }
+        return parts | {
+            "loop": self.loop,
+            "worker": left - waited,
+            "upstream": self.upstream,
+            "downstream": self.downstream,
+        }
+
+
+def advise(
+    stages: Mapping[str, StageMetrics],
+    times: Mapping[str, TaskTime] | None = None,
+    stalls: Sequence[Stall] = (),
+) -> str:
+    """Return one line: where the job waits, and which setting would help.
+
+    Args:
+        stages: The metrics of the stages, by the names to show, in the order in which a row passes
+            them.
+        times: The task seconds to judge by stage, as of the last ten seconds. Default: all.
+        stalls: The stages whose calls are not answered.
+    """
+    if stalls:
+        worst = max(stalls, key=lambda stall: stall.seconds)
+        return (
+            f"{worst.stage} has had no answer for {worst.seconds:.0f} s: {worst.running:,} calls "
+            "wait for the service. A timeout in its Policy would end them."
+        )
+    judged = times or {name: TaskTime.of(stage) for name, stage in stages.items()}
+    found = _bottleneck(judged)
+    if found is None:
+        return "No task has waited so far."
+    name, cause, share = found
+    stage, time = stages[name], judged[name]
+    running = any(each.state == "running" for each in stages.values())
+    if time.circuit > time.seconds / 2:
+        return (
+            f"The circuit of {name} {'is' if running else 'was'} open, and {stage.refused:,} "
+            "attempts were refused: the service fails. The types of failures say why."
+        )
+    waits = "waits" if running else "waited"
+    what = _PLACES[cause].format(waits=waits, is_="is" if running else "was")
+    return f"{name} {what} for {share:.0%} of its time. {_help(cause, stage, time)}"
+
+
+def _bottleneck(times: Mapping[str, TaskTime]) -> tuple[str, str, float] | None:
+    """Return the stage that the others wait for, its main cause, and the share of its time.
+
+    A stage waits on upstream because of the stage before it, and on downstream because of the next
+    one. So upstream counts for the first stage alone, and downstream for the last one.
+    """
+    busy = [name for name, time in times.items() if time.seconds > 0]
+    candidates = [
+        (seconds / times[name].seconds, name, cause)
+        for name in busy
+        for cause, seconds in times[name].by_cause().items()
+        if (cause != "upstream" or name == busy[0]) and (cause != "downstream" or name == busy[-1])
+    ]
+    if not candidates:
+        return None
+    share, name, cause = max(candidates)
+    return name, cause, share
+
+
+_PLACES: Final = {
+    "service": "{waits} for the service",
+    "limit": "{waits} for its limit",
+    "retry_after": "{waits} because the service said so (Retry-After)",
+    "retry": "{waits} before retries",
+    "loop": "{waits} for a function that keeps the event loop",
+    "worker": "{is_} busy in Python",
+    "upstream": "{waits} for its input",
+    "downstream": "{waits} for what takes its output",
+}
+
+
+def _help(cause: str, stage: StageMetrics, time: TaskTime) -> str:
+    """Return the sentence about the setting that would help."""
+    if cause == "service":
+        at_once = (time.service + time.limit + time.retry_after + time.retry) / time.calls
+        if at_once >= ALL_IN_FLIGHT * stage.concurrency:
+            return (
+                f"All {stage.concurrency:,} calls that a task may make are in flight: a higher "
+                "concurrency would help, if the service can take it."
+            )
+        if stage.max_pending_rows and stage.max_pending >= stage.max_pending_rows:
+            return (
+                f"{at_once:,.0f} of {stage.concurrency:,} calls are in flight, and finished rows "
+                "wait for the slowest call: ordered=False would help."
+            )
+        return (
+            f"{at_once:,.0f} of {stage.concurrency:,} calls are in flight: fewer and larger "
+            "partitions would help."
+        )
+    if cause == "loop":
+        place = max(stage.blocked_at, key=stage.blocked_at.__getitem__, default="its code")
+        return f"An await at {place} would help, or a plain function, which runs on threads."
+    if cause == "retry":
+        return f"{stage.retries:,} attempts were made again. The types of failures say why."
+    return _HELP[cause]
+
+
+_HELP: Final = {
+    "limit": "A larger Limit (concurrency, rate or units) would help, if the service allows it.",
+    "retry_after": "A larger quota at the service would help. A Limit below the quota avoids the "
+    "refused attempts.",
+    "worker": "More tasks at once (cores) would help, or fewer rows through Python.",
+    "upstream": "Spark delivers the rows too slowly: more tasks at once (cores) would help.",
+    "downstream": "The next step takes the rows too slowly: more tasks at once (cores) would help.",
+}
