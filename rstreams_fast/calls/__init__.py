@@ -1,1 +1,4 @@
-"""Calls of a user's function, and what surrounds them. Knows no stream and no Spark."""
+"""Calls of a user's function under a policy: retries, time-outs, limits, caches and journals.
+
+This package imports neither the streams nor Spark.
+"""

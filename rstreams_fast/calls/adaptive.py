@@ -40,12 +40,13 @@ REST: Final = 10
 
 
 class Gradient:
-    """A limit that follows the ratio of the best latency to the present one, once a round trip.
+    """A limit of calls at once, adapted each round by the ratio of best to present latency.
 
-    It resembles ``Gradient2Limit`` of Netflix' ``concurrency-limits``, with the same tolerance and
-    step. Two things differ. This limit compares the latency with the best latency: a long mean
-    would rise with a lasting queue. A cut sets the limit to limit * best / now at once. By Little's
-    law this is the number of calls that the service works on.
+    A round ends when half as many calls as the limit have ended. The class resembles
+    ``Gradient2Limit`` of Netflix' ``concurrency-limits``, with the same tolerance and step. Two
+    things differ. This limit compares the latency with the best latency: a long mean would rise
+    with a lasting queue. A cut sets the limit to limit * best / now at once. By Little's law this
+    is the number of calls that the service works on.
     """
 
     def __init__(self, most: int) -> None:
@@ -53,7 +54,7 @@ class Gradient:
         self.limit = min(INITIAL, float(most))
         self.round = 0
         self.busy = False
-        """A call had to wait in this round. Only then may the limit grow."""
+        """Whether a call had to wait in this round. Only then may the limit grow."""
         self._best = 0.0
         self._sum = 0.0
         self._samples = 0
@@ -102,13 +103,13 @@ class Gradient:
 
 
 class AdaptiveGate:
-    """Admits as many calls at once as a ``Gradient`` allows. The loop's thread only."""
+    """Admits as many calls at once as a ``Gradient`` allows. Only the loop's thread may use it."""
 
     def __init__(
         self, settings: CallSettings, loop: asyncio.AbstractEventLoop, counts: CallCounts
     ) -> None:
         self._loop = loop
-        self._lists = settings.batch is not None  # each result may be a RetryAfter
+        self._lists = settings.batch is not None  # a call returns a list, with RetryAfter items
         self._most_held = settings.policy.most_held
         self._counters = counts
         self._gradient = Gradient(settings.concurrency)
@@ -117,7 +118,7 @@ class AdaptiveGate:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def acquire(self) -> None:
-        """Wait until there is room for a call; ``leave`` ends it."""
+        """Wait until a call may start. The caller calls ``leave`` when the call has ended."""
         if self._inside < int(self._gradient.limit) and not self._held:
             self._inside += 1
             return
@@ -158,7 +159,7 @@ class AdaptiveGate:
         return call
 
     def leave(self) -> None:
-        """End a call, and admit the next one."""
+        """Note that a call has ended, and admit the next call."""
         self._inside -= 1
         self._admit()
 

@@ -1,4 +1,4 @@
-"""Which failed calls are repeated, and when."""
+"""Decides which failed calls are made again, and after how many seconds."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ MOST_LEAST_WAIT: Final = 1.0
 _budgets: Final[dict[tuple[int, str], _Budget]] = {}
 
 _warned: Final[set[str]] = set()
-"""Labels of the functions with a logged warning: a ``RetryAfter`` exceeded the patience."""
+"""Labels of functions of which a warning was logged: a ``RetryAfter`` exceeded the patience."""
 
 
 def throttled_in(results: Any) -> RetryAfter | None:
     """Return the ``RetryAfter`` of the most seconds among the results of a list of keys."""
     if not isinstance(results, Iterable) or not hasattr(results, "__len__"):
-        return None  # no list: the caller refuses it
+        return None  # not a list: the caller raises an error
     asking = [result for result in results if isinstance(result, RetryAfter)]
     return max(asking, key=lambda error: error.seconds, default=None)
 
 
 class _Budget:
-    """A token bucket like Finagle's ``RetryBudget``: a call earns a share, a retry costs one.
+    """A token bucket like Finagle's ``RetryBudget``: a call adds a ``share`` of a token, a retry
+    takes one token.
 
     Thread-safe: all stages of the process with the same ``Retry`` share it.
     """
@@ -66,10 +67,10 @@ class _Budget:
 
 
 class Attempts:
-    """The retry rules and the budget for the calls of a stage. Thread-safe."""
+    """The retry rules and the retry budget for the calls of a stage. Thread-safe."""
 
     def __init__(self, policy: PolicyWords, label: str, counts: CallCounts) -> None:
-        """``label`` names the function in a warning; ``counts`` count the further attempts."""
+        """``label`` names the function in warnings. ``counts`` counts the further attempts."""
         self.retry = retry = policy.retry
         self.label = label
         self.counts = counts
@@ -78,17 +79,20 @@ class Attempts:
         self.budget: _Budget | None = None
         """The budget earns a share with each new call, not with further attempts."""
         if retry is not None and retry.budget is not None:
-            key = os.getpid(), retry.id  # a forked child has a lock of its own
+            key = os.getpid(), retry.id  # a forked child must not share the parent's lock
             self.budget = _budgets.setdefault(key, _Budget(retry.budget))
 
     def begin(self, calls: int = 1) -> None:
-        """Count new calls (not further attempts) for the budget, or rows of an answered list."""
+        """Let ``calls`` new calls add their share to the budget; further attempts add nothing.
+
+        With lists of keys each key counts as a call.
+        """
         if self.budget is not None:
             self.budget.earn(calls)
 
 
 class Tries:
-    """The attempts of one call; made at its first failure."""
+    """Counts the attempts of one call. The object is made when the first attempt fails."""
 
     __slots__ = ("_attempt", "_attempts", "_least_wait", "_patience", "_why", "made")
 
@@ -104,7 +108,8 @@ class Tries:
     def pause_after(self, error: Exception) -> float | None:
         """Return the seconds until the next attempt; ``None`` if no attempt follows.
 
-        No attempt follows when a cancelled call raised another error.
+        No attempt follows if the task was cancelled, even if the call then raised another error
+        than ``CancelledError``.
         """
         if _is_cancelled():
             return None
@@ -117,9 +122,9 @@ class Tries:
         return pause
 
     def wrapper_of(self, error: Exception) -> BaseException | None:
-        """Add a note to the ``error`` of the last attempt: why no further attempt follows.
+        """Add a note to ``error``, the error of the last attempt: why no further attempt follows.
 
-        If ``error`` refuses notes, return a wrapper to raise instead.
+        Return ``None``. If ``error`` refuses notes, return a wrapper to raise instead of ``error``.
         """
         told = noted(error, self._why) if self._why else error
         return None if told is error else told

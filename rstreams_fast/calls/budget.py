@@ -1,4 +1,4 @@
-"""``Budget``: what calls may spend in all, in a process and the workers of its job."""
+"""``Budget``: what all calls together may spend, in one process or in a whole job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["CALLS", "Account", "Budget", "account_of"]
 CALLS: Final = "calls"
 
 FIRST_CALLS: Final = 16
-"""How many calls a worker leases before it knows how many it makes."""
+"""How many calls a worker leases at first, when its pace is not known yet."""
 
 LEASE_SECONDS: Final = 0.5
 """How long a lease should last. The lease of a killed worker counts as spent."""
@@ -41,14 +41,14 @@ ASK_AGAIN_SECONDS: Final = 1.0
 """How long a worker regards the budget as spent. Then it asks again: others may return leases."""
 
 PATIENCE_SECONDS: Final = 180.0
-"""How long a worker tries to reach the driver. Garbage collection may pause the driver minutes."""
+"""How long a worker tries to reach the driver, which garbage collection may pause for minutes."""
 
 ANSWER_SECONDS: Final = 10.0
 """How long one attempt to reach the driver may take."""
 
 
 class Budget:
-    """What calls may spend in all: when it is spent, calls fail at once with ``BudgetSpentError``.
+    """What calls may spend in all. After that, calls fail at once with ``BudgetSpentError``.
 
     ``calls`` counts the attempts that reach the service, also those that raise ``RetryAfter``. An
     answer of a cache or a journal does not count. For other units, such as tokens or money, the
@@ -133,12 +133,13 @@ class Budget:
 
 
 class Account(Protocol):
-    """The account of a budget in one process. Thread-safe."""
+    """Counts what the calls of one process spend of a budget. Thread-safe."""
 
     def take(self, wanted: Mapping[str, float]) -> bool:
-        """Take what a call may spend; ``False``: ``refill`` first.
+        """Take the ``wanted`` amounts for a call.
 
-        ``BudgetSpentError``: nothing is left of a unit.
+        ``False``: the caller must call ``refill`` first. ``BudgetSpentError``: nothing is left of a
+        unit.
         """
 
     def refill(self) -> None:
@@ -164,7 +165,7 @@ class _Kept:
         self._spent: dict[str, float] = {}
         self._leased: dict[str, float] = {}
         self._leases = 0
-        self._lock = threading.RLock()  # reentrant: a finalizer may use it
+        self._lock = threading.RLock()  # reentrant: finalizers may run on a thread that holds it
 
     def obey(self, budget: Budget) -> None:
         """Use the amounts of ``budget`` from now on, unless a newer budget set them."""
@@ -194,13 +195,13 @@ class _Kept:
             return spent, {unit: max(0.0, self._left(unit)) for unit in self._units}
 
     def join(self, user: object) -> None:
-        """Do nothing: this account leases nothing that it has to give back."""
+        """Do nothing: only a worker's account has leases, which its last user gives back."""
 
     def _left(self, unit: str) -> float:
         spent = self._spent.get(unit, 0.0) + self._leased.get(unit, 0.0)
         return self._units[unit] - spent
 
-    # -- for workers -------------------------------------------------------------------------------
+    # -- methods that serve the workers ------------------------------------------------------------
 
     def serve(self, transport: asyncio.Transport) -> asyncio.Protocol:
         """Return the protocol that serves the worker at the other end of ``transport``."""
@@ -210,9 +211,10 @@ class _Kept:
     def lease(
         self, lease: Mapping[str, float], used: Mapping[str, float], wanted: Mapping[str, float]
     ) -> tuple[dict[str, float], str]:
-        """Take a ``lease`` back, of which ``used`` was spent; return a new lease and a spent unit.
+        """Take a ``lease`` back, of which ``used`` was spent; return a new one of about ``wanted``.
 
-        The new lease is empty if a unit is spent, or if nothing is ``wanted``.
+        The second result names a unit of which nothing is left, or is empty. The new lease is empty
+        if there is such a unit, or if nothing is ``wanted``.
         """
         with self._lock:
             for unit, amount in lease.items():
@@ -262,12 +264,12 @@ class _Lease(asyncio.Protocol):
 
 
 class _Leased:
-    """The account of a budget in a worker: it leases parts of what is left."""
+    """The account of a budget in a worker, which leases parts of the budget from the driver."""
 
     def __init__(self, name: str, address: Address) -> None:
         self._name = name
         self._address = address
-        self._lock = threading.RLock()  # reentrant: a finalizer may use it
+        self._lock = threading.RLock()  # reentrant: finalizers may run on a thread that holds it
         self._asking = threading.Lock()
         self._connection: socket.socket | None = None
         self._has: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""``Circuit``: after too many failures no calls are made for a while. Also its state."""
+"""``Circuit``, which stops calls for a while after too many failures, and its state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHARE_OF: Final = 100
 
 @dataclass(frozen=True)
 class Circuit:
-    """After too many failures no calls are made for a while, and then one call, as a test.
+    """Stops calls for a while after too many failures; then one call tests the service.
 
     Each worker process has a state of its own. All stages with the same object share this state,
     also those of later tasks. A ``RetryAfter`` never counts as a failure.
@@ -73,12 +73,15 @@ _states: Final[dict[tuple[int, str], CircuitState]] = {}
 
 def circuit_of(circuit: Circuit) -> CircuitState:
     """Return the state of ``circuit``, which all stages of the process share."""
-    key = os.getpid(), circuit.id  # a forked child has made no calls yet
+    key = os.getpid(), circuit.id  # a forked child starts with a new state
     return _states.setdefault(key, CircuitState(circuit))
 
 
 class CircuitState:
-    """Closed, open, or half open while one call probes. Thread-safe."""
+    """The state of a circuit: closed, open, or half open, while one call tests the service.
+
+    Thread-safe.
+    """
 
     def __init__(self, circuit: Circuit, clock: Callable[[], float] = time.monotonic) -> None:
         self._circuit = circuit
@@ -108,10 +111,10 @@ class CircuitState:
             )
 
     def enter(self) -> int:
-        """Begin a call, or raise ``CircuitOpenError``; pass the result to ``leave``."""
+        """Begin a call; return a number for ``leave``. ``CircuitOpenError``: make no call now."""
         with self._lock:
             self.check()
-            if self._open_until is not None:  # this call probes
+            if self._open_until is not None:  # this call tests the service
                 if self._probes_until is not None:
                     self._era += 1  # the previous probe did not end in time
                 self._probes_until = self._clock() + self._circuit.reset

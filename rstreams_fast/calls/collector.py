@@ -1,4 +1,4 @@
-"""How often the garbage collector looks at the objects of calls in flight."""
+"""Makes the garbage collector visit the objects of calls in flight less often."""
 
 from __future__ import annotations
 

@@ -35,15 +35,17 @@ _warned: Final[set[str]] = set()
 
 
 class Waits:
-    """The seconds that all calls together wait for one thing. Only one thread uses an object.
+    """The seconds that all calls together have waited for one cause, such as a limit.
 
-    Calls that wait now are included.
+    A call enters the object as a context manager while it waits. Calls that wait now are included.
+    Only one thread may use the object.
     """
 
     __slots__ = ("_state", "given_up")
 
     def __init__(self) -> None:
-        # How many calls wait now, and a sum. One tuple: another thread reads both consistently.
+        # The number of waiting calls, and the sum of all ends minus the sum of all begins.
+        # One tuple has both, so that another thread reads numbers that fit together.
         self._state = 0, 0.0
         self.given_up = 0
         """How many calls stopped waiting with an exception."""
@@ -80,7 +82,7 @@ def added(tables: Iterable[Mapping[Any, Any]]) -> dict[Any, Any]:
 
 @dataclass(eq=False)
 class CallCounts:
-    """The counts of a function's calls. Each is written by one thread.
+    """The counts of a function's calls. Each object is written by one thread.
 
     Attributes:
         stage: The name of the function.
@@ -159,7 +161,7 @@ class CallCounts:
                 return float(2 ** ((bucket + 0.5) / PER_OCTAVE))
         return 0.0
 
-    # -- for the maker of the calls ----------------------------------------------------------------
+    # -- methods for the engine that makes the calls -----------------------------------------------
 
     def count_again(self, error: Exception) -> None:
         """Count an attempt that follows the failure ``error``."""
@@ -206,7 +208,7 @@ class CallCounts:
             self._circuit, self._open_before = circuit, circuit.open_seconds()
 
     def timed(self, awaitable: Awaitable[Any]) -> Awaitable[Any]:
-        """Return ``awaitable``, the latest of ``attempts``, so that its seconds are measured.
+        """Return ``awaitable``, the latest attempt, wrapped so that its seconds are measured.
 
         Call this method for the attempt with the number ``timed_at``.
         """
@@ -215,7 +217,7 @@ class CallCounts:
         return self.timing(awaitable, stands_for)
 
     def timing(self, awaitable: Awaitable[Any], stands_for: int) -> Awaitable[Any]:
-        """Return ``awaitable``; its measured seconds count for ``stands_for`` attempts."""
+        """Measure the seconds of ``awaitable``, and count them for ``stands_for`` attempts."""
         if not hasattr(type(awaitable), "__await__"):
             return awaitable  # no awaitable: the caller raises the error
         return self._timing(awaitable, stands_for)
@@ -244,7 +246,7 @@ class CallCounts:
         return call
 
     def update_waits(self) -> None:
-        """Set the seconds that calls have waited until now."""
+        """Set ``waited_limit`` and the other sums to the seconds waited until now."""
         if self._is_sum:
             return
         self.waited_limit = self.limit_waits.seconds
@@ -255,9 +257,10 @@ class CallCounts:
 
 
 class WindowTimes:
-    """Measures some of the calls of ``fn`` that a window makes; the other calls cost no more.
+    """Measures the time of some calls of ``fn`` in a window. The other calls take no more time.
 
-    ``call_with`` sets the function that the window calls. The loop's thread only.
+    ``call_with`` sets the function that the window calls. Only the loop's thread may use the
+    object.
     """
 
     def __init__(
@@ -337,7 +340,7 @@ class FunctionCounts:
             return summed([self._ended, *self._counting], self._stage)
 
     def end(self, counts: CallCounts) -> None:
-        """Add ``counts``, which change no more, to a sum; drop the object itself."""
+        """Add ``counts``, which no longer change, to the sum of ended counts; forget the object."""
         with self._lock:
             if self._counting.pop(counts, None) is not None:
                 self._ended = summed([self._ended, counts], self._stage)

@@ -69,7 +69,7 @@ class Deadlines:
             raise
         finally:
             self._armed.pop(deadline, None)
-            deadline.take_back()  # the call may have replaced the CancelledError
+            deadline.take_back()  # the call may have raised another error than CancelledError
 
     def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         """Return ``fn`` with this time-out on each call."""
@@ -114,7 +114,7 @@ class _Deadline:
     def cancel(self) -> Generator[Any, Any, BaseException]:
         """Cancel the current task; return the exception that the task's next step raises."""
         self.is_new = False
-        # A task drives each call that suspends.
+        # There is a current task: only a task can drive a call that suspends.
         self._task = cast(asyncio.Task[Any], asyncio.current_task())
         self._task.cancel(OUT_OF_TIME)
         try:

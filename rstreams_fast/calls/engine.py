@@ -25,7 +25,7 @@ from rstreams_fast.core import CallWindow
 __all__ = ["CallEngine", "Surroundings", "surrounded"]
 
 STEP_SECONDS: Final = 0.005
-"""How long a result may wait to be taken while enough items wait for their call."""
+"""Seconds that a result may wait until its consumer is told, while enough items are queued."""
 
 Call = Callable[..., Awaitable[Any]]
 
@@ -37,19 +37,19 @@ class _Journal(Protocol):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The other parts of the calls of one run, besides the words of their policy.
+    """What one run of a stage adds around its calls, besides the arguments of their policy.
 
     Attributes:
         client: A tuple of the first argument of each call; empty if there is no client.
         given: Makes the other arguments of a call from its key.
         journal: The open journal of the policy.
-        keyed: Whether calls know their key, for ``call_id``. A journal implies it.
+        keyed: Whether each call sets its key, for ``call_id``. With a journal each call does.
         cache: The results of the policy's cache.
         key_of: Makes the cache key from the arguments. Default: the arguments are the key.
-        failures: Returns a function that turns the failures of the given one into results.
-        weigh: Estimates a call by its arguments. Default: the arguments are a key, or a list of
-            keys.
-        wrap: Returns the function that the window calls, which may consume its item.
+        failures: Wraps a function so that its failures become results.
+        weigh: Estimates the units of a call from its arguments. Default: ``Limit.weigh`` of the
+            key, or the sum over a list of keys.
+        wrap: Wraps all other parts. The window calls the wrapper, which may empty its item.
     """
 
     client: tuple[Any, ...] = ()
@@ -76,9 +76,10 @@ def surrounded(
 ) -> Call:
     """Return ``call`` with its policy around it, in the order that ``Policy`` promises.
 
-    The lines of this function go from inside to outside. Without a ``loop`` no call may suspend.
-    Calls that a window has ``admitted`` do not ask the limit again. ``in_lists`` gathers the calls
-    that neither the cache nor the journal answered into calls with lists.
+    The lines of this function add the parts from inside to outside. Without a ``loop`` no call may
+    suspend. If ``admitted``, a window asks the limit before each call, so this function adds no
+    limit. ``in_lists`` wraps the calls that neither the cache nor the journal answers, for example
+    to gather keys in lists.
     """
     if around.client:
         call = partial(call, *around.client)
@@ -100,7 +101,7 @@ def surrounded(
 
 
 class CallEngine:
-    """Makes the calls of a function in a window, on a loop. Only the loop's thread uses it."""
+    """Makes the calls of a function in a ``CallWindow``. Only the loop's thread may use it."""
 
     def __init__(
         self,
@@ -140,7 +141,7 @@ class CallEngine:
             or settings.batch is not None
             or (remembers and gate is not None)  # a remembered result needs no permit
         )
-        recovers = admitted and around.wrap is None  # else the window may not have the items
+        recovers = admitted and around.wrap is None  # a wrapper may have emptied the items
         self._counts_attempts = recovers and not remembers
         if admitted and not recovers:
             made = patient(made, settings, counts, gate)
@@ -172,7 +173,7 @@ class CallEngine:
             on_ready=on_ready,
             concurrency=at_once,
             capacity=capacity,
-            ahead=2 * at_once,  # if all calls end in one turn, as many items still wait
+            ahead=2 * at_once,  # so items are there even if all calls end in one turn of the loop
             patience=STEP_SECONDS,
             spread=spread,
             recover=recover,
@@ -201,7 +202,7 @@ class CallEngine:
     @property
     def at_work(self) -> bool:
         """Whether calls run. If so, ``on_ready`` is called after a call has ended."""
-        self.window.take(0)  # arms on_ready again
+        self.window.take(0)  # makes the window call on_ready again
         if self.window.running:
             return True
         return self._lists is not None and bool(self._lists.running)
@@ -229,12 +230,12 @@ class CallEngine:
             self._times.time_next()
 
     def hurry(self) -> None:
-        """Start the calls with lists that wait for more items: no more items will come."""
+        """Start the calls whose lists wait for more items, because no more items will come."""
         if self._lists is not None:
             self._lists.hurry()
 
     def failed(self, error: BaseException) -> None:
-        """Note the failure of a call: a ``RetryAfter`` may hold back the whole limit."""
+        """Handle a failed call: ``RetryAfter`` stops all calls under the limit for a while."""
         if self._gate is not None and isinstance(error, RetryAfter):
             self._gate.hold(min(error.seconds, self._settings.policy.most_held))
 
@@ -251,7 +252,7 @@ class CallEngine:
             self._threads.close()
 
     def end(self) -> None:
-        """Return all permits to the limit. The engine waits no more for calls that still run."""
+        """Return all permits to the limit, without waiting for the calls that still run."""
         self.close_threads()
         if self._threads is not None:
             self._threads.abandon(self._gate)

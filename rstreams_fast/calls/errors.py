@@ -1,4 +1,4 @@
-"""Errors of calls that are no failure of the function, and notes on the failures."""
+"""Errors of calls that the user's function did not raise, and notes that errors get."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def noted(error: BaseException, text: str) -> BaseException:
     If ``error`` refuses notes, return a ``RuntimeError`` with ``text``, whose cause is ``error``.
     """
     text = f"rstreams_fast: {text}"
-    if text in getattr(error, "__notes__", ()):  # many keys may share one error
+    if text in getattr(error, "__notes__", ()):  # added before: many keys may share one error
         return error
     try:
         error.add_note(text)

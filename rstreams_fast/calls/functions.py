@@ -25,11 +25,11 @@ __all__ = [
 ]
 
 MOST_CALLS: Final = 2**31
-"""The most places of a window, and the most failures that a circuit counts."""
+"""The largest capacity of a window of calls, and of the failures that a ``Circuit`` counts."""
 
 
 def check_positive_int(name: str, value: object, most: int | None = None) -> int:
-    """Return the argument ``name``, an int >= 1 and <= ``most``."""
+    """Return ``value`` if it is an int from 1 to ``most``; ``name`` is the argument's name."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an int, got {type(value).__name__}")
     if value < 1:
@@ -40,7 +40,7 @@ def check_positive_int(name: str, value: object, most: int | None = None) -> int
 
 
 def check_amount(name: str, value: Any) -> float:
-    """Return ``value``, a finite number >= 0; ``name`` names it in the message."""
+    """Return ``value`` if it is a finite number >= 0; ``name`` is the argument's name."""
     try:
         amount = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -53,7 +53,7 @@ def check_amount(name: str, value: Any) -> float:
 
 
 def check_seconds(name: str, value: object) -> float:
-    """Return the argument ``name``, a number of seconds > 0."""
+    """Return ``value`` if it is a number of seconds > 0; ``name`` is the argument's name."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number of seconds, got {type(value).__name__}")
     if not value > 0:
@@ -72,7 +72,7 @@ def unwrapped(fn: Any) -> Any:
 
 
 def label_of(fn: Callable[..., Any]) -> str:
-    """Name a user's function for messages and metrics."""
+    """Return the name of a user's function, for messages and metrics."""
     inner = unwrapped(fn)
     name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
     return str(name).rsplit("<locals>.", 1)[-1]
@@ -81,7 +81,8 @@ def label_of(fn: Callable[..., Any]) -> str:
 def is_found_by_name(thing: Any) -> bool:
     """Return whether another process finds ``thing`` by its name in its module.
 
-    As in cloudpickle, this is false for ``__main__`` and for modules registered to pickle by value.
+    The result is ``False`` for things of ``__main__``, and of modules that are registered with
+    cloudpickle to be pickled by value.
     """
     module: str = thing.__module__
     for pickler in ("cloudpickle", "pyspark.cloudpickle"):
@@ -100,7 +101,7 @@ _ids: Final[dict[int, tuple[weakref.ref[Any], str]]] = {}
 
 
 def id_of(fn: Any) -> str:
-    """Return a unique id of a function: every stage that this process makes has the same id."""
+    """Return a unique id of a function: the same in each call of ``id_of`` in this process."""
     if isinstance(fn, types.MethodType):  # each look-up makes a new method object
         return f"{id_of(fn.__self__)}.{id_of(fn.__func__)}"
     known = _ids.get(id(fn))

@@ -1,4 +1,4 @@
-"""How a call of a function is made: its time-outs, attempts, circuit and limit, on a loop."""
+"""Wraps a function in the time-outs, attempts, circuit and limit of its policy."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ ROW: Final = ", all attempts and waits together"
 def called_with(
     given: Callable[[Any], Any], fn: Callable[..., Awaitable[Any]]
 ) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` whose arguments are ``given(key)`` for each key."""
+    """Return a function of keys that calls ``fn`` with ``given(key)`` for each key."""
     return lambda *keys: fn(*map(given, keys))
 
 
 def counted(fn: Callable[..., Awaitable[Any]], counts: CallCounts) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` whose calls are counted."""
+    """Return ``fn`` so that ``counts.calls`` counts its calls."""
 
     def call(*args: Any) -> Awaitable[Any]:
         counts.calls += 1
@@ -50,7 +50,7 @@ def recovery_of(
     counts: CallCounts,
     gate: PermitGate | None,
 ) -> Callable[[Any, Exception], Coroutine[Any, Any, Any] | None]:
-    """Return the window's ``recover`` for plain calls: it repeats a call after ``RetryAfter``."""
+    """Return ``recover`` for a ``CallWindow``: it makes a call again after ``RetryAfter``."""
     attempts = Attempts(settings.policy, settings.label, counts)
 
     def again(*args: Any) -> Awaitable[Any]:
@@ -71,7 +71,10 @@ def patient(
     counts: CallCounts,
     gate: PermitGate | None = None,
 ) -> Callable[..., Awaitable[Any]]:
-    """Return a function that calls ``fn`` again after ``RetryAfter``; ``gate`` admits the calls."""
+    """Return a function that calls ``fn``, and calls it again after each ``RetryAfter``.
+
+    If there is a ``gate``, it has given each call a permit before.
+    """
     attempts = Attempts(settings.policy, settings.label, counts)
     fn = counts.attempted(fn)
 
@@ -92,7 +95,10 @@ async def _made_again(
     attempts: Attempts,
     gate: PermitGate | None,
 ) -> Any:
-    """Wait, and call ``fn`` until it raises no ``RetryAfter``; ``gate`` has admitted the call."""
+    """Wait as long as ``error`` asks, then call ``fn`` again; repeat after each ``RetryAfter``.
+
+    The call has a permit of the ``gate`` already, and returns the permit while it waits.
+    """
     tries, most = Tries(attempts), attempts.most_held
     while True:
         pause = tries.pause_after(error)
@@ -124,8 +130,9 @@ def guarded(
     """Return ``fn`` with the time-outs, retries, circuit and limit that ``settings`` asks for.
 
     Without a ``loop`` the calls never suspend: they block their thread, and have no time-outs.
-    ``weigh`` estimates a call by its arguments. Default: the arguments are a key, or a list of
-    keys. With ``on_failure="column"`` the result is an ``Outcome``, even if the call failed.
+    ``weigh`` estimates the units of a call from its arguments. Default: ``Limit.weigh`` of the key,
+    or the sum over a list of keys. With ``settings.as_outcomes`` the result is an ``Outcome``, even
+    if the call failed.
     """
     sleep = _block if loop is None else asyncio.sleep
     if gate is None and loop is not None and not settings.is_guarded:
@@ -205,7 +212,7 @@ async def _block(seconds: float) -> None:
 
 
 def _hold(gate: PermitGate | TimedGate | None, error: Exception, most: float) -> None:
-    """Hold the limit back if the ``error`` asks for it."""
+    """Stop all calls under the limit for a while if ``error`` is a ``RetryAfter``."""
     if gate is not None and isinstance(error, RetryAfter):
         gate.hold(min(error.seconds, most))
 
@@ -215,7 +222,7 @@ def _judged(
     deadlines: Deadlines | None,
     judges: list[AdaptiveGate | CircuitState | Meter],
 ) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` with time-outs; the ``judges`` learn how each attempt ended."""
+    """Return ``fn`` with time-outs, so that the ``judges`` learn how each attempt ends."""
     if deadlines is not None:
         fn = deadlines.around(fn)
     for judge in judges:
@@ -226,8 +233,8 @@ def _judged(
 def holding(
     fn: Callable[..., Awaitable[Any]], gate: PermitGate, most: float
 ) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` so that a key's ``RetryAfter`` holds the limit back, for at most ``most``
-    seconds. The call still has its permit then.
+    """Return ``fn``, which gets lists of keys. If the result of a key is a ``RetryAfter``, all
+    calls under the limit stop for its seconds, or for ``most`` seconds if that is shorter.
     """
 
     async def call(*args: Any) -> Any:
@@ -249,7 +256,7 @@ def _in_time(
         try:
             return await rows.wait(call(*args, progress=progress))
         except TimeoutError as error:
-            if as_outcomes:  # only the deadline's own TimeoutError gets here
+            if as_outcomes:  # the error is the deadline's: calls return theirs as outcomes
                 return Outcome(None, error, progress.attempt, monotonic() - begin)
             raise
 

@@ -45,12 +45,12 @@ Call = Callable[..., Awaitable[Any]]
 def call_id(*key: Any) -> str:
     """Return the id of the present call, for a service that takes an idempotency key.
 
-    The function of a stage and a function with a ``Policy`` may call it, also on their threads.
-    The id has 32 hexadecimal digits, made of the function's name, the version of its ``Journal``
-    and the key of the call: it is the same in each attempt, task and job.
+    The function of a stage and a function with a ``Policy`` may call it. The id has 32 hexadecimal
+    digits, made of the function's name, the version of its ``Journal`` and the key of the call: it
+    is the same in each attempt, task and job.
 
-    In a stage without a journal, the code of the function must contain the name ``call_id``, or
-    call a function that contains it. So the calls of other functions cost nothing more.
+    A stage without a journal provides ids only if the name ``call_id`` is in the code of its
+    function, or of a function that this code names. Other stages save the time.
 
     Args:
         *key: One key of the list, in a function that gets lists of keys. Default: the key of the
@@ -78,7 +78,7 @@ def call_id(*key: Any) -> str:
 
 
 def begin_calls(digest_of: KeyDigest) -> None:
-    """Set ``digest_of`` for the calls that run in copies of the present context."""
+    """Make ``call_id`` use ``digest_of`` in all calls that run in copies of the present context."""
     _of_run.set(digest_of)
 
 
@@ -87,7 +87,10 @@ set_key: Final = _key.set
 
 
 def keyed(fn: Call) -> Call:
-    """Return ``fn``, whose calls know their key. Each call needs a context of its own."""
+    """Return ``fn`` so that each call sets its key, for ``call_id``.
+
+    Each call needs a context of its own: otherwise it would see the key of another call.
+    """
 
     async def call(*key: Any) -> Any:
         set_key(key)
@@ -123,7 +126,7 @@ def named(digest_of: DigestOf, key_of: Callable[[], Any]) -> Iterator[None]:
 
 
 def names_call_id(fn: Callable[..., Any]) -> bool:
-    """Return whether the code of ``fn``, or of a function that it names, names ``call_id``."""
+    """Return whether ``call_id`` is in the code of ``fn``, or of a function it refers to."""
     return any("call_id" in code.co_names + code.co_freevars for code in _codes(unwrapped(fn)))
 
 
@@ -151,7 +154,7 @@ def _codes(fn: Any) -> Iterator[types.CodeType]:
 
 
 def _named(fn: types.FunctionType) -> Iterator[Any]:
-    """Yield the functions and the classes that ``fn`` names."""
+    """Yield the objects that the code of ``fn`` names: globals, attributes of modules, closures."""
     names, own = fn.__code__.co_names, fn.__globals__
     found = [own[name] for name in names if name in own]
     for cell in fn.__closure__ or ():

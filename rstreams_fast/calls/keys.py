@@ -1,4 +1,8 @@
-"""Texts and digests of keys: the same in every process and version of Python and pyarrow."""
+"""Texts and digests of keys: the same in every process and version of Python and pyarrow.
+
+Keys consist of plain values: ``None``, numbers, texts, bytes, dates and times, ``Decimal``,
+``UUID``, record batches, and lists, tuples and dicts of these.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +96,7 @@ def _values(array: Any) -> memoryview:
 
 
 def checked_key(key: tuple[Any, ...], label: str) -> tuple[Any, ...]:
-    """Return ``key``, of a call of ``label``. ``TypeError``: a value of the key is not plain."""
+    """Return ``key``, or raise a ``TypeError`` that names ``label`` if a value is not plain."""
     for place, value in enumerate(key):
         try:
             text_of(value)

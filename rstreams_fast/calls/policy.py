@@ -45,9 +45,9 @@ class Policy(PolicyWords):
     stream, as a UDF, and in a stage of Spark. A stage makes the calls itself, under the same
     policy. A policy may decorate any number of functions and methods. Threads may share a policy.
 
-    A plain function may have all words but ``timeout`` and ``deadline``. A call that waits for a
-    permit, or for its next attempt, blocks its thread. So call plain functions on threads, not on a
-    loop.
+    The policy of a plain function may have neither ``timeout`` nor ``deadline``. A call that waits
+    for a permit, or for its next attempt, blocks its thread. So call plain functions on threads,
+    not on a loop.
 
     ```python
     import rstreams_fast as rsf
@@ -67,9 +67,9 @@ class Policy(PolicyWords):
         deadline: Seconds for a call of an async function: all attempts, and all waits between and
             before them, together; then ``TimeoutError``. Default: no limit.
         retry: When a failed call is made again. Default: one attempt.
-        limit: A ``Limit`` of calls at once and a second. All functions with a limit of this name
-            share it. A call waits for its permit before its ``timeout`` begins. While it waits for
-            its next attempt, it holds no permit.
+        limit: A ``Limit`` of calls at once, of calls a second, or of units. All functions with a
+            limit of this name share it. A call waits for its permit before its ``timeout`` begins.
+            While it waits for its next attempt, it holds no permit.
         circuit: A ``Circuit``, which makes no calls for a while when too many attempts failed.
         budget: A ``Budget`` of attempts, or of the units that attempts spend. When the budget is
             spent, calls fail at once with ``BudgetSpentError``.
@@ -105,7 +105,7 @@ class Policy(PolicyWords):
 
 
 class PolicyFunction:
-    """A function or method with its policy. A pickle of this object contains its id."""
+    """A function or method with its policy. A pickle keeps the id by which a cache knows it."""
 
     def __init__(self, settings: CallSettings) -> None:
         fn = unwrapped(settings.fn)  # a partial object has no name
@@ -141,14 +141,14 @@ class PolicyFunction:
         return self if instance is None else types.MethodType(cast(Any, self), instance)
 
     def __reduce__(self) -> Any:
-        if is_found_by_name(self):  # the module has this object, not fn, under the name
+        if is_found_by_name(self):  # the decorated name in the module refers to this object
             return _named, (
                 self.policy,
                 self.__module__,
                 self.__qualname__,
                 self._settings.called_id,
             )
-        return type(self), (self._settings,)  # with the id, by which a process finds the cache
+        return type(self), (self._settings,)  # the settings keep the id for the cache
 
     def __repr__(self) -> str:
         return f"<{self._settings.label} with a policy>"
@@ -226,7 +226,10 @@ class PolicyFunction:
         return values, _types(values), names  # the types keep 1, 1.0 and True apart
 
     def _lasting_key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Return the key of a call. ``TypeError``: the key is not made of plain values."""
+        """Return the key of a call for a store that outlives the process.
+
+        ``TypeError``: the key is not made of plain values.
+        """
         if self.policy.key is not None:
             key: tuple[Any, ...] = (self.policy.key(*args, **kwargs),)
         else:
@@ -247,7 +250,7 @@ def _type(value: Any) -> Any:
 
 
 def _named(policy: PolicyWords, module: str, name: str, called_id: str) -> Any:
-    """Return the function that ``module`` has as ``name``, with this policy and this id."""
+    """Unpickle a function with a policy: find it as ``name`` in ``module``, and set its id."""
     found: Any = importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
@@ -258,7 +261,7 @@ def _named(policy: PolicyWords, module: str, name: str, called_id: str) -> Any:
 
 @functools.cache
 def _tell_of_stock_worker() -> None:
-    """Warn once if Spark started this worker without the drop-in that its settings ask for."""
+    """Warn once if the environment asks for overlapping UDF calls, which this worker lacks."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     asked = sorted(name for name in os.environ if name.startswith("RSTREAMS_FAST_UDF_"))
     if asked and getattr(spec, "name", None) == "pyspark.worker":
@@ -271,11 +274,12 @@ def _tell_of_stock_worker() -> None:
 
 class _AsyncFunction(PolicyFunction):
     _made: tuple[asyncio.AbstractEventLoop, _Call, Any] | None = None
-    """The loop of the latest call, the call on this loop, and a generator that ends with it."""
+    """The loop of the latest call, the function that makes calls on this loop, and a generator that
+    the loop closes at its end."""
 
     def __init__(self, settings: CallSettings) -> None:
         super().__init__(settings)
-        # Web frameworks, for example, find by these marks that calls must be awaited.
+        # Web frameworks, for example, see by these marks that a call must be awaited.
         if sys.version_info >= (3, 12):
             inspect.markcoroutinefunction(self)
         else:
@@ -286,13 +290,13 @@ class _AsyncFunction(PolicyFunction):
         if made is None or made[0] is not loop:
             generator, before = self._calls_on(loop), made
             made = self._made = (loop, await anext(generator), generator)
-            if before is not None and before[0].is_closed():  # maybe its generators still run
+            if before is not None and before[0].is_closed():  # its generator may be open
                 with contextlib.suppress(RuntimeError):  # another thread closes the generator
                     await before[2].aclose()
         return await made[1](args, kwargs)
 
     async def _calls_on(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[_Call]:
-        # A generator, since the loop closes its generators when the loop ends.
+        # This is a generator because asyncio closes a loop's generators when the loop ends.
         fn, limit = self.fn, self.policy.limit
         gate = None if limit is None else PermitGate(limit, loop)
         counts = self._counts.begin()
@@ -319,7 +323,7 @@ class _PlainFunction(PolicyFunction):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         ambient, made = CallCounts.ambient, getattr(self._made, "calls", None)
-        # A new Spark task counts anew; a forked child has stores and locks of its own.
+        # A new Spark task needs new counts; a forked child needs its own stores and locks.
         if made is None or made[0] is not ambient or made[1] != process_id():
             counts = self._counts.begin()
             gate = None if self._gate is None else TimedGate(self._gate, counts.limit_waits)

@@ -20,7 +20,7 @@ class ItemSource(Protocol):
     """The items that the pump makes calls for. The loop's thread calls its methods."""
 
     def next(self, rows: int) -> Any | None:
-        """Return a part of at most ``rows`` rows; ``None`` if no part is ready, or at the end."""
+        """Return the next part, of at most ``rows`` rows; ``None``: not ready yet, or the end."""
 
 
 class ResultSink(Protocol):
@@ -35,7 +35,7 @@ class ResultSink(Protocol):
         """The most rows of the next part of the source; 0: request no part now."""
 
     def expect(self, part: Any, /) -> list[Any]:
-        """Expect the results of a part of the source; return the items of its calls."""
+        """Prepare for the results of ``part``; return the items to call the function with."""
 
     def take(self, window: CallWindow, most: int) -> int:
         """Take up to ``most`` results, fewer if the output is blocked; return how many."""
@@ -60,7 +60,7 @@ class CallPump:
 
     @property
     def at_rest(self) -> bool:
-        """Whether there is no item, no call and no result."""
+        """Whether the pump has no item, no running call and no result."""
         return self._window.pending == 0 and not self._items
 
     @property

@@ -1,4 +1,4 @@
-"""Threads for plain functions, and calls on these threads that a loop awaits."""
+"""Calls of plain functions on threads, which an event loop awaits."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ W = TypeVar("W")
 
 
 class CallThreads(Generic[W]):
-    """Up to ``size`` threads, started as needed, which ``do`` work in the order of ``put``.
+    """Up to ``size`` threads that call ``do`` with each item of work, in the order of ``put``.
 
-    Any thread may call any method. ``start`` starts a thread, as ``ThreadGroup.start`` does.
-    ``abandon`` gets the work that no thread has taken at ``close``, and all later work.
+    ``start`` starts a thread when it is needed, as ``ThreadGroup.start`` does. Work that no thread
+    has taken at ``close``, and all later work, is passed to ``abandon``. Any thread may call any
+    method.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class CallThreads(Generic[W]):
         self._start = start
         self._name = name
         self._threads = 0
-        self._work: queue.SimpleQueue[W | None] = queue.SimpleQueue()  # its users bound its size
+        self._work: queue.SimpleQueue[W | None] = queue.SimpleQueue()  # callers bound its size
         self._lock = threading.Lock()
 
     def put(self, work: W, wanted: int) -> None:
@@ -60,7 +61,7 @@ class CallThreads(Generic[W]):
             if self._threads < self._size:
                 try:
                     self._start(self._run, f"{self._name}-{self._threads + 1}")
-                except RuntimeError as refused:  # no more threads: go on with fewer
+                except RuntimeError as refused:  # the system has no more threads: go on with fewer
                     if not self._threads:
                         raise StageError(f"no thread can be started for {self._name}") from refused
                     self._size = self._threads
@@ -74,7 +75,7 @@ class CallThreads(Generic[W]):
             del work
 
     def close(self) -> None:
-        """Let the threads end. Each thread first ends the work that it has taken."""
+        """End the threads. Each thread first finishes the work that it has begun."""
         with self._lock:
             self._size, self.closed = 0, True
         with contextlib.suppress(queue.Empty):
@@ -101,7 +102,7 @@ _Job = tuple[_CallOnThread, Context, tuple[Any, ...]]
 class ThreadedCalls:
     """Makes calls of a sync function awaitable, on up to ``size`` threads.
 
-    The loop's thread only.
+    Only the loop's thread may use the object.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class ThreadedCalls:
         return future
 
     def abandon(self, gate: PermitGate | None) -> None:
-        """After ``close``: cancel the futures, and return the permits to the limit.
+        """Cancel the futures, and return the permits to the limit. Call ``close`` before.
 
         A thread that is still in a call returns its permit when that call ends.
         """
@@ -169,7 +170,8 @@ class ThreadedCalls:
         except BaseException as raised:
             failure = _for_a_future(self._label, raised)
         self._outcomes.append((future, result, failure))
-        del job, future, context, args, result, failure  # a traceback keeps this frame's objects
+        # The failure's traceback refers to this frame, which would keep these objects alive.
+        del job, future, context, args, result, failure
         if not self._notified:
             self._notified = True
             with contextlib.suppress(RuntimeError):  # the loop is closed: nothing awaits the call
@@ -195,7 +197,8 @@ class ThreadedCalls:
 def _for_a_future(label: str, raised: BaseException) -> Exception:
     """Return ``raised``, or a wrapper for an exception that no future can carry.
 
-    ``SystemExit`` and the like would end the loop. They end the stage, not a row.
+    ``SystemExit`` or ``KeyboardInterrupt`` in a future would end the loop. In a ``StageError``
+    such an exception fails the stage, not only one row.
     """
     if isinstance(raised, Exception) and not isinstance(raised, StopIteration):
         return raised

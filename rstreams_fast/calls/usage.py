@@ -1,4 +1,4 @@
-"""The units that a call spends: an estimate before the call, corrected by its function."""
+"""The units that a call spends, such as tokens: an estimate, which the call corrects."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Usage:
         return self.spent.get(unit, 0.0 if refused else self.estimate.get(unit, 0.0))
 
     def settle(self, gate: PermitGate | TimedGate, pace: Pace, refused: bool) -> bool:
-        """Correct the estimate at the ``gate`` by the real cost of the attempt.
+        """Tell the ``gate`` by how much the real cost of the attempt differs from the estimate.
 
         Return whether the service has too few units left for another call of this weight.
         """
@@ -73,10 +73,10 @@ _current: Final[ContextVar[Usage | None]] = ContextVar("current_usage", default=
 def spent(**units: float) -> None:
     """Report the units that the present call has spent: ``spent(tokens=812)``.
 
-    It is for a function whose ``Policy`` has a limit with units, or a budget; elsewhere the call
-    has no effect. The amounts of several calls of ``spent`` in one attempt add up. At the end of
-    the attempt the sum replaces the estimate of ``Limit(weigh=...)``. Any thread that runs the
-    function may call ``spent``.
+    ``spent`` is for functions whose ``Policy`` has a limit with units, or a budget; in other
+    functions it has no effect. The amounts of several calls of ``spent`` in one attempt add up. At
+    the end of the attempt the sum replaces the estimate of ``Limit(weigh=...)``. Any thread that
+    runs the function may call ``spent``.
 
     Args:
         **units: The amount of each unit, a finite number >= 0.
@@ -97,9 +97,10 @@ def spent(**units: float) -> None:
 def observed(*, reset: float | None = None, **left: float) -> None:
     """Report the units that the service has left: ``observed(tokens_left=1200)``, from its headers.
 
-    It is for a function whose ``Policy`` has a limit with units; elsewhere the call has no effect.
-    The limit adopts these numbers, since other clients may use the quota, too. If too few units are
-    left for another call, calls wait. Any thread that runs the function may call ``observed``.
+    ``observed`` is for functions whose ``Policy`` has a limit with units; in other functions it has
+    no effect. The limit adopts these numbers, since other clients may use the quota, too. If too
+    few units are left for another call, calls wait. Any thread that runs the function may call
+    ``observed``.
 
     Args:
         reset: Seconds until the service restarts its count, if it counts in windows of time. If too
@@ -124,7 +125,7 @@ def observed(*, reset: float | None = None, **left: float) -> None:
 
 
 class Meter:
-    """Weighs the calls of a function, waits for their permits, and corrects the estimates."""
+    """Estimates the units of each call, waits for its permit, and corrects the estimate later."""
 
     def __init__(
         self,
@@ -161,7 +162,7 @@ class Meter:
                 error = raised
                 raise
             finally:
-                with contextlib.suppress(ValueError):  # ended in another context by the GC
+                with contextlib.suppress(ValueError):  # the GC ended this coroutine elsewhere
                     _current.reset(token)
                 self._leave(usage, permit, error)
                 error = None  # breaks a cycle: the error's traceback refers to this frame
@@ -199,7 +200,7 @@ class Meter:
                     self._refilling = None
 
     def _taken(self, usage: Usage) -> dict[str, float]:
-        """Return the amounts that a call takes from the budget before it is made."""
+        """Return the amounts that a call takes from the budget before the call starts."""
         estimate = usage.estimate
         return {unit: 1.0 if unit == CALLS else estimate.get(unit, 0.0) for unit in self._units}
 
@@ -208,7 +209,7 @@ class Meter:
             self._account.add({unit: -amount for unit, amount in taken.items()})
 
     def _leave(self, usage: Usage, permit: Any, error: Exception | None) -> None:
-        """Correct the estimate of an attempt, and return its permit."""
+        """Replace the estimate of an attempt by its real cost, and return its permit."""
         not_made = isinstance(error, CircuitOpenError)
         refused = not_made or isinstance(error, RetryAfter)
         spent = self._counts.spent
@@ -235,10 +236,10 @@ def meter_of(
     gate: PermitGate | TimedGate | None,
     weigh: Weigh | None,
 ) -> Meter | None:
-    """Return the meter of a function's calls, if its policy counts the units that they spend.
+    """Return the ``Meter`` of a function's calls; ``None`` if its policy counts no units.
 
-    ``weigh`` estimates a call by its arguments. Default: the arguments are a key, or a list of
-    keys.
+    ``weigh`` estimates the units of a call from its arguments. Default: ``Limit.weigh`` of the key,
+    or the sum over a list of keys.
     """
     policy = settings.policy
     if not policy.is_metered:
@@ -256,7 +257,7 @@ def _nothing(args: tuple[Any, ...]) -> dict[str, float]:  # noqa: ARG001
 
 
 def _sum_of_weights(limit: Limit, args: tuple[Any, ...]) -> dict[str, float]:
-    """Return the estimate of a call with a list of keys."""
+    """Return the estimated units of a call with a list of keys: the sum over the keys."""
     weights = dict.fromkeys(limit.units or {}, 0.0)
     for key in args[0]:
         for unit, weight in limit.weights(key if type(key) is tuple else (key,)).items():

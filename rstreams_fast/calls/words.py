@@ -1,4 +1,4 @@
-"""The checked words of a ``Policy``, and the settings for the calls of one function."""
+"""The words (keyword arguments) of a ``Policy``, and the settings for one function's calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DEFAULT_CONCURRENCY: Final = 64
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyWords:
-    """The words of a policy. ``Policy`` documents each word."""
+    """The checked keyword arguments of a policy. ``Policy`` documents each of them."""
 
     timeout: float | None = None
     deadline: float | None = None
@@ -71,7 +71,7 @@ class PolicyWords:
 
     @property
     def most_held(self) -> float:
-        """The most seconds for which one ``RetryAfter`` holds a limit back."""
+        """The most seconds for which one ``RetryAfter`` stops all calls under a limit."""
         return self.patience or PATIENCE_SECONDS
 
     @property
@@ -101,7 +101,7 @@ class CallSettings:
     is_async: bool = field(init=False)
     label: str = field(init=False)
     called_id: str = field(init=False)
-    """The id of ``fn`` and the factory of its client: other functions may have the same name."""
+    """An id of ``fn`` and the factory of its client; other functions may have the same name."""
 
     def __post_init__(self) -> None:
         if not callable(self.fn):
@@ -120,7 +120,7 @@ class CallSettings:
                 )
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.label})"  # the repr of a partial shows its arguments
+        return f"{type(self).__name__}({self.label})"  # repr(fn) may show a partial's secrets
 
     @property
     def is_guarded(self) -> bool:

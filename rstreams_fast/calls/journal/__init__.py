@@ -1,1 +1,1 @@
-"""Answers that outlive the process."""
+"""The journal: answers of calls, in files that outlive the process."""

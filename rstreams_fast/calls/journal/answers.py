@@ -68,8 +68,8 @@ def _merged(runs: Sequence[_SortedRun]) -> _SortedRun:
 class Answers:
     """The answers in a folder, found by the digest of the key. Thread-safe.
 
-    An index in memory has the place of each answer. ``get`` reads an answer when it is needed, and
-    keeps the latest ``READ_BYTES`` bytes of answers.
+    An index in memory has the segment and row of each answer. ``get`` reads an answer when it is
+    needed, and keeps the latest ``READ_BYTES`` bytes of answers.
     """
 
     def __init__(self, folder: Folder, form: AnswerForm) -> None:
@@ -175,7 +175,7 @@ class Answers:
         self._filter = marks
 
     def may_have(self, digest: bytes) -> bool:
-        """A filter: ``False`` means that the key has no answer. A fifth of the time of ``get``."""
+        """A filter, five times faster than ``get``: ``False`` means that the key has no answer."""
         marks = self._filter
         return bool(marks[_first_of(digest)[0] & (len(marks) - 1)])
 
@@ -190,7 +190,7 @@ class Answers:
         return reader
 
     def places(self, digest: bytes) -> list[tuple[str, int]]:
-        """Return the segments and rows of the keys with the same first bytes as ``digest``."""
+        """Return the segment and row of each key with the same first eight bytes of its digest."""
         (first,) = _first_of(digest)
         names, runs = self._index
         return [(names[at], row) for run in runs for at, row in run.places(first) if names[at]]
@@ -262,7 +262,7 @@ _known_lock: Final = ForkLock()
 
 def answers_of(uri: str, place: str, form: AnswerForm) -> Answers:
     """Return the answers in the folder ``place`` of a journal. The whole process shares them."""
-    key = os.getpid(), uri, place  # a forked child opens files of its own
+    key = os.getpid(), uri, place  # a forked child must open the files itself
     with _known_lock:
         found = _known.get(key)
         if found is None:

@@ -26,10 +26,10 @@ from rstreams_fast.core import MISSING
 __all__ = ["WAIT_SECONDS", "Call", "JournalledCalls", "digest_of_text", "find_answers", "tidy_up"]
 
 MANY_SEGMENTS: Final = 512
-"""A run that ends may merge the segments if there are at least as many."""
+"""A stage that ends may merge the segments of a journal if there are at least so many."""
 
 COMPACTING: Final = 1 / 8
-"""The probability that such a run merges."""
+"""The probability that such a stage merges the segments."""
 
 WAIT_SECONDS: Final = 0.01
 """How often a call that waits for the file system checks again."""
@@ -101,7 +101,7 @@ class JournalledCalls:
             if not lists:
                 set_key(key)
             for value in key:
-                if type(value) in _MUTABLE:  # the function may change it
+                if type(value) in _MUTABLE:  # the function may change the value
                     key = copy.deepcopy(key)
                     break
             result = await fn(*args)
@@ -131,7 +131,7 @@ class JournalledCalls:
             if answers.folder.is_local:
                 return answers.get(digest)
             return await loop.run_in_executor(None, answers.get, digest)
-        except Exception as raised:  # nobody knows whether the journal has an answer
+        except Exception as raised:  # make no call: the journal may have an answer
             raise StageError(f"the journal cannot be asked for the answer: {raised}") from raised
 
     async def _wait(self) -> None:
@@ -143,7 +143,7 @@ class JournalledCalls:
             raise StageError(f"the journal cannot keep an answer: {raised}") from raised
 
     def _log(self) -> None:
-        """Log the answers since the last time. ``_wait`` raises the errors."""
+        """Write the answers since the last ``_log`` to the log. ``_wait`` raises its errors."""
         if not self._keys:
             return
         keys, given = self._keys.copy(), self._given.copy()
@@ -153,10 +153,10 @@ class JournalledCalls:
 
 
 def find_answers(writer: JournalWriter, answers: Answers, journal: Journal) -> None:
-    """Find the answers written so far; raise now, before a paid call, if none can be written."""
+    """Find the answers written so far. Raise if answers cannot be written: before a paid call."""
     folder = answers.folder
     folder.prove()
-    if journal.max_bytes is not None and not folder.newest:  # a bound on all folders
+    if journal.max_bytes is not None and not folder.newest:  # max_bytes bounds all folders
         folder.newest = newest(journal.uri)
     # First the logs, then the segments: an answer may move from a log to a segment meanwhile.
     answers.unwritten = writer.left()

@@ -25,4 +25,4 @@ class AnswerForm(Protocol):
         """Return the column of ``answers``. An exception: one of them cannot be stored."""
 
     def value(self, scalar: pa.Scalar) -> Any:
-        """Return the answer that became ``scalar``."""
+        """Return the answer from which ``array`` made ``scalar``."""

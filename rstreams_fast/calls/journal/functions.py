@@ -37,7 +37,7 @@ IDLE_SECONDS: Final = 1.0
 
 
 class _Texts:
-    """The form of answers outside stages, where no type is declared: text."""
+    """Stores answers as text: for functions outside stages, which declare no type."""
 
     text = "plain values, 1"
 
@@ -53,12 +53,12 @@ class _Texts:
         return pa.array(answers, self.type)
 
     def value(self, scalar: pa.Scalar) -> Any:
-        """Return the answer that became ``scalar``."""
+        """Return the answer from which ``array`` made ``scalar``."""
         return scalar.as_py()
 
 
 class _Open:
-    """The answers of one function and version, for all threads and loops of the process."""
+    """The open journal of one function and version, which all threads and loops share."""
 
     def __init__(self, journal: Journal, label: str) -> None:
         form = _Texts()
@@ -74,19 +74,19 @@ class _Open:
         self.is_open = False
 
     def use(self, users: int) -> None:
-        """Add to the number of users; at zero, wait until every answer is written."""
+        """Add ``users`` (1 or -1) to the number of users; without users, close the journal."""
         with self._lock:
             self._users += users
             if not self._users:
                 self._close()
 
     def open(self) -> None:
-        """Find the answers written so far, once."""
+        """Open the journal if it is closed: find the answers written so far."""
         with self._lock:
             if self.is_open:
                 return
             find_answers(self.writer, self.answers, self._journal)
-            self._form.array([""])  # pyarrow imports modules here: it cannot while Python exits
+            self._form.array([""])  # makes pyarrow import modules, which fails while Python exits
             self.writer.start(_start, IDLE_SECONDS)
             self.is_open = True
 
@@ -102,7 +102,7 @@ class _Open:
             tidy_up(self.writer, self.answers, self._journal)
 
     def put(self, digest: bytes, answer: Any) -> None:
-        """Store an answer. ``TypeError``: it is no plain value."""
+        """Store an answer. ``TypeError``: the answer is no plain value."""
         text = text_of_answer(answer)
         self.answers.add(digest, text)
         self.writer.put_digests([digest], [text])
@@ -121,7 +121,7 @@ _known_lock: Final = ForkLock()
 
 
 def _open_of(journal: Journal, label: str) -> _Open:
-    place = os.getpid(), journal.uri, label, journal.version  # a forked child opens its own files
+    place = os.getpid(), journal.uri, label, journal.version  # forked children open files anew
     with _known_lock:
         found = _known.get(place)
         if found is None:
@@ -140,7 +140,7 @@ def _close_all() -> None:
 class FunctionJournal:
     """Looks up a journal before each call of a function with a policy, and stores the answers.
 
-    From ``begin`` until ``end`` the process has files open. Without ``end``, the exit of the
+    From the first call until ``end`` the process has files open. Without ``end``, the exit of the
     interpreter writes the remaining answers. After a kill, the next process finds them in the log.
     """
 
@@ -159,7 +159,7 @@ class FunctionJournal:
         self._open.use(1)
 
     def end(self) -> None:
-        """Wait until every answer is written, unless others still use the journal."""
+        """Wait until every answer is written, unless other threads or loops use the journal."""
         self._open.use(-1)
 
     def around(self, fn: Call, loop: asyncio.AbstractEventLoop | None) -> Call:
@@ -188,7 +188,7 @@ class FunctionJournal:
                     return answer_of(found)
             result = await fn(*args)
             try:
-                kept.put(digest, result)  # digest from before: the call may change its arguments
+                kept.put(digest, result)  # the digest is older: fn may have changed the arguments
             except TypeError as refused:
                 raise noted(refused, f"returned by {self._label}") from None
             while kept.writer.is_slow and kept.writer.behind:

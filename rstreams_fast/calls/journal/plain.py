@@ -27,7 +27,7 @@ def text_of_answer(answer: Any) -> str:
 
 
 def answer_of(text: str) -> Any:
-    """Return the answer that became ``text``."""
+    """Return the answer from which ``text_of_answer`` made ``text``."""
     return _unpacked(json.loads(text))
 
 

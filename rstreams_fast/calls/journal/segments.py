@@ -68,7 +68,10 @@ def table_of(keys: list[bytes], answers: pa.Array) -> pa.Table:
 
 
 class Folder:
-    """The segments of one function in one version: a directory. Any thread may use it."""
+    """The directory with the segments of one function and ``Journal(version=...)``.
+
+    Any thread may use the object.
+    """
 
     def __init__(self, uri: str, place: str = "") -> None:
         pa = pyarrow_for("a Journal")
@@ -91,7 +94,7 @@ class Folder:
     def prove(self) -> None:
         """Raise ``OSError`` if the folder is not writable, before the first paid call.
 
-        Only the first call of a process checks; later calls return at once.
+        Only the first call of ``prove`` writes a test file; later calls return at once.
         """
         if self._is_proved:
             return
@@ -138,7 +141,10 @@ class Folder:
         return found
 
     def write(self, table: pa.Table, since: str | None = None) -> str:
-        """Write a segment; return its name. Its age is the age of the segment named ``since``."""
+        """Write a segment; return its name.
+
+        The name contains the time of the segment named ``since``. Default: the present time.
+        """
         import pyarrow as pa
 
         sink = pa.BufferOutputStream()
@@ -160,7 +166,7 @@ class Folder:
                     self._put(path + _ASIDE, content)
                     self.files.move(path + _ASIDE, path)
                 break
-            except FileNotFoundError:  # another host removed it as stale: clocks differ
+            except FileNotFoundError:  # a host whose clock differs removed the file as stale
                 if not left:
                     raise
             except OSError:
@@ -202,9 +208,10 @@ class Folder:
 
     @contextlib.contextmanager
     def reading(self, name: str) -> Iterator[None]:
-        """Raise ``FileNotFoundError`` in the block if the segment was removed during the read.
+        """Raise ``FileNotFoundError`` if the block failed because the segment was removed.
 
-        An object store raises an error of its own then, the same as for other failures.
+        An object store raises the same error for a removed file as for other failures. So this
+        method checks whether the file still exists.
         """
         from pyarrow import fs
 
@@ -286,7 +293,7 @@ def _latest(names: Iterable[str]) -> int:
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[None]:
-    """Create a file and lock it: the lock shows that the process lives, even if clocks differ."""
+    """Create a file and lock it: the lock shows other processes that this process lives."""
     import fcntl
 
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -337,7 +344,7 @@ def _files_of(root: Folder) -> list[Any]:
 def bound(uri: str, most: int | None) -> None:
     """Remove the oldest segments beyond ``most`` bytes, and unfinished files of killed processes.
 
-    Any number of processes may do so at once.
+    Any number of processes may call this function at once.
     """
     root, total = Folder(uri), 0
     for info in sorted(_files_of(root), key=lambda info: str(info.base_name), reverse=True):

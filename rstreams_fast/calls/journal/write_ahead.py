@@ -53,7 +53,7 @@ class Log:
             with contextlib.suppress(FileNotFoundError):  # another process removed the folder
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
                 fcntl.flock(self._file, fcntl.LOCK_EX)
-                if not os.fstat(self._file).st_nlink:  # a reader has removed it as dead
+                if not os.fstat(self._file).st_nlink:  # a reader removed the unlocked file
                     os.close(self._file)
                     self._file = -1
         try:

@@ -65,17 +65,17 @@ class _Pickler(pickle.Pickler):
     """Refuses every value that is not plain data: unpickling such a value could run code."""
 
     def reducer_override(self, value: Any) -> Any:
-        """Accept ``value`` if its type is plain; else raise ``PicklingError``."""
+        """Accept ``value`` if ``_LOGGED`` has its type; else raise ``PicklingError``."""
         if type(value) in _LOGGED or (type(value) is type and value in _LOGGED):
             return NotImplemented
         raise pickle.PicklingError(f"{type(value).__name__} is not plain")
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads plain values only."""
+    """Loads only Python's scalars and containers, and values of the types in ``_LOGGED``."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the plain type of that name."""
+        """Return a type of ``_LOGGED``. Any other name is a ``KeyError``: it could run code."""
         return _LOGGED_NAMES[module, name]
 
 
@@ -154,7 +154,10 @@ class JournalWriter:
             raise
 
     def left(self) -> dict[bytes, Any]:
-        """Return the answers in living processes' logs; write dead processes' as segments."""
+        """Return the answers in the logs of living processes.
+
+        Answers in the logs of dead processes are written as segments.
+        """
         living: dict[bytes, Any] = {}
         for records, dead in records_of(self._name):
             found = dict(self._read_all(records))
@@ -255,7 +258,7 @@ class JournalWriter:
             if self._idle is not None and self._logs and self._ended.is_set():
                 self._start_thread()
             try:
-                for record in records if self._logs else ():  # even if the writer has failed
+                for record in records if self._logs else ():  # even if segments have failed
                     self._logs[0].append(record)
             except OSError as raised:
                 self._fail(raised, "raised by the log of")
@@ -312,7 +315,7 @@ class JournalWriter:
         except Exception as raised:
             self._fail(raised, "raised by the journal in")
         finally:
-            if not over:  # after an idle end another thread may write already
+            if not over:  # ``_is_over`` has set the event; a newer thread may run now
                 self._ended.set()
 
     def _is_over(self) -> bool:
@@ -349,7 +352,7 @@ class JournalWriter:
         (keys, answers), most = self._taken, self._most_rows
         self._taken = keys[most:], answers[most:]
         table = self._table(keys[:most], answers[:most])
-        if table.num_rows:  # large answers need smaller segments
+        if table.num_rows:  # bound the bytes of the next segment by the size of these answers
             fitting = SEGMENT_BYTES * table.num_rows // table.nbytes
             self._most_rows = max(1, min(SEGMENT_ROWS, fitting))
         name = self._folder.write(table)

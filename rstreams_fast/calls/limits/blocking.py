@@ -1,4 +1,4 @@
-"""The permits of a ``Limit`` for calls on threads, which block until they have one."""
+"""The permits of a ``Limit`` for calls on threads: a thread blocks until it has a permit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rstreams_fast.runtime.loops import PrivateLoop
 __all__ = ["BlockingGate", "TimedGate"]
 
 LINGER_SECONDS: Final = 0.2
-"""How long the loop of a gate stays without calls. Until then the gate counts as a user."""
+"""How long the loop of a gate stays alive without calls. Its gate is a user of the limit then."""
 
 _Permit = tuple[Any, float]
 _Ticket = Future[_Permit]
@@ -46,7 +46,7 @@ class BlockingGate:
         self._loop: _PermitLoop | None = None
 
     def _enter(self) -> _PermitLoop:
-        """Return a loop that stays until ``leave``."""
+        """Return a running loop, which does not end before ``leave``."""
         while True:
             loop = self._loop
             if loop is None or loop.pid != process_id():  # a fork's child has no loop thread
@@ -57,7 +57,7 @@ class BlockingGate:
             self._loop = None
 
     def take(self, weights: tuple[float, ...] = ()) -> tuple[_PermitLoop, _Permit]:
-        """Return a permit for ``release``, for a call of ``weights``; block until there is one."""
+        """Block until a call of ``weights`` may start; return its permit, for ``release``."""
         loop = self._enter()
         try:
             return loop, loop.weighed_permit(weights) if weights else loop.permit()
@@ -72,27 +72,27 @@ class BlockingGate:
         loop.leave()
 
     def hold(self, seconds: float) -> None:
-        """Let no call of the limit pass for ``seconds``."""
+        """Admit no call under the limit for ``seconds``."""
         loop = self._enter()
         loop.hold(seconds)
         loop.leave()
 
     def spend(self, change: tuple[float, ...]) -> None:
-        """Take ``change`` more units than the permits took; negative numbers give back."""
+        """Charge ``change`` more units than calls had estimated; negative numbers give back."""
         if any(change):
             loop = self._enter()
             loop.tell(lambda gate: gate.spend(change))
             loop.leave()
 
     def see(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
-        """Adopt the units left that the service has reported after a call of ``weights``."""
+        """Adopt the service's report that ``left`` units remain after a call of ``weights``."""
         loop = self._enter()
         loop.tell(lambda gate: gate.see(left, weights))
         loop.leave()
 
 
 class TimedGate:
-    """A ``BlockingGate`` for the calls of one thread; ``waits`` counts its waits."""
+    """A ``BlockingGate`` for the calls of one thread; ``waits`` sums the time that they wait."""
 
     def __init__(self, gate: BlockingGate, waits: Waits) -> None:
         self._take = gate.take
@@ -103,7 +103,7 @@ class TimedGate:
         self.see = gate.see
 
     def take(self, weights: tuple[float, ...] = ()) -> tuple[_PermitLoop, _Permit]:
-        """Return a permit for ``release``, for a call of ``weights``; block until there is one."""
+        """Block until a call of ``weights`` may start; return its permit, for ``release``."""
         with self._waits:
             return self._take(weights)
 
@@ -115,8 +115,9 @@ class TimedGate:
 class _PermitLoop:
     """A private loop with a ``PermitGate``, and the threads that wait for its permits.
 
-    A thread passes its permit to the next waiting thread directly, until the permit's turn in this
-    stage is over. So the loop rarely works while calls follow each other.
+    A ticket is the future of a waiting thread; the permit is its result. A thread passes its permit
+    to the next waiting thread directly, for about ``PERMIT_TURN_SECONDS``. So the loop rarely works
+    while calls follow each other.
     """
 
     def __init__(self, limit: Limit) -> None:
@@ -126,12 +127,14 @@ class _PermitLoop:
         # Reentrant: the garbage collector may end a call on a thread that holds the lock.
         self._lock = threading.RLock()
         self._calls = 0  # calls that wait or run
-        self._used = False  # whether a call has ended since the last check for the end
+        self._used = False  # whether a call has ended since ``_look`` last ran
         self._ended = False
         self._tickets: deque[_Ticket] = deque()
-        self._asked = 0  # permits that the loop waits for, at least as many as tickets
+        # Permits that the loop waits for: one for each ticket, and more after a thread has passed
+        # its own permit to a ticket.
+        self._asked = 0
         self._idle: list[_Permit] = []
-        self._returns = False  # whether the loop will check the idle permits
+        self._returns = False  # whether the loop will return the idle permits
         self._held_until = 0.0
         self._next_offer = 0.0  # when the loop asks next whether other stages want a permit
         self._gate: PermitGate | None = None
@@ -181,14 +184,14 @@ class _PermitLoop:
             self._run(self._return_later if stays else self._return_idle)
 
     def hold(self, seconds: float) -> None:
-        """Let no call pass for ``seconds``."""
+        """Admit no call for ``seconds``."""
         with self._lock:
             until = monotonic() + min(seconds, PATIENCE_SECONDS)
             self._held_until = max(self._held_until, until)
         self._run(partial(self._hold, seconds))
 
     def weighed_permit(self, weights: tuple[float, ...]) -> _Permit:
-        """Block until there is a permit of this thread's own, for a call of ``weights``."""
+        """Block until there is a permit for a call of ``weights``: threads do not pass such on."""
         ticket: _Ticket = Future()
         return self._wait_for(ticket, partial(self._weigh, ticket, weights), ticket.set_exception)
 
@@ -202,7 +205,7 @@ class _PermitLoop:
         except BaseException:  # after a KeyboardInterrupt the loop may not have started
             with self._lock:
                 self._ended, self._asked = True, 0
-            if not ticket.cancel() and ticket.exception() is None:  # granted before
+            if not ticket.cancel() and ticket.exception() is None:  # it has a permit
                 self.release(ticket.result())
             raise
 
@@ -211,7 +214,7 @@ class _PermitLoop:
         self._run(lambda: what(self._opened()))
 
     def _keeps(self, now: float) -> bool:
-        """Whether a permit may serve the next call."""
+        """Whether a permit that a thread returns may serve the next waiting call."""
         return self._gate is not None and self._gate.keeps and now >= self._held_until
 
     def _next_ticket(self) -> _Ticket | None:

@@ -33,7 +33,7 @@ def private_folder(name: str) -> Path:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the name of the file to an ``OSError`` of the block, such as a full disk."""
+    """Add the file's ``path`` to an ``OSError`` that the block raises, such as a full disk."""
     try:
         yield
     except OSError as raised:

@@ -1,4 +1,4 @@
-"""The permits of a host: locks of a file, which all its Python workers share."""
+"""The permits that all Python workers of a host share: locks on the bytes of a file."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ class HostLocks:
 
     The stages of a process share one open file, since the locks belong to the open file. On a
     system that has only locks of processes, closing the file anywhere in the process would release
-    all locks. If the file at the path is another one than the open file, the stages move to it, and
-    lock their permits there. A permit that another process has locked there already does not serve
-    another call.
+    all locks. If the file was removed and another file is at its path, the stages open the new
+    file, and lock their permits there. If another process has locked a permit there already, the
+    permit serves its present call only.
 
     The file begins with the time before which no call may start, and the clocks of the rate and of
     the units. Two more numbers follow: when a stage last found no permit, and from when on permits
     are granted. One byte for each permit is set while the permit is in use. If this byte is set and
     the permit is not locked, the user of the permit was killed. The file also has the numbers of
-    the limit, on which all users share a lock. A user writes its own numbers if there are no other
-    users, or if its limit was made later. The others adopt them.
+    the limit. All users of the limit hold a shared lock on its numbers. A user writes its own
+    numbers if there are no other users, or if its limit was made later. The others adopt them.
     """
 
     STATE: Final = struct.Struct(f"={2 + MOST_UNITS}d")
@@ -172,7 +172,7 @@ class HostLocks:
         os.close(own)
 
     def join(self, numbers: Numbers) -> None:
-        """Begin to use the limit, until ``leave``. ``numbers`` apply unless newer ones do."""
+        """Use the limit until ``leave``. ``numbers`` apply unless newer numbers are in use."""
         with self._lock, naming(self.path):
             self._next_look = 0.0
             self._follow()
@@ -292,12 +292,12 @@ class HostLocks:
             self._write(max(not_before, time.monotonic() + seconds), clocks)
 
     def spend(self, change: tuple[float, ...]) -> None:
-        """Take ``change`` more units than were reserved; negative numbers give back."""
+        """Charge ``change`` more units than were reserved; negative numbers give back."""
         with self._state() as (not_before, clocks):
             self._write(not_before, self.pace.spend(time.monotonic(), clocks, change))
 
     def see(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
-        """Adopt the units left that the service has reported after a call of ``weights``."""
+        """Adopt the service's report that ``left`` units remain after a call of ``weights``."""
         with self._state() as (not_before, clocks):
             now = time.monotonic()
             self._write(not_before, self.pace.follow(now, clocks, left, weights))
@@ -310,7 +310,7 @@ class HostLocks:
                 with _locked(self._file, self.STATE_LOCK):
                     yield self._read()
                 return
-            # This code runs for each call of a limit with a rate: the prepared locks save time.
+            # This code runs for each call under a limit with a rate: the prepared locks save time.
             fcntl.fcntl(self._file, fcntl.F_OFD_SETLKW, self._lock_state)
             try:
                 yield self._read()
@@ -390,7 +390,7 @@ _locks_lock: Final = ForkLock()
 
 
 def locks_of(name: str) -> HostLocks:
-    """Return the file of the limit ``name``. The stages of this process share it."""
+    """Return the ``HostLocks`` of the limit ``name``. The stages of this process share it."""
     if os.name != "posix":
         raise RuntimeError("Limit(scope='executor') needs locks of files as POSIX has them")
     boot = Path("/proc/sys/kernel/random/boot_id")  # each boot restarts the monotonic clock

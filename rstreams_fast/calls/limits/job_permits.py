@@ -53,7 +53,7 @@ CONNECT_SECONDS: Final = 10.0
 """Time-out of one attempt to connect; a host with too many pending connections drops attempts."""
 
 DRIVER_PATIENCE_SECONDS: Final = 180.0
-"""How long a worker tries to reach the driver. Garbage collection may pause the driver minutes."""
+"""How long a worker tries to reach the driver, which garbage collection may pause for minutes."""
 
 REFUSED_SECONDS: Final = 3.0
 """How long a worker that was never connected tries, if the host refuses the connection."""
@@ -68,7 +68,7 @@ class LimitLost(StageError):
 
 
 class JobPermits:
-    """Asks the driver for permits. The loop's thread only.
+    """Asks the driver for permits. Only the loop's thread may use the object.
 
     When a connection ends, the driver takes its permits back. A stage that goes on connects again.
     It declares the permits of its running calls, and asks again for the permits of its waiting
@@ -173,7 +173,7 @@ class JobPermits:
             self._send(LEFT * count)
 
     def lost(self, connection: _Connection) -> None:
-        """Connect again, unless that is under way."""
+        """Connect again after ``connection`` has ended, unless a task already connects."""
         if connection is self._connection:
             self._connection = None
             if not self._closed:
@@ -193,14 +193,14 @@ class JobPermits:
         self._send(ASK + pack_units(weights))
 
     def spend(self, change: Weights) -> None:
-        """Take ``change`` more units than were asked for; negative numbers give back."""
+        """Charge ``change`` more units than were asked for; negative numbers give back."""
         if self._connection is None:
             self._unsaid = [sum(both) for both in zip(self._unsaid, change, strict=True)]
         else:
             self._send(SPEND + pack_units(change))
 
     def see(self, left: Weights, weights: Weights) -> None:
-        """Report to the driver how many units are left, as the service says."""
+        """Report to the driver that the service has ``left`` units after a call of ``weights``."""
         self._send(SEE + pack_units(left + weights))
 
     def give_back(self, permit: None) -> None:  # noqa: ARG002
@@ -220,7 +220,10 @@ class JobPermits:
         self._send(HOLD + SECONDS.pack(seconds))
 
     def end(self, inside: int) -> Callable[[], object]:
-        """End; return all but ``inside`` permits. A thread calls the result to return one."""
+        """Return all permits but ``inside``, and close the connection.
+
+        The calls on ``inside`` threads still run: each thread calls the result to return a permit.
+        """
         self._closed = True
         self._connecting.cancel()
         connection, self._connection = self._connection, None
@@ -249,7 +252,7 @@ class _Connection(asyncio.Protocol):
         self.welcomed: asyncio.Future[None] = loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._transport = cast(asyncio.Transport, transport)  # uvloop has other classes
         with contextlib.suppress(OSError):  # connection_lost will follow
             keep_alive(transport)
 

@@ -70,14 +70,14 @@ BACKLOG: Final = 1 << 15
 ACCEPTED_AT_ONCE: Final = 16
 """The most connections that are accepted in one turn of the loop."""
 UNDER_WAY: Final = 0.01
-"""The share of a second's permits by which calls may exceed the rate, in bursts or after late
-grants."""
+"""The share of a second's permits by which calls may exceed the rate: in bursts, or when grants
+arrive late."""
 SILENT_SECONDS: Final = 1.0
 """How long the grants under way to one worker may delay the other workers."""
 
 
 def listening_at(host: str, backlog: int) -> socket.socket:
-    """Listen at an address or a name of this machine; at its IPv4 address if it has both."""
+    """Return a socket that listens at an address or a name of this machine, by IPv4 if it can."""
     found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     found.sort(key=lambda address: address[0] != socket.AF_INET)
     for family, _, _, _, address in found:
@@ -108,7 +108,7 @@ def serve_at(addresses: Callable[[], tuple[str, str]]) -> None:
 
 
 class _Asks:
-    """Consecutive requests of one worker in the line of requests."""
+    """Consecutive permit requests of one worker, in the queue of all workers' requests."""
 
     __slots__ = ("count", "lease")
 
@@ -118,7 +118,10 @@ class _Asks:
 
 
 class _Permits:
-    """The permits of one limit. Only the server's loop uses the object."""
+    """The permits of one limit. Only the server's loop uses the object.
+
+    A lease is the connection of a worker, with the permits that the worker has.
+    """
 
     def __init__(self) -> None:
         self.numbers = Numbers(0.0, None, None, 1)
@@ -136,7 +139,7 @@ class _Permits:
         self._timer: asyncio.TimerHandle | None = None
 
     def join(self, lease: _Lease, numbers: Numbers) -> None:
-        """Let the lease ask for permits. ``numbers`` apply unless newer numbers are in use."""
+        """Admit the requests of ``lease``. ``numbers`` apply unless newer numbers are in use."""
         is_in_use = self._leases or self._free < self._whole
         if not is_in_use or numbers.made > self.numbers.made:
             self._renumber(numbers)
@@ -154,7 +157,7 @@ class _Permits:
         self._pace = Pace(numbers)
         clocks = self._clocks + self._pace.new[len(self._clocks) :]
         self._clocks = self._pace.restart(now, clocks)
-        # Calls with late grants start in addition to those of the rate and the burst.
+        # A call whose grant arrives late starts in addition to the calls that the rate allows then.
         rate, burst = numbers.rate, numbers.burst
         late = sys.maxsize if rate is None else max(burst, int(rate * UNDER_WAY) - burst)
         self._most_under_way = late
@@ -171,13 +174,13 @@ class _Permits:
         self._grant()
 
     def spend(self, change: tuple[float, ...]) -> None:
-        """Take ``change`` more units than were reserved; negative numbers give back."""
+        """Charge ``change`` more units than were reserved; negative numbers give back."""
         now = asyncio.get_running_loop().time()
         self._clocks = self._pace.spend(now, self._clocks, change)
         self._look_again()
 
     def see(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
-        """Adopt the units left that the service has reported after a call of ``weights``."""
+        """Adopt the service's report that ``left`` units remain after a call of ``weights``."""
         now = asyncio.get_running_loop().time()
         self._clocks = self._pace.follow(now, self._clocks, left, weights)
         self._look_again()
@@ -211,7 +214,7 @@ class _Permits:
         self._not_before = max(self._not_before, now + seconds)
 
     def hear(self, lease: _Lease) -> None:
-        """Note that the worker has sent a message: so it also reads messages."""
+        """Note that the worker of ``lease`` has sent a message, and so reads its messages, too."""
         lease.heard_at = asyncio.get_running_loop().time()
         lease.probed_at = None
         enough, lease.unheard = lease.unheard >= self._most_unheard, 0
@@ -241,7 +244,7 @@ class _Permits:
         self._grant()
 
     def forget(self, lease: _Lease) -> None:
-        """Drop the requests of the lease; count none of its calls as under way."""
+        """Drop the requests of ``lease``; no longer count its calls as under way."""
         lease.asks.clear()
         lease.passed_over = 0
         self._line = deque(asks for asks in self._line if asks.lease is not lease)
@@ -285,7 +288,10 @@ class _Permits:
             self._watching = loop.call_later(LEASE_WATCH_SECONDS, self._watch)
 
     def _waits_for_sign(self, lease: _Lease, loop: asyncio.AbstractEventLoop) -> bool:
-        """Probe the worker; ``False``: no answer in ``SIGN_SECONDS``, so others pass it."""
+        """Probe the worker; return whether the others must wait for its answer.
+
+        They wait for ``SIGN_SECONDS``, then pass the worker.
+        """
         until = lease.probe(loop.time()) + SIGN_SECONDS
         if loop.time() >= until:
             return False
@@ -298,7 +304,7 @@ class _Permits:
         self._grant()
 
     def _watch(self) -> None:
-        """Probe the workers that hold permits; disconnect those that do not answer for long."""
+        """Probe the workers that hold permits; disconnect those silent for ``LOST_SECONDS``."""
         self._watching = None
         now = asyncio.get_running_loop().time()
         for lease in list(self._leases):
@@ -309,7 +315,7 @@ class _Permits:
         self._grant()
 
     def _note(self, lease: _Lease, now: float) -> None:
-        """Count a grant as under way until its call was sent."""
+        """Count a grant as under way, until the worker reports that its call was sent."""
         if not lease.under_way:
             lease.left_at = now
         self._told.add(lease)
@@ -326,7 +332,7 @@ Serve = Callable[[asyncio.Transport], asyncio.Protocol]
 
 
 class _Lease(asyncio.Protocol):
-    """A connection, and how many permits it has."""
+    """The connection of a worker, and the permits that the worker has."""
 
     def __init__(self, server: _Server) -> None:
         self._server = server
@@ -334,7 +340,7 @@ class _Lease(asyncio.Protocol):
         self._received = b""
         self._permits: _Permits | None = None
         self._identity = b""
-        self._kept = False  # whether only threads of an ended stage hold it: nobody reads there
+        self._kept = False  # whether the stage has ended, and only its threads use permits
         self._coming_back: asyncio.TimerHandle | None = None
         self._units = 0  # the number of units of a call
         self.has = 0
@@ -393,7 +399,10 @@ class _Lease(asyncio.Protocol):
         self._received = received[at:]
 
     def _prove(self) -> bool:
-        """Check the answer to the challenge; ``False``: incomplete, wrong, or another protocol."""
+        """Check the answer to the challenge; return whether messages about permits may follow.
+
+        They do not if the answer is incomplete or wrong, or if another protocol takes over.
+        """
         if len(self._received) < ANSWER.size:
             return False
         self._stranger_no_more()
@@ -419,7 +428,7 @@ class _Lease(asyncio.Protocol):
         self._server.strangers.pop(self, None)
 
     def _declare(self, permits: _Permits, identity: bytes, has: int, units: int) -> None:
-        """Take over the worker ``identity``, whose calls have ``has`` permits already."""
+        """Replace an earlier connection of the worker ``identity``, which has ``has`` permits."""
         before = self._server.declared.get(identity)
         self._identity, self._units = identity, units
         self._server.declared[identity] = self
@@ -446,7 +455,7 @@ class _Lease(asyncio.Protocol):
     def grant(self) -> None:
         self.has += 1
         self.unheard += 1
-        if not self._transport.is_closing():  # connection_lost gives the permit back
+        if not self._transport.is_closing():  # else connection_lost gives the permit back
             self._transport.write(GRANT)
 
     def probe(self, now: float) -> float:
@@ -521,7 +530,7 @@ class _Server:
     def let_wait(self, stranger: _Lease) -> None:
         """Let a new connection prove that it knows the token."""
         if len(self.strangers) >= _most_strangers():
-            oldest = next(iter(self.strangers))  # clients with the token answer at once
+            oldest = next(iter(self.strangers))  # no real client: those answer at once
             del self.strangers[oldest]
             oldest.lose()
         self.strangers[stranger] = None

@@ -31,7 +31,7 @@ _open: Final[weakref.WeakSet[PermitGate]] = weakref.WeakSet()
 _open_lock: Final = ForkLock()
 
 POLL_SECONDS: Final = 0.002
-"""How often a waiting stage looks for a permit: a free one notifies nobody."""
+"""How often a waiting stage looks for a permit: nothing tells it that a permit is free."""
 
 LOOK_SECONDS: Final = 0.05
 """The longest wait of a call with units before its stage checks again: other stages give units back
@@ -136,10 +136,10 @@ class LocalPermits:
         self._next_look = self._loop.call_later(wait, self._look)
 
     def _reserve(self, permit: int | None, weights: Weights) -> float:
-        """Reserve a start time for the first waiting call; return the seconds until a new attempt.
+        """Reserve a start time for the first waiting call; 0.0 means success.
 
-        A call with units reserves no time ahead: after a kill of its worker the units would be
-        lost.
+        Another result is the seconds to wait before a new attempt. A call with units reserves no
+        time ahead: if its worker were killed, the units would be lost.
         """
         now = monotonic()
         start = self._shared.reserve(weights, now + POLL_SECONDS if weights else math.inf)
@@ -160,14 +160,14 @@ class LocalPermits:
         self._last_due = at
 
     def _has_enough_due(self) -> bool:
-        """Whether enough start times are reserved: a failed stage wastes its reserved times."""
+        """Whether enough start times are reserved. A stage that fails wastes its reserved times."""
         return bool(self._due) and self._last_due > monotonic() + RESERVE_SECONDS
 
     def _check(self, number: int, due: float) -> None:
-        """Grant a permit at its start time. After a missed time or a hold, reserve another time."""
+        """Grant a permit at its start time. If the start is late or held, reserve another time."""
         _, permit, weights = self._due.pop(number)
         try:
-            # A timer may fire a millisecond early: the call keeps its start time all the same.
+            # A timer may fire a millisecond early, which does no harm: only late calls wait again.
             late = not due or monotonic() > due + self._shared.pace.late
             late = late or self._shared.held_until() > due
             if late and due and any(weights):
@@ -258,6 +258,6 @@ def _close_those_of_closed_loops() -> None:
 
 
 def _follow(of: weakref.ref[LocalPermits]) -> None:
-    # A timer with a strong reference would keep an unused source, and its file, alive.
+    # A timer with a strong reference would keep an unused ``LocalPermits`` and its file alive.
     if (permits := of()) is not None:
         permits.follow()

@@ -12,9 +12,9 @@ units spent (``e``; < 0 gives back). It also reports the units that are left, as
 with the units of a call (``v``).
 
 **Rate.** The worker reports when a call was sent (``l``). Until then its grant is under way. The
-number of grants under way is bounded: late calls would start beside the calls that are in time. A
-worker without a report for ``SILENT_SECONDS`` delays no other worker, and gets no more grants until
-it reports.
+server bounds the number of grants under way: if many calls started late, they would exceed the
+rate. A worker without a report for ``SILENT_SECONDS`` delays no other worker, and gets no more
+grants until it reports.
 
 **Concurrency.** A worker gets a share of the limit (``UNHEARD``), and more only after its next
 message. The server probes a worker (``p``) that waits for permits, or keeps others waiting. The
@@ -92,7 +92,7 @@ ANSWER: Final = struct.Struct("!32sI")  # the digest, and the limit's number
 
 
 SILENT_HOST_SECONDS: Final = 5.0
-"""How long the other host may be silent."""
+"""How long the other host may be silent before the connection ends."""
 
 
 class Address(NamedTuple):

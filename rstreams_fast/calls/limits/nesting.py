@@ -1,7 +1,7 @@
-"""Refuses a call that waits for a permit of a limit while its caller holds one.
+"""Refuses a call under a limit if the calling function already holds a permit of this limit.
 
-If all holders of permits waited so, they would wait for ever. Only limits of calls at once have
-permits to hold.
+If all calls with permits waited for a second permit, they would wait for ever. Only limits with
+``concurrency`` have permits that a call holds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["begin_holding"]
 
 
 class Holder:
-    """The function whose calls hold permits in a context, and the holder around it."""
+    """A call that holds a permit in a context, and the ``Holder`` of the call around it."""
 
     __slots__ = ("_token", "is_over", "label", "limit", "outer")
 
@@ -26,13 +26,13 @@ class Holder:
         self.label = label
         self.outer = outer
         self.is_over = False
-        """A task that the function left behind still has its context."""
+        """Whether the call has ended: tasks that it started may still run in its context."""
         self._token = _holder.set(self)
 
     def end(self) -> None:
         """Note that the call of the function is over."""
         self.is_over = True
-        with contextlib.suppress(ValueError):  # the garbage collector ends it in another context
+        with contextlib.suppress(ValueError):  # the GC ends the call in another context
             _holder.reset(self._token)
 
 

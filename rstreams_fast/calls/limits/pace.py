@@ -131,7 +131,7 @@ class Pace:
     def spend(
         self, now: float, clocks: tuple[float, ...], change: tuple[float, ...]
     ) -> tuple[float, ...]:
-        """Return the clocks after ``change`` more units were spent; < 0 gives back."""
+        """Return the clocks after ``change`` more units were spent; numbers < 0 give back."""
         after = list(clocks)
         for at, (units, (each, _)) in enumerate(zip(change, self._units, strict=False), 1):
             if units and at < len(after):
@@ -145,9 +145,9 @@ class Pace:
         left: tuple[float, ...],
         weights: tuple[float, ...],
     ) -> tuple[float, ...]:
-        """Return the clocks for ``left``, the units that are left as the service says.
+        """Return the clocks after the service has reported that ``left`` units remain.
 
-        If fewer units than ``margins`` are left, the next calls wait.
+        If fewer units than ``margins(weights)`` remain, the next calls wait.
         """
         after = list(clocks)
         told = zip(left, self._units, self.margins(weights), strict=False)
@@ -157,7 +157,7 @@ class Pace:
         return tuple(after)
 
     def restart(self, now: float, clocks: tuple[float, ...]) -> tuple[float, ...]:
-        """Return clocks of previous numbers, cut so that they delay one call at most."""
+        """Return ``clocks`` after a change of the numbers: they delay at most one more call."""
         latest = [now + self._interval, *(now + ahead for _, ahead in self._units)]
         return tuple(map(min, clocks, latest)) + clocks[len(latest) :]
 

@@ -20,7 +20,7 @@ from rstreams_fast.core import CallWindow
 __all__ = ["OFFER_SECONDS", "PERMIT_IDLE_SECONDS", "LimitLost", "PermitGate"]
 
 PERMIT_TURN_SECONDS: Final = 0.1
-"""How long the calls of one stage reuse a permit before other stages may have it."""
+"""How long the calls of one stage reuse a permit (its turn) before other stages may have it."""
 
 OFFER_SECONDS: Final = 0.01
 """How often, at most, a stage offers a permit to other stages."""
@@ -36,7 +36,7 @@ _Call = Callable[..., Awaitable[Any]]
 
 
 class _PermitSource(Protocol):
-    """Where a gate gets its permits. Used on the loop's thread only."""
+    """Where a gate gets its permits. Only the loop's thread may use a source."""
 
     def ask(self, weights: Weights) -> None:
         """Request a permit for a call of ``weights``: the source calls ``PermitGate.grant``."""
@@ -54,23 +54,27 @@ class _PermitSource(Protocol):
         """Grant no permits to any stage for ``seconds``."""
 
     def spend(self, change: Weights) -> None:
-        """Take ``change`` more units than were asked for; negative numbers give back."""
+        """Charge ``change`` more units than were asked for; negative numbers give back."""
 
     def see(self, left: Weights, weights: Weights) -> None:
-        """Adopt the units left that the service has reported after a call of ``weights``."""
+        """Adopt the service's report that ``left`` units remain after a call of ``weights``."""
 
     def end(self, inside: int) -> Callable[[], object]:
-        """End; return all but ``inside`` permits. A thread calls the result to return one."""
+        """Return all permits but ``inside``, whose calls on threads still run.
+
+        Each of these threads calls the result to return its permit.
+        """
 
 
 class PermitGate:
-    """Lets a call of a stage pass for each permit. The loop's thread only."""
+    """Admits one call of a stage for each permit. Only the loop's thread may use the gate."""
 
     def __init__(self, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
         self.loop: Final = loop
         self._waiting: deque[tuple[asyncio.Future[tuple[Any, float]], Weights]] = deque()
         self._idle: list[tuple[Any, float]] = []
-        self._used: list[tuple[Any, float] | None] = []  # of the window's calls; None: no permit
+        # The permits of the window's running calls; None for a call without a permit.
+        self._used: list[tuple[Any, float] | None] = []
         self._passing = 0  # permits on their way to waiting calls
         self._window: CallWindow | None = None
         self._counts = True  # whether permits of the window's calls are counted
@@ -154,7 +158,7 @@ class PermitGate:
 
     @property
     def keeps(self) -> bool:
-        """Whether a permit may serve several calls during its turn. Any thread may ask."""
+        """Whether a permit may serve several calls in a row. Any thread may ask."""
         return self._keeps and not self._closed
 
     def take(self) -> tuple[Any, float] | None:
@@ -182,7 +186,7 @@ class PermitGate:
         return permit
 
     def release(self, permit: tuple[Any, float]) -> None:
-        """Pass the permit to the next call of this stage, or after its turn to other stages."""
+        """Pass the permit to the next call of this stage; after its turn, to other stages."""
         if self._at_rest:
             self._idle.append(permit)
             return
@@ -214,12 +218,12 @@ class PermitGate:
             self._source.give_back(permit)
 
     def spend(self, weights: Weights, times: int = 1) -> None:
-        """Take ``weights`` more units than the permits took; with -1 give them back."""
+        """Charge ``weights`` more units than calls had estimated; ``times=-1`` gives them back."""
         if any(weights) and not self._closed:
             self._source.spend(tuple(times * weight for weight in weights))
 
     def see(self, left: Weights, weights: Weights) -> None:
-        """Adopt the units left that the service has reported after a call of ``weights``."""
+        """Adopt the service's report that ``left`` units remain after a call of ``weights``."""
         if not self._closed:
             self._source.see(left, weights)
 
@@ -231,15 +235,19 @@ class PermitGate:
             self._return_idle()
 
     def suspend(self, suspended: bool) -> None:
-        """Keep no permits and reuse none, while the source does not count them."""
+        """While ``suspended``, give each permit back after its call, and keep no idle permits.
+
+        The source suspends the gate while it has no connection, and so cannot count permits.
+        """
         self._keeps = self._may_keep and not suspended
         if suspended:
             self._return_idle()
 
     def hold(self, seconds: float) -> None:
-        """Let no call of the limit pass for ``seconds``. Other stages obey after their turns.
+        """Admit no call under the limit for ``seconds``, or ``PATIENCE_SECONDS`` if that is less.
 
-        The hold lasts at most ``PATIENCE_SECONDS``: it must not keep the next job from starting.
+        The bound is there for later jobs, which must be able to start. Other stages stop when the
+        turns of their permits end.
         """
         seconds = min(seconds, PATIENCE_SECONDS)
         self._held_until = max(self._held_until, monotonic() + seconds)
@@ -276,7 +284,7 @@ class PermitGate:
             raise
 
     def fail(self, failure: Exception) -> None:
-        """Let no more calls pass; waiting calls raise ``failure``."""
+        """Admit no more calls; waiting calls raise ``failure``."""
         self._failure = self._failure or failure
         self._return_idle()
         while self._waiting:
@@ -284,11 +292,11 @@ class PermitGate:
                 future.set_exception(failure)
 
     def close(self) -> None:
-        """Return all permits, even for calls that did not end; let no more calls pass."""
+        """Return all permits, even for calls that did not end; admit no more calls."""
         self.end(0)
 
     def end(self, inside: int) -> Callable[[], object]:
-        """Let no more calls pass; return all permits but those of ``inside`` calls on threads.
+        """Admit no more calls; return all permits but those of ``inside`` calls on threads.
 
         Each of those threads calls the result when its call ends, even after the loop is closed.
         """

@@ -35,7 +35,7 @@ class ProcessPermits:
         self._lock = threading.RLock()
 
     def join(self, numbers: Numbers) -> None:
-        """Begin to use the limit, until ``leave``. ``numbers`` apply unless newer ones do."""
+        """Use the limit until ``leave``. ``numbers`` apply unless newer numbers are in use."""
         with self._lock:
             if not self._users or numbers.made > self.numbers.made:
                 if numbers[1:] != self.numbers[1:]:
@@ -95,12 +95,12 @@ class ProcessPermits:
             self._not_before = max(self._not_before, monotonic() + seconds)
 
     def spend(self, change: tuple[float, ...]) -> None:
-        """Take ``change`` more units than were reserved; negative numbers give back."""
+        """Charge ``change`` more units than were reserved; negative numbers give back."""
         with self._lock:
             self._clocks = self.pace.spend(monotonic(), self._clocks, change)
 
     def see(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
-        """Adopt the units left that the service has reported after a call of ``weights``."""
+        """Adopt the service's report that ``left`` units remain after a call of ``weights``."""
         with self._lock:
             self._clocks = self.pace.follow(monotonic(), self._clocks, left, weights)
 

@@ -1,1 +1,1 @@
-"""Calls of lists of keys."""
+"""Calls with lists of keys: one call for many rows."""

@@ -67,7 +67,7 @@ class Batching:
         return self.weight if self.bytes is None else 1.0
 
     def size_of(self, key: tuple[Any, ...]) -> float:
-        """Return the size of a key: its bytes, its weight, or the larger share of these bounds."""
+        """Return the size of a key: its bytes or its weight; with both bounds, the larger share."""
         if self.weight is None or self.weigh is None:
             return bytes_of(key if len(key) > 1 else key[0])
         weight = check_amount("Batching(weigh)", self.weigh(*key))

@@ -26,7 +26,7 @@ class BatchedCalls:
     A call starts when its list is full, when the first key has waited ``linger`` seconds, or when
     no more keys come (``hurry``). At most ``concurrency`` calls run; ``on_idle`` is called when no
     call runs. A row whose result is a ``RetryAfter``, or another exception that the policy retries,
-    waits and joins a later list. The loop's thread only.
+    waits and joins a later list. Only the loop's thread may use the object.
     """
 
     def __init__(
@@ -99,9 +99,9 @@ class BatchedCalls:
         return rows
 
     def hurry(self) -> None:
-        """Let the waiting rows wait no longer: no more rows will come.
+        """Start the calls of the waiting rows now, because no more rows will come.
 
-        Rows that are called again still gather, or each of them would take a call of its own.
+        Rows that wait for another attempt still gather: else each would need a call of its own.
         """
         if self._waiting and not self._repeated:
             self._due = len(self._waiting)
@@ -160,7 +160,7 @@ class BatchedCalls:
                 called = await self._fn([key for _, key in rows])
             finally:
                 self.calls -= 1
-                self._start()  # first, since setting the results takes the loop's time
+                self._start()  # before the results are set, which takes time on the loop
             results = _each(called, len(rows))
         except asyncio.CancelledError:
             for future, _ in rows:
@@ -274,7 +274,7 @@ def _each(results: Any, count: int) -> list[Any]:
         if outcome.error is not None:
             return [outcome] * count
         results = outcome.value
-    # A set has no order, and an object with columns iterates over their names.
+    # Refuse a set, which has no order, and a data frame, which iterates over column names.
     unfit = isinstance(results, str | bytes | Mapping | set | frozenset) or hasattr(
         results, "columns"
     )

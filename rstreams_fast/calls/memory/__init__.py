@@ -1,1 +1,1 @@
-"""Results that are kept for later calls."""
+"""The cache: results of calls, kept in memory or in a file of the host for later calls."""

@@ -39,10 +39,11 @@ class Cache:
     file drops the oldest result. There keys must be plain values, and only results that can be
     pickled are kept.
 
-    Stages may share a cache. It keeps the results of each function apart, also for each ``using``
-    and type of keys. Each lambda and each partial object is a function of its own. The cache object
-    and its copies find the same results. If a value that the function reads has changed, make a new
-    cache. Arguments need a hash: a list has none, and ``Policy(key=...)`` can make a tuple of it.
+    Stages may share a cache. It keeps apart the results of each function, of each ``using`` and of
+    each type of keys. Each lambda and each partial object is a function of its own. The cache
+    object and its copies find the same results. If a value that the function reads has changed,
+    make a new cache. Arguments need a hash: a list has none, and ``Policy(key=...)`` can make a
+    tuple of it.
 
     ```python
     import rstreams_fast as rsf
@@ -221,7 +222,7 @@ def _tell_once(label: str, error: TypeError) -> None:
 
 def _store_of(cache: Cache) -> Store:
     with _stores_lock:
-        place = os.getpid(), cache.id  # a forked child opens a file of its own
+        place = os.getpid(), cache.id  # a forked child must open the file itself
         store = _stores.get(place)
         if store is None:
             if cache.scope == "process":

@@ -115,7 +115,7 @@ def _owned_arrow(value: Any) -> Any:
     with contextlib.suppress(pa.ArrowException):  # some types cannot be copied
         if isinstance(value, pa.Scalar):
             return pa.repeat(value, 1)[0]
-        return pa.concat_arrays([value])  # its buffers may belong to a numpy array
+        return pa.concat_arrays([value])  # copies: a numpy array may own the buffers
     return value
 
 
@@ -160,7 +160,7 @@ def bytes_of(value: Any, most: int = sys.maxsize) -> int:
 
 
 def _known(value: Any) -> tuple[int, list[Any]] | None:
-    """Return a value's own bytes and its parts, if its type is known."""
+    """Return a value's own bytes and its parts; ``None`` if its type is not known."""
     if type(value) is memoryview:
         return sys.getsizeof(value), [value.obj]
     if (np := _imported("numpy")) and isinstance(value, np.ndarray | np.generic):
@@ -176,7 +176,8 @@ def _known(value: Any) -> tuple[int, list[Any]] | None:
         if isinstance(value, pa.Buffer):
             return OBJECT_BYTES + value.size, []
     if (pd := _imported("pandas")) and isinstance(value, pd.Series | pd.DataFrame | pd.Index):
-        bare = value.copy(deep=False)  # a frame caches the columns that getsizeof reads
+        # Measure a shallow copy: getsizeof makes a DataFrame cache its columns for ever.
+        bare = value.copy(deep=False)
         kinds = len(set(bare.dtypes)) if isinstance(bare, pd.DataFrame) else 1
         return sys.getsizeof(bare) + PANDAS_BYTES * kinds, []  # pandas counts the parts, too
     return None

@@ -60,9 +60,9 @@ class Store(Protocol):
     """A bounded map from calls to results. Thread-safe."""
 
     def place(self, of: tuple[str, ...], key: Any) -> Any:
-        """Return the place of the result of the function ``of`` for ``key``.
+        """Return where the store keeps the result of the function ``of`` for ``key``.
 
-        ``TypeError``: ``key`` has a type without places.
+        ``TypeError``: the store cannot keep results for a ``key`` of this type.
         """
 
     def get(self, place: Any) -> Any:
@@ -235,7 +235,7 @@ def _opened(folder: Path, size: int) -> lmdb.Environment:
         folder.mkdir(0o700, exist_ok=True)
         file = os.open(folder / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(file, fcntl.LOCK_SH)
-        if os.fstat(file).st_nlink:  # no other process removed the folder before the lock
+        if os.fstat(file).st_nlink:  # else another process removed the folder before the lock
             os.utime(file)
             break
         os.close(file)
