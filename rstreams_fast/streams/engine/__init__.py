@@ -1,14 +1,28 @@
-"""The parts that carry a subscription. No file here knows an operator.
+"""The parts of which the subscriptions of operators are made. No file here knows an operator.
 
-An operator's subscription is one class. It derives from ``Drain``, or from one of two classes that
-do, and holds the parts that it needs. Which of them depends on what the operator does:
+The words of this package:
+
+* *drain*: the loop of a subscription that delivers elements; one thread at a time runs it. The
+  thread that runs it *holds* the drain. A thread *enters* to have the drain see a new event.
+* *run*: neighbouring stages (functions for each element), fused into one loop in C.
+* *boundary*: a part of a stream that is not a stage, such as ``publish_on``.
+* *burst*: a list of elements that is delivered at once.
+* *inner*: the subscriber to one of several publishers above an operator.
+* *mail*: the queue of bursts and ends that inners have sent to a drain.
+* *upward work*: the calls to publishers: ``subscribe`` and ``request``.
+* *turn*: the millisecond for which a drain may occupy an event loop or an executor.
+* *trampoline*: a boundary that queues calls, so that calls in a long chain do not nest.
+* *custody*: the record of the elements for which ``on_discard`` may have to call its hook.
+
+An operator's subscription is one class. It derives from ``Drain``, or from a subclass of ``Drain``,
+and holds the parts that it needs. The choice depends on what the operator does:
 
 =====================================  ======================  =====================================
 The operator                           Base                    Parts, and the methods it fills in
 =====================================  ======================  =====================================
 passes each element on as it comes     ``PushSubscription``    none; a ``Watch``, if the operator
 (``timeout``, ``subscribe_on``)        itself                  must see requests and deliveries
-holds elements, and asks by itself     ``OperatorSubscriber``  ``InputRing``, ``Waits``;
+holds elements, makes own requests     ``OperatorSubscriber``  ``InputRing``, ``Waits``;
 (``publish_on``, ``batch`` by time)                            ``on_next``, ``_work``
 has several publishers at once         ``FanIn``               ``Prefetch``, an ``Inner`` for each;
 (``merge``, ``zip``, ``switch_map``)                           ``_work`` or ``_take``
@@ -20,27 +34,27 @@ works by the clock                     any                     a ``Deadline``
 (``debounce``, ``delay_elements``)
 =====================================  ======================  =====================================
 
-All bases hold ``Wip`` and ``Latch`` of ``rstreams_fast.core``, a ``DemandCounter``, and, below a
-publisher, an ``Upstream``: the subscription above, which may misbehave.
+All bases hold a ``Wip``, a ``Latch`` and a ``DemandCounter`` of ``rstreams_fast.core``. A base that
+subscribes to a publisher also holds an ``Upstream``, which guards the publisher's subscription.
 
 The invariants of all bases:
 
 * **One drain.** ``_wip`` is held from the start until ``on_subscribe`` has returned. A thread with
-  news stores it in a field that ``_work`` reads, and then calls ``_enter()``. ``_work`` returns
-  true if there is more to do at once.
-* **No call upward from the drain of a fan-in.** The drain leaves a note; the thread that leaves the
-  drain acts on it in ``_upward``. ``_upward`` returns true only if it has made a call.
+  an event stores the event in a field that ``_work`` reads, and then calls ``_enter()``. ``_work``
+  returns true if there is more to do at once.
+* **The drain of a fan-in calls no publisher.** The drain notes the call. The thread that leaves the
+  drain makes the call in ``_upward``. ``_upward`` returns true only if it has made a call.
 * **The end is read before the elements.** ``_completed``, and ``_late_error``, are read before the
   buffer: an empty buffer is then the end, and no element that came before it is lost.
 * **One end.** The call of ``_demand.cancel()`` or ``terminate()`` that returns true decides how the
-  stream ends. ``_stop`` cancels upstream. The holder of the drain calls
-  ``_drop_references``, once, which clears the fields.
-  A thread may add an element later: ``_report_undelivered`` and ``_forget_upward`` clear late
-  elements, and report errors that no subscriber received.
+  stream ends. ``_stop`` cancels upstream. The thread that holds the drain calls
+  ``_drop_references``, once, which clears the fields. A thread may add an element later. So
+  ``_report_undelivered`` and ``_forget_upward`` clear late elements, and report errors that no
+  subscriber received.
 * **References are replaced, not emptied.** Another thread may be using a deque when the stream
   ends, so the end replaces the deque by a new one (§3.13).
-* **An error keeps no element.** Its traceback keeps the frames that it passed, and their variables.
-  A method that calls the user's function deletes variables with elements in ``finally`` (§3.13).
+* **An error keeps no element.** The traceback of an error keeps stack frames and their variables.
+  So a method that calls the user's function deletes variables with elements in ``finally`` (§3.13).
 * **Dropped elements.** An operator that drops elements while the stream goes on calls
-  ``_discard(elements)``; ``Custody`` itself finds the elements that the end drops.
+  ``_discard(elements)``. ``Custody`` finds the elements that are dropped at the end.
 """

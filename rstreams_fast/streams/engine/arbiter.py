@@ -1,15 +1,15 @@
 """The subscription arbiter: one publisher after another, which the subscriber sees as one stream.
 
 The arbiter asks the next publisher for exactly the elements that the subscriber has asked for and
-the publisher before has not sent (§1.1). Asking, and the change to the next publisher, are upward
-work of a fan-in, which one thread does at a time. So a request may race with the change, and a
-thousand changes in a row do not nest (§3.3).
+the previous publisher has not sent (§1.1). Requests to a publisher, and the change to the next
+publisher, are *upward work*: one thread at a time does this work. So a request may race with the
+change, and a thousand changes in a row do not nest (§3.3).
 
-A sequence of the package needs no subscription: the drain iterates it, straight to the subscriber.
-The thread that leaves the drain then does the change.
+An internal sequence needs no subscription: the *drain*, the code that delivers elements, iterates
+the sequence directly. The thread that leaves the drain then changes to the next publisher.
 
-An operator gives its arbiter objects: a ``Following`` chooses the next publisher, a ``Companion``
-deals with a second publisher, beside the current publisher.
+An operator gives its arbiter objects. A ``Following`` chooses the next publisher. A ``Companion``
+handles a second publisher, which sends at the same time as the current publisher.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PendingDemand:
         self.counter = DemandCounter()
 
     def add(self, subscription: Drain, n: int) -> bool:
-        """Add ``request(n)`` of ``subscription``; false if it is refused or the stream is over."""
+        """Add the demand ``n``. False if ``n`` is not valid, or if the stream is over."""
         if type(n) is not int:  # convert it once: __index__ may answer differently the next time
             try:
                 n = check_request(n)
@@ -56,17 +56,17 @@ class PendingDemand:
         return True
 
     def ask(self, inner: Inner, most: int = UNBOUNDED) -> bool:
-        """Ask ``inner`` for the demand, at most for ``most``; false if no request was made."""
+        """Request the demand, but at most ``most``, from ``inner``. False: made no request."""
         n = self.counter.value
         if n <= 0 or not inner.attached or inner.asked >= UNBOUNDED:
             return False
         n = min(n, most)
-        self.counter.fulfil(n)  # an unbounded demand stays
+        self.counter.fulfil(n)  # an unbounded demand stays unbounded
         inner.ask(n)
         return True
 
     def take_back(self, inner: Inner) -> None:
-        """Add the elements that ``inner`` was asked for and has not sent before its end."""
+        """Add to the demand the elements that ``inner`` was asked for but did not send."""
         left = inner.asked - inner.came
         if left > 0:
             self.counter.request(left)
@@ -83,30 +83,33 @@ class Following(Protocol):
     """Chooses the next publisher of an arbiter."""
 
     def next(self, error: BaseException | None, /) -> Publisher[Any] | Ended | None:
-        """Return the successor of a publisher that has completed, or has failed with ``error``.
+        """Return the next publisher, after a publisher has completed or failed with ``error``.
 
-        An ``Ended`` ends the stream after the elements that have come. ``None``: not known yet;
-        call ``go_on`` or ``call_next`` later. The upward work makes one call at a time, outside of
-        any signal to downstream. If this raises an ``Exception``, the stream ends with it.
+        The arbiter calls this, one call at a time, and never within a signal to downstream. An
+        ``Ended`` as result ends the stream after the elements that have come. ``None`` means that
+        the next publisher is not known yet: the operator calls ``go_on`` or ``call_next`` of the
+        arbiter later. If this raises an ``Exception``, the stream fails with the exception.
         """
 
 
 class Companion(Protocol):
-    """Deals with a publisher beside the current one.
+    """Handles a second publisher, which sends at the same time as the arbiter's current publisher.
 
-    The arbiter subscribes to that publisher first. If it fails, the stream fails at once.
+    The arbiter subscribes to the second publisher first, through ``inner``. If the second publisher
+    fails, the stream fails at once.
     """
 
     inner: Inner
 
     def took(self, burst: list[Any], over: bool, /) -> bool:
-        """Take elements of ``inner``, or its end (``over``). True: the stream completes at once.
+        """Take elements of the second publisher, or its end (``over``).
 
-        Any thread calls this; calls do not overlap.
+        Any thread calls this; calls do not overlap. If the result is true, the stream completes at
+        once.
         """
 
     def upward(self, arbiter: SubscriptionArbiter, /) -> bool:
-        """Make one call upward; false if none is due. The arbiter then makes its own calls."""
+        """Make one call to the second publisher, or return false if no call is due."""
 
     def metrics(
         self, arbiter: SubscriptionArbiter, above: tuple[BoundaryMetrics, ...], /
@@ -115,10 +118,11 @@ class Companion(Protocol):
 
 
 class SubscriptionArbiter(FanIn):
-    """A subscription that has one publisher after another above it.
+    """The subscription of a subscriber that gets the elements of one publisher after another.
 
-    ``start()`` calls ``on_subscribe`` and subscribes to ``first``, if that is given. Without a
-    ``following`` the stream ends as ``first`` ends.
+    ``start()`` calls ``on_subscribe`` and subscribes to the publisher ``first``, if given.
+    ``following`` chooses each next publisher. Without ``following`` the stream ends as ``first``
+    ends.
     """
 
     __slots__ = (
@@ -146,19 +150,20 @@ class SubscriptionArbiter(FanIn):
         self.following = following
         #: Called once, at the first element of the current publisher.
         self.on_first_element: Callable[[], None] | None = None
-        #: Called when the stream is over: at least once, by any thread.
+        #: Called when the stream is over, on any thread, perhaps several times.
         self.on_end: Callable[[], None] | None = None
         self._companion: Companion | None = None
         self._publisher = first  # the upward work will subscribe to it
-        self._rest: deque[Publisher[Any]] = deque()  # the publishers of a chain still to come
+        self._rest: deque[Publisher[Any]] = deque()  # the next publishers of a ``Chain``
         self._current: Inner | None = None
         self._over = False  # a publisher has ended, and next() was not called yet
         self._error: BaseException | None = None  # the error with which that publisher failed
-        #: The demand still to pass on. A sequence that the drain iterates uses it as its demand.
+        #: The demand that no publisher got yet. While the drain iterates a sequence, the drain
+        #: delivers as many elements as this demand.
         self.pending = PendingDemand()
-        # The sequence that takes the place of a current inner.
+        # If the current publisher is an internal sequence: its iterator, and its stages.
         self._sequence: tuple[Iterator[Any], tuple[tuple[Any, ...], ...]] | None = None
-        self._ending: Ended | None = None  # how the stream ends, after the elements in the mail
+        self._ending: Ended | None = None  # the end, signalled after the elements in ``_mail``
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
@@ -177,21 +182,24 @@ class SubscriptionArbiter(FanIn):
     # -- for operators ---------------------------------------------------------------------------
 
     def accompany(self, companion: Companion) -> None:
-        """Hold ``companion``, before ``start()``."""
+        """Let ``companion`` handle a second publisher. Call this before ``start()``."""
         self._companion = companion
         self._unsubscribed.append(companion.inner)
 
     def go_on(self, publisher: Publisher[Any]) -> None:
-        """Subscribe to ``publisher``, after ``next`` returned ``None``. Any thread."""
+        """Subscribe to ``publisher``, after ``Following.next`` returned ``None``. Any thread."""
         self._publisher = publisher
         self._call_up()
 
     def call_next(self) -> None:
-        """Call ``next`` again later, after it returned ``None``. For the upward work."""
+        """Have ``Following.next`` called again, after it returned ``None``.
+
+        Only the thread that calls publishers (does the upward work) may call this.
+        """
         self._over = True
 
     def outstanding(self) -> int:
-        """Return how many elements the subscriber has asked for that have not come. Any thread."""
+        """Return how many elements the subscriber has requested and not received. Any thread."""
         current = self._current
         coming = 0 if current is None else current.asked - current.came
         return self.pending.counter.pending + coming
@@ -231,12 +239,13 @@ class SubscriptionArbiter(FanIn):
             self._call_up()
             return
         self._mail.append((companion.inner, COMPLETED))
-        self.pending.counter.cancel()  # at once: the drain may be busy with a sequence,
-        self._cut_short()  # or with a burst
+        # The drain may be busy with a sequence or a burst: stop it at once.
+        self.pending.counter.cancel()
+        self._cut_short()
         self._enter()
 
     def _first_element(self, _element: object) -> bool:
-        """Call ``on_first_element``; false, so that ``skip_while`` passes the element on."""
+        """Call ``on_first_element``. Used as the predicate of a ``skip_while``; skips nothing."""
         on_first_element, self.on_first_element = self.on_first_element, None
         if on_first_element is not None:
             on_first_element()
@@ -263,7 +272,8 @@ class SubscriptionArbiter(FanIn):
         while isinstance(publisher, Chain):
             publisher, *rest = publisher.publishers
             self._rest.extendleft(reversed(rest))
-        # With a custody each publisher has a scope of its own, which ends with the publisher.
+        # Below ``on_discard`` the publisher needs a subscription: when the publisher ends, the hook
+        # gets the elements that the publisher did not deliver.
         found = sequence_of(publisher) if self.custody is None else None
         if found is None:
             self._current = self._subscribe_to(publisher)
@@ -278,7 +288,7 @@ class SubscriptionArbiter(FanIn):
             last = (("skip_while", self._first_element),) if self.on_first_element else ()
             self._sequence = iterator, stages.stages + last
             if self._wip.enter():
-                self._drain()  # the upward work then looks whether the sequence has ended
+                self._drain()  # the caller then checks whether the sequence has ended
 
     def _change_over(self) -> None:
         error, self._error = self._error, None
@@ -318,7 +328,7 @@ class SubscriptionArbiter(FanIn):
         return self._over
 
     def _work(self) -> bool:
-        # Read these before the mail: then elements that came before the end are in the mail.
+        # Read the end before the mail: elements that came before the end are then in the mail.
         ending, sequence = self._ending, self._sequence
         mail = self._mail
         while mail and self._demand.value >= 0:
@@ -327,7 +337,7 @@ class SubscriptionArbiter(FanIn):
             return self._act_on_end()
         if sequence is not None:
             iterator, stages = sequence
-            # Making a run takes longer than delivering a few elements.
+            # Making a fused run takes longer than delivering a few elements.
             few = not stages and self._run is None and length_hint(iterator, FEW + 1) <= FEW
             pending = self.pending.counter
             end = self._pass_on(iterator) if few else self._run_on(iterator, stages, pending)
@@ -345,7 +355,7 @@ class SubscriptionArbiter(FanIn):
         return self._act_on_end()
 
     def _pass_on(self, iterator: Iterator[Any]) -> Ended | None:
-        """Deliver elements of a short sequence. Return how the sequence ended, if it has."""
+        """Deliver elements of a short sequence. Return the end of the sequence, once reached."""
         asked_for = max(0, self.pending.counter.value)  # with 0, take_burst still looks for the end
         burst, over, error = take_burst(iterator, min(asked_for, FEW))
         n = len(burst)

@@ -1,7 +1,9 @@
 """Makes the publishers of a stream from its description: a source and parts.
 
-Stages without a boundary between them become one run. A first pass, from below, finds how many
-elements each part can use; a second pass, from above, joins the parts.
+A part is a *stage* (a function for each element) or a *boundary* (such as ``publish_on``, which
+holds elements). Neighbouring stages become one fused *run*. A first pass, from the subscriber
+upwards, finds how many elements each part can use. A second pass, from the source down, makes the
+publishers.
 """
 
 from __future__ import annotations
@@ -30,8 +32,10 @@ Part = Stage | Boundary
 
 
 class Foreign(NamedTuple):
-    """A publisher as a source. ``trusted``: it is internal, and needs no guard against broken
-    rules. ``inside``: the publishers that it combines, for ``describe``.
+    """A publisher as the source of a stream.
+
+    ``trusted``: the publisher is internal, and is known to keep the rules of Reactive Streams.
+    ``inside``: the publishers that this publisher combines, for ``describe``.
     """
 
     publisher: Publisher[Any]
@@ -48,8 +52,8 @@ Source = PullSource | Foreign
 
 
 class Run(NamedTuple):
-    """A run of stages, for ``describe``: the source or boundary ``above`` it, its stages, and the
-    threads on which it works.
+    """What ``describe`` writes about a run: the text of the source or boundary ``above`` the run,
+    the stages of the run, and the threads on which the run works.
     """
 
     above: str
@@ -58,7 +62,7 @@ class Run(NamedTuple):
 
 
 def needs(parts: tuple[Part, ...]) -> list[Need]:
-    """Return for each part how many elements the parts below can use; ``parts`` is not empty."""
+    """Return for each part how many elements the parts below it can use; ``parts`` is not empty."""
     need = EVERYTHING
     below = [need]
     for part in reversed(parts[1:]):
@@ -88,8 +92,9 @@ class _Joint:
         return not isinstance(self.source, Foreign)
 
     def close(self, runs: list[Run], *, guarded: bool = False) -> Publisher[Any]:
-        """Make the publisher of the run. ``guarded``: the next part tolerates a publisher that
-        breaks the rules.
+        """Return the publisher of the run, and add the run to ``runs``.
+
+        ``guarded``: the next part tolerates a publisher that breaks the rules.
         """
         stages = Stages(tuple(self.stages), self.seed)
         source = self.source
@@ -119,13 +124,14 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
     for part, need in zip(parts, needs(parts) if parts else (), strict=True):
         if isinstance(part, Boundary):
             if fails_unasked and need.total == UNBOUNDED:
-                # The total need is unknown, and asking for few would make the source fail.
+                # The source fails if it gets too little demand, and the total need is unknown.
                 need = EVERYTHING
             fails_unasked = part.fails_unasked or (fails_unasked and part.one_to_one)
         if isinstance(part, Stage):
             op = part.op
             if op[0] == "scan" and op[2] is not MISSING:
-                # The stream begins with the seed: it enters an unseeded scan before all elements.
+                # The seed is the first element. So the seed goes to a scan without a seed, before
+                # all elements of the source.
                 if joint.stages or joint.boundary is not None or joint.seed is not MISSING:
                     upstream = joint.close(runs)
                     joint = _Joint(Foreign(upstream, "the run above", trusted=True))

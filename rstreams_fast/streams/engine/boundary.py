@@ -1,4 +1,8 @@
-"""Boundaries between two runs of stages: their interface, their ring, and bursts of elements."""
+"""Interfaces of boundaries, the parts of a stream between two fused runs of stages.
+
+A *run* carries out neighbouring stages in one loop. A *burst* is a list of elements that one thread
+hands to the next at once. Internal subscribers below may take bursts in place of single elements.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +35,10 @@ class Boundary:
     publishes to the subscriber below.
     """
 
-    #: Whether each output is an input: then the need of the parts below bounds the demand.
+    #: Whether each output is one input. The boundary then requests no more than the parts below
+    #: can use.
     one_to_one: ClassVar[bool] = False
-    #: Whether the stream fails if more elements come than were asked for.
+    #: Whether the stream fails if upstream sends more elements than the boundary has requested.
     fails_unasked: bool = False
     #: Whether the boundary tolerates a publisher that breaks the rules.
     guards: ClassVar[bool] = False
@@ -43,12 +48,13 @@ class Boundary:
         raise NotImplementedError
 
     def attach_within(self, upstream: Publisher[Any], need: Need, /) -> Publisher[Any]:  # noqa: ARG002
-        """Do the same as ``attach``, where the parts below can use ``need`` only."""
+        """Do the same as ``attach``. The parts below can use at most ``need`` elements."""
         return self.attach(upstream)
 
     def resource_above(self) -> Any:
-        """Return the executor on which a source directly above is pulled. ``...``: the boundary
-        does not choose that executor, and is attached below the source.
+        """Return the executor that iterates a source directly above this boundary.
+
+        ``...`` (the default): the boundary chooses no executor, and subscribes to the source.
         """
         return ...
 
@@ -70,12 +76,12 @@ class StagesBoundary(Boundary):
         raise NotImplementedError
 
     def describe_within(self, need: Need) -> str:  # noqa: ARG002 - by default it changes nothing
-        """Return the line of ``describe``, where the parts below can use ``need`` only."""
+        """Return the line of ``describe``. The parts below can use at most ``need`` elements."""
         return self.describe()
 
 
 class StagesSource:
-    """A publisher that carries out the stages directly below it, too."""
+    """A publisher that can also carry out the stages directly below it."""
 
     __slots__ = ()
 
@@ -83,20 +89,23 @@ class StagesSource:
     where: ClassVar[str]
 
     def with_stages(self, stages: Stages) -> Publisher[Any]:
-        """Return a publisher of the results of ``stages`` for its elements."""
+        """Return a publisher that passes the elements of this publisher through ``stages``."""
         raise NotImplementedError
 
     def whole(self) -> PullSource | None:
-        """Return a source of all elements, if they are there already; a subscriber may use that."""
+        """Return a source of all elements if all are there already, else ``None``.
+
+        A subscriber may iterate that source in place of subscribing.
+        """
         return None
 
 
 class RingSubscriber:
-    """A subscriber whose ``on_next`` our runs may bypass: they offer to ``ring`` directly.
+    """A subscriber with a ring, in which internal runs put elements instead of calling ``on_next``.
 
-    After each burst of offers, and before any terminal signal, a run calls ``on_burst``. The ring
-    has room for all requested elements, so an offer never fails. ``ring`` is ``None`` while
-    elements must come one by one.
+    After each burst of elements, and before any terminal signal, a run calls ``on_burst``. The ring
+    has room for all requested elements, so an offer never fails. ``ring`` is ``None`` while runs
+    must call ``on_next``.
     """
 
     __slots__ = ()
@@ -104,7 +113,7 @@ class RingSubscriber:
     ring: SpscRing | None
 
     def on_burst(self) -> None:
-        """Act on elements that a run has put in the ring."""
+        """Process the elements that a run has put in the ring."""
         raise NotImplementedError
 
 
@@ -124,16 +133,17 @@ _DROPPED = _Dropped()
 
 
 class InputRing:
-    """Holds elements until the drain of the subscription takes them out.
+    """Holds the elements of upstream until the drain, which delivers elements, takes them out.
 
     Args:
         ring: An ``SpscRing``, or a ``RecordRing``.
-        accept: Adds an element to the ring; returns false if upstream has sent too many elements.
-            For the thread that upstream signals on. Default: ``ring.offer``.
+        accept: A function that adds an element to the ring. It returns false if the ring is full,
+            because upstream has sent too many elements. Only the thread on which upstream signals
+            may call it. Default: ``ring.offer``.
 
     Attributes:
-        elements: The ring. The drain, its ``FusedRun`` or its window of calls takes from it.
-        accept: The argument.
+        elements: The ring, from which the drain takes elements.
+        accept: The argument ``accept``.
     """
 
     __slots__ = ("accept", "elements")
@@ -143,43 +153,47 @@ class InputRing:
         self.accept: Callable[[Any], bool] = ring.offer if accept is None else accept
 
     def drop(self) -> None:
-        """Drop the ring and its elements. An element that comes later is accepted and dropped."""
+        """Drop the ring and its elements. Elements that come later are dropped, too."""
         self.elements.disarm()
         self.elements = _DROPPED
         self.accept = _DROPPED.offer
 
 
 class ListSubscriber:
-    """Like ``RingSubscriber``, but unbounded: a run of the package appends to the list ``burst``.
+    """A subscriber with a list ``burst``, to which internal runs append in place of ``on_next``.
 
-    Such a run makes its bursts short if elements are slow, so that no element is late.
+    The list has no bound. A run makes its bursts short if elements are slow, so that an element
+    does not wait long for the call of ``on_burst``.
     """
 
     __slots__ = ()
 
-    #: Whether each element must arrive before its source waits for the next element.
+    #: Whether ``on_burst`` must be called before the source waits for another element.
     prompt: ClassVar[bool] = False
 
     burst: list[Any]
 
     def on_burst(self) -> None:
-        """Take out the elements that a run has appended to ``burst``."""
+        """Process and remove the elements that a run has appended to ``burst``."""
         raise NotImplementedError
 
 
 class FunctionSubscriber:
-    """A subscriber whose ``on_next`` our runs may bypass: they call its function directly."""
+    """A subscriber whose function internal runs call directly, in place of ``on_next``."""
 
     __slots__ = ()
 
     @property
     def slot(self) -> FunctionSlot | None:
-        """The function; ``None`` if elements must be sent to ``on_next``."""
+        """The function, or ``None`` if runs must call ``on_next``."""
         raise NotImplementedError
 
 
 def burst_slot(subscriber: Subscriber[Any]) -> Callable[[list[Any]], None] | None:
-    """The receiver of bursts; ``None`` if elements must come one by one."""
+    """Return a function that gives ``subscriber`` a list of elements.
+
+    ``None`` if ``subscriber`` takes elements only by ``on_next``.
+    """
     # Read ``ring`` once: the subscriber may drop it at any time.
     if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
         return partial(_offer_all, ring, subscriber.on_burst)

@@ -15,20 +15,21 @@ __all__ = ["Chained", "drop", "stand_on"]
 class Chained(Protocol):
     """A subscriber of this package that passes signals on to another subscriber."""
 
-    #: How many internal subscribers its calls nest in, down to a trampoline or the last of them.
+    #: How many internal subscribers are below, down to the nearest trampoline. A call of
+    #: ``on_next`` nests as deep.
     depth: int
-    #: The trampoline below, at which its calls stop nesting; ``None``: there is none yet.
+    #: The nearest trampoline below: a boundary that queues calls, so that they do not nest deeper.
     trampoline: Trampoline | None
-    #: The scope of an ``on_discard`` below, whose hook gets the elements that this one drops.
+    #: The elements whose owner is an ``on_discard`` below. Its hook gets the dropped elements.
     custody: Custody | None
-    #: The turns of the caller below, if that runs on an event loop.
+    #: Limits the time that work takes on an event loop, if the consumer below runs on a loop.
     turns: Turns | None
 
 
 def stand_on(chained: Chained, below: object) -> None:
     """Set the attributes of ``chained`` from those of its subscriber ``below``.
 
-    A subscriber from outside this package ends the chain.
+    If ``below`` is a subscriber from outside this package, ``chained`` gets the default values.
     """
     chained.depth = 1
     chained.trampoline = None

@@ -1,10 +1,13 @@
-"""Custody: each element above an ``on_discard`` is delivered, or the hook is called for it once.
+"""Custody: each element above an ``on_discard`` is delivered, or its hook is called once for it.
 
-An element *enters* the custody where it comes into being: at a source, or as a function's result.
-Its user *claims* the element: the subscriber below, a function that makes another element of it, a
-batch. When the scope ends, the custody discards all unclaimed elements, and each that enters later.
-So buffers need no code for that; only operators that drop elements in mid-stream do. A scope is the
-part of a stream above an ``on_discard``, or above an inner subscriber there.
+An element *enters* a custody where the element is made: at a source, or as a function's result.
+The user of an element *claims* it, and so takes it out: the subscriber below, a function that makes
+another element of it, or a batch. At the end of the stream the custody calls the hook for all
+unclaimed elements, and for each element that enters later. So buffers need no code for discarding.
+Only operators that drop elements in mid-stream do.
+
+A *scope* is the part of a stream that one custody covers: all parts above an ``on_discard``, or all
+parts above an inner subscriber, such as that of ``merge``.
 """
 
 from __future__ import annotations
@@ -37,19 +40,22 @@ NO_PUBLISHER: Final = _NoPublisher()
 
 
 class Custody:
-    """The elements of one scope. Any thread; the hook is called under no lock."""
+    """Holds the elements of one part of a stream (a scope) that were not delivered yet.
+
+    Thread-safe. The hook is called under no lock.
+    """
 
     __slots__ = ("_below", "_held", "_hook", "_lock")
 
     def __init__(self, hook: Callable[[Any], object], below: Custody | None = None) -> None:
         self._hook = hook
-        self._below = below  # the scope that elements enter when they leave this scope
-        # By identity: each element, and how often it has entered. None after the end.
+        self._below = below  # the custody of the next part, to which ``pass_on`` moves elements
+        # ``id(element)`` -> the element, and how often it has entered. None after the end.
         self._held: dict[int, tuple[Any, int]] | None = {}
         self._lock = threading.RLock()  # reentrant: the garbage collector may call this anywhere
 
     def inner(self) -> Custody:
-        """Return a scope whose elements go on to this scope."""
+        """Return a custody for an inner publisher. Its ``pass_on`` moves elements to this one."""
         return Custody(self._hook, self)
 
     def enter(self, element: Any) -> None:
@@ -62,7 +68,7 @@ class Custody:
         self.release(element)
 
     def claim(self, *elements: Any) -> bool:
-        """Hand ``elements`` to the caller; false if the scope has ended and discarded them."""
+        """Hand ``elements`` to the caller. False if this custody was closed, and discarded them."""
         with self._lock:
             for element in elements:
                 self._leave(element)
@@ -80,14 +86,14 @@ class Custody:
         return True
 
     def release(self, element: Any) -> None:
-        """Call the hook for ``element``, which the custody does not hold any more."""
+        """Call the hook of ``on_discard`` for ``element``, which this custody no longer holds."""
         try:
             self._hook(element)
         except Exception as raised:
             report_unraisable(raised, "on_discard", self._hook)
 
     def discard(self, elements: Iterable[Any]) -> None:
-        """Discard the ``elements`` that are held here."""
+        """Call the hook of ``on_discard`` for those of ``elements`` that this custody holds."""
         for element in elements:
             with self._lock:
                 here = self._leave(element)
@@ -95,14 +101,14 @@ class Custody:
                 self.release(element)
 
     def pass_on(self, burst: list[Any]) -> list[Any]:
-        """Move the elements of ``burst`` to the scope below; return the elements moved."""
+        """Move the elements of ``burst`` to the custody below; return the moved elements."""
         passed = [element for element in burst if self.claim(element)]
         for element in passed:
             self._below.enter(element)  # type: ignore[union-attr]
         return passed
 
     def gather(self, group: Any) -> Any:
-        """Hold a list or a tuple, ``group``, in place of its members; return ``group``."""
+        """Hold the list or tuple ``group`` as one element, in place of its members; return it."""
         with self._lock:
             if self._held is not None:
                 for element in group:
@@ -111,7 +117,10 @@ class Custody:
         return group
 
     def open(self, iterable: Any) -> bool:
-        """Hold the items in place of ``iterable``; false if each item enters when it comes."""
+        """Hold the items of the element ``iterable``, in place of ``iterable`` itself.
+
+        False if ``iterable`` is no collection: the caller then enters each item that it yields.
+        """
         with self._lock:
             if not isinstance(iterable, _COLLECTIONS):
                 self.claim(iterable)
@@ -122,7 +131,7 @@ class Custody:
         return True
 
     def close(self) -> None:
-        """End the scope: discard all elements held, and each that enters later."""
+        """Call the hook for all elements held, and from now on for each that enters later."""
         with self._lock:
             held, self._held = self._held, None
         for element, count in (held or {}).values():
@@ -132,8 +141,14 @@ class Custody:
     # -- functions -------------------------------------------------------------------------------
 
     def using(self, fn: Function, *, makes: bool = False, last: bool = False) -> Function:
-        """Wrap ``fn``, which uses up its arguments (``last``: only the last argument) unless it
-        raises or returns ``None``. ``makes``: it returns an element, not a publisher.
+        """Return ``fn`` with a claim on its arguments, which are elements.
+
+        If ``fn`` raises or returns ``None``, the hook of ``on_discard`` gets the arguments.
+
+        Args:
+            fn: The user's function.
+            makes: Whether ``fn`` returns an element. Otherwise it returns a publisher.
+            last: Whether only the last argument is an element that ``fn`` uses up.
         """
 
         @wraps(fn, updated=())
@@ -155,13 +170,17 @@ class Custody:
         return use
 
     def looking(self, fn: Function, *, drops: bool | None) -> Function:
-        """Wrap ``fn``, which only looks at an element; a result ``drops`` drops the element."""
+        """Return ``fn``, a function that only reads an element, with a claim during the call.
+
+        If the result of ``fn`` equals ``drops``, the hook of ``on_discard`` gets the element.
+        ``None``: ``fn`` never drops elements.
+        """
 
         @wraps(fn, updated=())
         def look(element: Any) -> Any:
             if not self.claim(element):
                 return not drops
-            keeps = drops is None  # else an exception of fn ends the stream, and drops the element
+            keeps = drops is None  # otherwise an exception of fn drops the element
             try:
                 result = fn(element)
                 keeps = drops is None or bool(result) is not drops
@@ -172,7 +191,7 @@ class Custody:
         return look
 
     def awaiting(self, fn: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
-        """Do the same as ``using`` for the function of ``map_async``."""
+        """Do the same as ``using``, for a coroutine function (that of ``map_async``)."""
 
         @wraps(fn, updated=())
         async def use(element: Any) -> Any:
@@ -193,7 +212,10 @@ class Custody:
     def stages(
         self, stages: tuple[tuple[Any, ...], ...], *, enters: bool = False
     ) -> tuple[tuple[Any, ...], ...]:
-        """Make ``stages`` discard dropped elements. ``enters``: elements enter at a first stage."""
+        """Return ``stages`` changed so that the hook of ``on_discard`` gets the dropped elements.
+
+        ``enters``: a first stage is added, through which the elements enter this custody.
+        """
         kept: list[tuple[Any, ...]] = [("do_on_next", self.enter)] if enters else []
         for stage in stages:
             kept += self._stage(*stage)
@@ -203,7 +225,7 @@ class Custody:
         match name:
             case "map" | "map_not_none" | "reduce":
                 return [(name, self.using(fn, makes=True), *seed)]
-            case "scan":  # its first argument, the result before, has been delivered
+            case "scan":  # its first argument, the previous result, has been delivered already
                 return [(name, self.using(fn, makes=True, last=True), *seed)]
             case "filter" | "take_while":
                 return [(name, self.looking(fn, drops=False))]
@@ -224,7 +246,7 @@ class Custody:
 
 
 def _differs(key: Function | None) -> Function:
-    """Return the predicate of ``distinct_until_changed``."""
+    """Return a predicate: whether an element differs from the previous element."""
     last = MISSING
 
     def differs(element: Any) -> bool:

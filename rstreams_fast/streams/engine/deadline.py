@@ -1,8 +1,9 @@
-"""A deadline: a moment at which work must be done. The moment may move.
+"""A deadline: calls a function at a time that may change.
 
-At most one alarm is pending. When the moment moves to later, the alarm stays; when it goes off, the
-deadline compares the time with the moment, and sets another alarm. The shared timer's thread does
-only that. The work is done on a shared thread, or on the thread of a patient timer.
+At most one alarm of the timer is pending. If the due time moves to later, the alarm stays. When the
+alarm goes off, the deadline compares the clock with the due time, and sets another alarm if
+needed. The shared timer's thread does only this comparison. The function is called on a shared
+thread, or on the timer's own thread if the timer is patient (tolerates slow functions).
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ __all__ = ["Deadline"]
 
 
 class Deadline:
-    """Calls ``work()`` when the moment that ``due()`` returns has come.
+    """Calls ``work()`` at the time that ``due()`` returns.
 
-    Any thread calls ``due``, but calls do not overlap; ``due`` must be quick. It returns seconds of
-    the timer's clock, or ``None`` while there is no moment. Call ``look()`` when there is a moment
-    again, or an earlier moment. ``work`` itself checks whether work is left to do.
-    ``close`` drops both functions. ``when_dropped`` is called with the error if the timer stops, or
-    if no thread can be started.
+    ``due`` returns a time of the timer's clock, in seconds, or ``None`` if nothing is due. It must
+    be quick. Any thread calls it, but calls do not overlap. The owner calls ``look()`` when the due
+    time has become earlier, or is no longer ``None``. A call of ``work`` may find nothing to do.
+    ``when_dropped`` is called with the error if the timer stops, or if no thread can be started.
+    ``close`` drops all three functions.
     """
 
     __slots__ = (
@@ -69,7 +70,7 @@ class Deadline:
         self._closed = False
 
     def look(self) -> None:
-        """Compare the time with the moment, and set an alarm or start the work. Any thread."""
+        """Read the due time again: set an alarm, or call ``work`` if it is past. Any thread."""
         looking = self._looking
         if looking.enter():
             while True:
@@ -79,7 +80,7 @@ class Deadline:
                     return
 
     def close(self) -> None:
-        """Do no more work. Any thread may call this, any number of times."""
+        """Call ``work`` no more. Any thread may call this, any number of times."""
         self._closed = True
         self.look()
 

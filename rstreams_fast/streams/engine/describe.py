@@ -1,5 +1,7 @@
-"""Describes a stream in words: its sources, its runs and how these execute, its boundaries and how
-many elements these hold.
+"""Writes the text of ``describe()``: the sources, fused runs and boundaries of a stream.
+
+For a run the text says how and on which threads the run executes, for a boundary how many elements
+the boundary may hold.
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ __all__ = ["describe"]
 
 
 def _ignore(_element: object) -> None:
-    """Stand in for the subscriber."""
+    """Do nothing: the subscriber of a run that only ``describe`` looks at."""
 
 
 def _describe_run(run: Run) -> list[str]:
     program = run.program
-    if program is None:  # the publisher itself
+    if program is None:  # the publisher has no stages
         return [f"  | {run.above}"]
     stages = [describe_stage(stage) for stage in program.stages]
     if program.seed is not MISSING:
@@ -36,7 +38,7 @@ def _describe_run(run: Run) -> list[str]:
 
 
 def _describe_inside(source: Source, depth: int) -> list[str]:
-    """Describe the publishers that ``source`` combines; equal neighbours are described once."""
+    """Describe the publishers that ``source`` combines. Neighbours with equal texts share one."""
     if not isinstance(source, Foreign) or depth == 0:
         return []
     pipelines = map(as_pipeline, source.inside)

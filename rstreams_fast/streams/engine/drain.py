@@ -1,16 +1,18 @@
-"""The drain: all work of a subscription, done by one thread at a time, the caller's or another.
+"""The drain: the loop of a subscription that delivers elements, run by one thread at a time.
 
-A thread that has news (a request, a cancel, an element, a terminal signal) stores it in a field
-that the drain reads, and *enters*: it adds one to the work in progress (WIP). The thread that takes
-WIP from 0 to 1 drains, and looks again until it has seen the news of all threads that entered.
-Other threads return at once. So signals never overlap (§1.3), a request from within ``on_next``
-never nests (§3.3), and no thread waits. On an event loop a drain works for a turn at a time.
+A thread with an event (a request, a cancel, an element, a terminal signal) stores the event in a
+field that the drain reads. The thread then *enters*: it adds one to the work in progress (WIP). The
+thread that takes WIP from 0 to 1 *holds* the drain: it runs the loop until it has seen the events
+of all threads that entered. The other threads return at once. So signals never overlap (§1.3), a
+request from within ``on_next`` never nests (§3.3), and no thread waits. On an event loop a drain
+works for one *turn* (a millisecond) at a time.
 
-A ``RecursionError`` of the calls from one subscriber to the next propagates through these calls, as
-``KeyboardInterrupt`` does: a full stack has no room to report it.
+If calls from subscriber to subscriber fill the stack, the ``RecursionError`` propagates through all
+these calls, as ``KeyboardInterrupt`` does: a full stack has no room to report the error.
 
-The demand counter decides how a stream ends: exactly one call of ``cancel()`` or ``terminate()``
-returns true. To end with an error, its caller then stores the error in ``_failure`` and enters.
+The demand counter decides how a stream ends: exactly one call of its ``cancel()`` or
+``terminate()`` returns true. To end the stream with an error, the caller of that ``terminate()``
+then stores the error in ``_failure`` and enters.
 """
 
 from __future__ import annotations
@@ -41,10 +43,10 @@ __all__ = ["Drain"]
 
 
 class Drain:
-    """A subscription handed to a downstream subscriber, and the work behind it.
+    """A subscription, and the loop that delivers elements to its subscriber.
 
-    Subclasses fill in ``_work``, ``_stop`` and ``_drop_references``. ``resource=None``: the
-    thread that enters does the work.
+    Subclasses fill in ``_work``, ``_stop`` and ``_drop_references``. The loop runs on ``resource``,
+    an executor; without one it runs on the thread that called (requested, or sent an element).
     """
 
     __slots__ = (
@@ -75,19 +77,20 @@ class Drain:
     trampoline: Trampoline | None
     turns: Turns | None
 
-    #: Whether downstream is the caller, if there is no resource: then exceptions reach it directly.
+    #: Without a resource: whether downstream calls this drain, and so gets its exceptions directly.
     _asked_from_below: ClassVar[bool] = True
 
     def __init__(self, subscriber: Subscriber[Any], resource: Resource | None) -> None:
         stand_on(self, subscriber)
         self._subscriber: Subscriber[Any] | None = subscriber
         self._demand = DemandCounter()
-        # Held from the start: on_subscribe may request, and must return before any other signal
-        # (§3.2).
+        # Held from the start, so that requests within on_subscribe are served only after
+        # on_subscribe has returned (§3.2).
         self._wip = Wip(held=True)
         self._run: FusedRun | None = None
         self._failure: BaseException | None = None
-        #: An error that waits behind elements. The drain signals it, or reports it at the end.
+        #: An error to signal after the held elements. If the stream ends before that, the error is
+        #: reported instead.
         self._late_error: BaseException | None = None
         self._resource = resource
         self._context: Context | None = None if resource is None else copy_context()
@@ -95,7 +98,8 @@ class Drain:
         if resource is not None:
             self.turns = None
         self._paused = False
-        # Elements may be slow: where other work waits for a turn, bursts grow from one element.
+        # Where other work may wait for this thread, bursts begin with one element and grow, because
+        # elements may be slow.
         self._grows = resource is not None or self.turns is not None
         self._burst = 1 if self._grows else BURST
         self._on_burst: Callable[[], None] | None = None
@@ -104,7 +108,7 @@ class Drain:
 
     @property
     def works_when_asked(self) -> bool:
-        """Whether a request may take until the requested elements are delivered."""
+        """Whether ``request`` may deliver the requested elements before it returns."""
         return self._resource is None
 
     def request(self, n: int, /) -> None:
@@ -122,7 +126,7 @@ class Drain:
             self._enter()
 
     def _add_demand(self, n: int) -> int:
-        """Add ``n``; return the demand before, or a negative number if the stream is over."""
+        """Add ``n``. Return the previous demand, or a negative number if the stream is over."""
         if self._pid != process_id():
             # The threads that would serve the request live in the parent process only.
             if self._demand.value >= 0:
@@ -155,7 +159,7 @@ class Drain:
             self._refused(forked())  # the thread that holds the drain is in the parent process
 
     def _go(self) -> None:
-        """Drain, or schedule the drain on the resource: for the holder of the drain only."""
+        """Run the drain, here or on the resource. Only for the thread that holds the drain."""
         if self._resource is None:
             self._drain()
         else:
@@ -170,14 +174,15 @@ class Drain:
             self._refused(refused)
 
     def _turn(self) -> None:
-        """Drain on a resource for at most ``TURN_SECONDS``, then queue the rest of the work."""
+        """Run the drain on its resource for at most ``TURN_SECONDS``, then schedule the rest."""
         wip, context, resource = self._wip, self._context, self._resource
         if context is None or resource is None:
             return
         try:
             while True:
                 missed = wip.missed
-                # Leave the context before the drain: another thread may drain next, and enter it.
+                # Leave the context before the drain: the next thread that drains enters the same
+                # context, which only one thread at a time can do.
                 if context.run(self._work_for_a_turn):
                     break
                 if wip.leave(missed):
@@ -196,7 +201,10 @@ class Drain:
         return False
 
     def _refused(self, error: BaseException) -> None:
-        """End with ``error``, as the resource refused the work. For the holder of the drain."""
+        """End the stream with ``error``, because the resource refused the work.
+
+        Only for the thread that holds the drain.
+        """
         ended = self._demand.terminate()
         if ended:
             self._failure = error
@@ -205,7 +213,7 @@ class Drain:
     # -- the drain -------------------------------------------------------------------------------
 
     def _drain(self) -> None:
-        """Drain on the calling thread."""
+        """Run the drain on the calling thread."""
         wip, turns = self._wip, self.turns
         try:
             while True:
@@ -221,31 +229,40 @@ class Drain:
             raise
 
     def _pause(self, wip: Wip, turns: Turns) -> None:
-        """Leave the work that ``wip`` counts to the next turn, or to a thread that enters first."""
+        """Stop working, as the turn on the event loop is over.
+
+        The next turn, or any thread that enters before it, goes on with the work of ``wip``.
+        """
         first, self._paused = not self._paused, True
         while not wip.leave(wip.missed):
-            pass  # other threads entered meanwhile: the next turn does their work, too
+            pass  # other threads entered meanwhile: the next turn does their work
         if first:
             turns.pause(self)
         if self._demand.value < 0:  # the stream is over: clean up now
             self.resume()
 
     def resume(self) -> None:
-        """Go on with the work that was left to this turn."""
+        """Go on with the work, in a new turn on the event loop."""
         self._paused = False
         self._enter()
 
     def _work(self) -> bool:
-        """Do some work; true if there is more to do at once."""
+        """Deliver some elements or act on an end. True if there is more to do at once."""
         raise NotImplementedError
 
     def _stages(self, stages: tuple[tuple[Any, ...], ...]) -> tuple[tuple[Any, ...], ...]:
-        """Make the stages of a run that is not at a source discard the elements that they drop."""
+        """Return ``stages``, changed so that the hook of ``on_discard`` gets dropped elements.
+
+        For a run that is not directly below a source.
+        """
         custody = self.custody
         return stages if custody is None else custody.stages(stages)
 
     def _gathered(self, groups: list[Any]) -> list[Any]:
-        """Note that each list or tuple in ``groups`` is one element from now on; return them."""
+        """Tell ``on_discard`` that each list or tuple in ``groups`` is one element from now on.
+
+        Returns ``groups``.
+        """
         custody = self.custody
         if custody is not None:
             for group in groups:
@@ -253,18 +270,18 @@ class Drain:
         return groups
 
     def _discard(self, elements: list[Any]) -> None:
-        """Call the hook of ``on_discard`` for ``elements``, dropped while the stream goes on."""
+        """Call the hook of ``on_discard`` for ``elements``, which the operator drops."""
         custody = self.custody
         if custody is not None:
             custody.discard(elements)
 
     def _using(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap ``fn``, which uses up its argument: if it raises, ``on_discard`` gets that."""
+        """Return ``fn``, changed so that ``on_discard`` gets the argument if ``fn`` raises."""
         custody = self.custody
         return fn if custody is None else custody.using(fn)
 
     def _burst_on(self, run: FusedRun) -> RunStatus:
-        """Drain one burst. If ``_grows``, the next burst is smaller after slow elements."""
+        """Have ``run`` process one burst of elements. Choose the size of the next by the time."""
         started = perf_counter() if self._grows else 0.0
         status = run.drain(self._burst)
         if self._on_burst is not None:
@@ -275,15 +292,17 @@ class Drain:
         return status
 
     def _flush(self, run: FusedRun) -> RunStatus:
-        """Deliver the elements that stages hold at the end."""
+        """Deliver the elements that stages of ``run`` still hold (a last batch) at the end."""
         status = run.finish()
         if self._on_burst is not None:
             self._on_burst()
         return status
 
     def _slot_by_bursts(self, subscriber: Subscriber[Any], *, waits: bool = False) -> Any:
-        """Return the output of a run: an internal subscriber's ring, list or function, or
-        ``on_next``. ``waits``: the run's source may wait in the middle of a burst.
+        """Return where a run puts its results: a ring, a list's ``append``, or a function.
+
+        An internal ``subscriber`` may offer these; otherwise the result is its ``on_next``.
+        ``waits``: the source of the run may wait in the middle of a burst.
         """
         # Read ``ring`` once: the subscriber may drop it at any time.
         if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
@@ -301,12 +320,12 @@ class Drain:
         return subscriber.on_next
 
     def _interrupted(self, leaving: BaseException) -> None:
-        """End, as ``leaving`` (say, ``KeyboardInterrupt``) propagates through the drain."""
+        """End the stream, because ``leaving`` (say, ``KeyboardInterrupt``) leaves the drain."""
         if self._resource is None and self._asked_from_below:
             ended = self._demand.cancel()
         else:
-            # It propagates to a resource's thread, or to upstream. So downstream gets it as
-            # on_error.
+            # The exception propagates to a resource's thread, or to upstream. So downstream gets
+            # it by on_error.
             ended = self._demand.terminate()
             if ended:
                 self._failure = leaving
@@ -327,7 +346,7 @@ class Drain:
             self._leave_drain()
 
     def _leave_drain(self) -> None:
-        """Act on the end, and leave the drain."""
+        """Act on the end of the stream, and let other threads run the drain."""
         wip = self._wip
         while True:
             missed = wip.missed
@@ -338,7 +357,7 @@ class Drain:
     # -- endings, for the holder of the drain ----------------------------------------------------
 
     def _answer(self, status: RunStatus, run: FusedRun) -> bool:
-        """Act on the end of a run. Always false: there is nothing more to do."""
+        """End the stream as the run has ended. Always false: nothing more to do."""
         if status is RunStatus.FAILED:
             error = run.error
             if error is not None:
@@ -365,7 +384,7 @@ class Drain:
         return False
 
     def _on_next_raised(self, raised: BaseException | None) -> None:
-        """Act on an ``on_next`` that raised, as if the subscriber had cancelled (§2.13)."""
+        """Cancel the stream, because the subscriber's ``on_next`` raised (§2.13)."""
         if self._demand.cancel():
             self._stop()
         self._act_on_end()
@@ -373,17 +392,20 @@ class Drain:
             report_dropped(raised, "§2.13: on_next raised")
 
     def _bad_request(self, refused: Exception) -> None:
-        """End with the error of a wrong request (§3.9), or the error that ``__index__`` raised."""
-        # Without the traceback, which would keep the caller's frame and so the subscriber.
+        """Fail the stream with the error of a wrong ``request(n)`` (§3.9)."""
+        # The traceback would keep the caller's frame alive, and so the subscriber.
         self._fail(refused.with_traceback(None))
 
     def _fail(self, error: BaseException) -> None:
-        """End with ``error``, or report it. Any thread."""
+        """End the stream with ``error``, or report ``error`` if the stream is over. Any thread."""
         if not self.end_with(error):
             report_late(error)
 
     def end_with(self, error: BaseException) -> bool:
-        """End with ``error``, which the drain signals; false if the stream is over. Any thread."""
+        """End the stream with ``error``, which the drain signals by ``on_error``. Any thread.
+
+        False if the stream is over already.
+        """
         ends = self._demand.terminate()
         if ends:
             try:
@@ -394,15 +416,19 @@ class Drain:
         return ends
 
     def _end_late(self) -> bool:
-        """End with ``_late_error``, once all elements before it are delivered. For the drain."""
+        """End with ``_late_error``, after all elements are delivered. Always false.
+
+        Only for the thread that holds the drain.
+        """
         late, self._late_error = self._late_error, None
         if late is not None:
             self._fail(late)
         return self._act_on_end()
 
     def _act_on_end(self) -> bool:
-        """After a cancel or a terminal decision: drop everything, and signal ``on_error`` if the
-        stream has failed.
+        """Drop all references after the end, and signal ``on_error`` if the stream has failed.
+
+        Always false: nothing more to do.
         """
         failure = self._failure
         if failure is not None:  # else do not write: a thread may store it at this moment
@@ -419,8 +445,9 @@ class Drain:
         return False
 
     def _report_undelivered(self) -> None:
-        """Report an error that still waits at the end. No error is missed: a thread that stores an
-        error enters after that.
+        """Report an error that came too late to be signalled.
+
+        A thread that stores an error enters the drain afterwards, so no error is missed.
         """
         error = self._late_error
         if error is not None:  # else do not write: a thread may store it at this moment
@@ -449,13 +476,14 @@ class Drain:
         """Drop, or close, the objects that the subclass holds."""
 
     def _begin(self) -> None:
-        """Signal ``on_subscribe``, and do the work that is there."""
+        """Signal ``on_subscribe``, then run the drain."""
         if self._introduce():
             self._go()
 
     def _introduce(self) -> bool:
-        """Signal ``on_subscribe``, once (§2.12); false if the subscriber raised and so cancelled
-        itself (§2.13).
+        """Signal ``on_subscribe``, once (§2.12).
+
+        False if the subscriber raised, which counts as a cancel (§2.13).
         """
         subscriber = self._subscriber
         if subscriber is None:

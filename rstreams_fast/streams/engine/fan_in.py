@@ -2,17 +2,17 @@
 
 There are two kinds of work, each done by one thread at a time:
 
-* *downward*, the drain: signalling the subscriber;
-* *upward*: calling the user's function that makes a publisher, subscribing to publishers, asking
-  them for elements.
+* *downward work*, the drain: signals to the subscriber;
+* *upward work*: calls of the user's function that makes a publisher, ``subscribe``, and requests.
 
-A publisher may answer a call before the call returns. So the drain calls no publisher: it notes the
-requests to make. The thread that leaves the drain, or finds it held, does the upward work. If an
-answer causes more upward work, that work waits until the call has returned. So calls do not nest,
-however many synchronous publishers there are (§3.3), and the elements of a slow publisher are
-delivered as they come.
+A publisher may send elements before ``request`` returns. So the drain calls no publisher: it notes
+the requests to make. The thread that leaves the drain, or finds another thread in it, does the
+upward work. If a call causes more upward work, that work waits until the call has returned. So
+calls do not nest, however many synchronous publishers there are (§3.3), and the elements of a slow
+publisher are delivered as they come.
 
-Elements come in bursts: an inner puts a burst in the drain's mail, and the drain delivers it.
+An *inner* is the subscriber to one of the publishers. Elements come in bursts (lists): an inner
+appends a burst to the *mail*, the queue of the drain, and the drain delivers the burst.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ A = TypeVar("A")
 
 
 class Ended:
-    """The end of an inner, after its elements in the mail. ``error=None``: it has completed."""
+    """The end of one publisher. ``error=None``: the publisher has completed.
+
+    It is queued behind the elements of that publisher.
+    """
 
     __slots__ = ("error",)
 
@@ -51,16 +54,17 @@ _AT_END = (RunStatus.IDLE, RunStatus.EXHAUSTED, RunStatus.ENDED)
 
 
 class Prefetch:
-    """Asks inners ahead: each for ``size`` elements, and for more when most of these are consumed.
+    """Requests elements in advance from each publisher of a fan-in.
 
-    The drain notes in ``asks`` which inner to ask for how many elements; the upward work asks, but
-    not before the subscriber's first request. On an event loop an inner may leave a part of a
-    request to another turn.
+    Each publisher gets a request for ``size`` elements, and another when most of these are
+    consumed. The drain, which delivers elements, only notes in ``asks`` whom to ask for how many.
+    The thread that does the upward work makes the requests, but none before the subscriber's first
+    request. On an event loop a part of a request may be left to a later turn of the loop.
 
     Args:
-        size: How many elements of each inner may be held.
-        name: The boundary with its bounds, for its metrics.
-        max_held: How many elements of all inners may be held.
+        size: How many elements of each publisher may be held.
+        name: The name of the boundary, with its bounds, for its metrics.
+        max_held: How many elements of all publishers together may be held.
     """
 
     __slots__ = (
@@ -80,20 +84,20 @@ class Prefetch:
         self._name = name
         self._max_held = max_held
         self.asks: deque[tuple[Inner, int]] = deque()
-        self._unfinished: deque[Inner] = deque()  # inners that left a part of a request to a turn
+        self._unfinished: deque[Inner] = deque()  # inners with a rest of a request for a later turn
         self._begun = False
         self.waits = Waits(on_look=True)
 
     # -- for the upward work ---------------------------------------------------------------------
 
     def begun(self, demand: DemandCounter) -> bool:
-        """Whether the subscriber has asked for anything yet."""
+        """Whether the subscriber has made its first request."""
         if not self._begun:  # no element was delivered yet, so any demand is still counted
             self._begun = demand.value > 0
         return self._begun
 
     def step(self, demand: DemandCounter) -> bool:
-        """Ask an inner; false if no inner needs to be asked."""
+        """Make one request to a publisher; false if no request is due."""
         asks, unfinished = self.asks, self._unfinished  # clear() replaces them
         asked = bool(asks) and self.begun(demand)
         if asked:
@@ -104,7 +108,7 @@ class Prefetch:
         return asked
 
     def ask(self, inner: Inner, n: int) -> None:
-        """Ask ``inner`` for ``n`` more elements, and for the rest of its unfinished request."""
+        """Request ``n`` more elements from ``inner``, and the rest of its unfinished request."""
         inner.ask_for_a_turn(n)
         if inner.due and inner not in self._unfinished:
             self._unfinished.append(inner)
@@ -112,7 +116,7 @@ class Prefetch:
     # -- for the drain ---------------------------------------------------------------------------
 
     def consumed(self, inner: Inner, n: int) -> None:
-        """Count ``n`` elements of ``inner`` as delivered; note a request when most are consumed."""
+        """Count ``n`` elements of ``inner`` as delivered, and note the request that is then due."""
         inner.consumed += n
         if inner.consumed >= self.replenish_at:
             n, inner.consumed = inner.consumed, 0
@@ -120,18 +124,21 @@ class Prefetch:
                 self.asks.append((inner, n))
 
     def idle(self, demand: int) -> bool:
-        """Begin to time the wait for demand, or for elements. Always false: nothing to do."""
+        """Start the clock of the metrics: the drain waits for demand, or for elements.
+
+        Always false: nothing to do.
+        """
         self.waits.begin(for_demand=demand == 0)
         return False
 
     # -- any thread ------------------------------------------------------------------------------
 
     def is_due(self, demand: DemandCounter) -> bool:
-        """Whether an inner needs to be asked."""
+        """Whether a request to a publisher is due."""
         return bool(self.asks or (self._unfinished and demand.value > 0))
 
     def metrics(self, demand: DemandCounter, held: int) -> BoundaryMetrics:
-        """Return the metrics of the fan-in itself, which holds ``held`` elements."""
+        """Return the metrics of the fan-in (without those of its publishers), with ``held``."""
         return self.waits.metrics(demand, name=self._name, held=held, max_held=self._max_held)
 
     def clear(self) -> None:
@@ -141,21 +148,22 @@ class Prefetch:
 
 
 NO_PREFETCH: Final = Prefetch(0, "", 0)
-"""The placeholder for fan-ins that ask their inners in their own way."""
+"""The placeholder in fan-ins that request elements in their own way."""
 
 
 class FanIn(Drain):
-    """A subscription below several publishers.
+    """A subscription that combines several publishers. An *inner* is the subscriber to one of them.
 
     By default the drain delivers elements in the order in which they come. A subclass with another
-    order overrides ``_work`` or ``_take``. By default ``prefetch`` asks the inners ahead. A
-    subclass that asks in another way overrides ``_upward``, ``_to_ask``, ``_inner_attached`` and
+    order overrides ``_work`` or ``_take``. By default ``prefetch`` requests elements in advance. A
+    subclass with other requests overrides ``_upward``, ``_to_ask``, ``_inner_attached`` and
     ``metrics``.
 
-    An overriding ``_work`` calls ``_act_on_end`` if the demand is negative. It takes bursts and
-    ends from ``_mail``, and may keep and change a burst, which may be empty if an end follows. It
-    gives at most as many elements as the demand to ``_deliver``, which lowers the demand; then it
-    calls ``Prefetch.consumed``. It ends the stream by ``_complete`` or ``_fail``.
+    An overriding ``_work`` calls ``_act_on_end`` if the demand is negative. Otherwise it takes
+    bursts (lists of elements) and ends from the queue ``_mail``. It may keep and change a burst. A
+    burst may be empty if an end follows. The method gives at most as many elements as the demand to
+    ``_deliver``, which lowers the demand, and then calls ``Prefetch.consumed``. It ends the stream
+    by ``_complete`` or ``_fail``.
     """
 
     __slots__ = (
@@ -175,7 +183,7 @@ class FanIn(Drain):
     def __init__(self, subscriber: Subscriber[Any], prefetch: Prefetch = NO_PREFETCH) -> None:
         super().__init__(subscriber, None)
         self._ahead = prefetch
-        #: Inners that the upward work subscribes first.
+        #: Inners that have no subscription yet. The upward work subscribes them first.
         self._unsubscribed: deque[Inner] = deque()
         self._on_next: Callable[[Any], object] | None = subscriber.on_next
         self._take_burst: Callable[[list[Any]], None] | None = None
@@ -194,7 +202,7 @@ class FanIn(Drain):
         return (mine, *(metrics for inner in inners for metrics in inner.metrics()))
 
     def start(self) -> None:
-        """Call ``on_subscribe``, and begin with the upward work."""
+        """Call ``on_subscribe``, then subscribe to the publishers."""
         if self._introduce():
             subscriber = self._subscriber
             if subscriber is not None:
@@ -205,22 +213,26 @@ class FanIn(Drain):
     # -- upward ----------------------------------------------------------------------------------
 
     def _upward(self) -> bool:
-        """Make one call upward; false if no call is due."""
+        """Make one call to a publisher; false if no call is due."""
         return self._ahead.step(self._demand)
 
     def _give_up(self) -> None:
-        """Act on the end. For the thread that does the upward work."""
+        """Act on the end of the stream. Only for the thread that does the upward work."""
         self._forget_upward()
 
     def _forget_upward(self) -> None:
-        """Drop the references that the upward work keeps.
+        """Drop the references that the upward work, the calls to publishers, keeps.
 
-        Called again when the upward work ends, because it may have stored new references.
+        Called when the stream ends, and again when the upward work ends, because that work may have
+        stored new references meanwhile.
         """
         self._ahead.clear()
 
     def _call_up(self) -> None:
-        """Do the upward work, or leave it to the thread that is doing it. Not in the drain."""
+        """Make the calls to publishers that are due, or leave them to the thread that makes such.
+
+        Never called by the drain, as a publisher may signal before the call returns.
+        """
         if self._up.enter():
             self._go_up()
 
@@ -243,19 +255,19 @@ class FanIn(Drain):
                 if up.leave(missed):
                     return
         except BaseException as leaving:
-            # KeyboardInterrupt and its like propagate to the caller, which may be a publisher
-            # above. So the subscriber gets the error as well.
+            # KeyboardInterrupt propagates to the caller, which may be a publisher above. So the
+            # subscriber gets the error as well.
             if self._demand.value >= 0:
                 self._fail(leaving)
             raise
 
     def resume(self) -> None:
-        """Go on with the work that was left to this turn."""
+        """Go on with the work, in a new turn on the event loop."""
         super().resume()
         self._call_up()
 
     def _subscribe_to(self, publisher: Publisher[Any]) -> Inner:
-        """Subscribe to ``publisher``, unless the stream has ended; return its inner."""
+        """Subscribe to ``publisher``, unless the stream has ended; return the subscriber."""
         inner = new_inner(self, publisher)
         self._subscribe(inner)
         return inner
@@ -294,7 +306,7 @@ class FanIn(Drain):
         self._enter()
 
     def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
-        """Whether ``error`` waits behind elements. By default it overtakes them."""
+        """Whether ``error`` is signalled only after elements that wait. By default it is not."""
         return False
 
     def _lacking_for(self, inner: Inner, /) -> list[Inner]:  # noqa: ARG002 - by default, none
@@ -309,7 +321,7 @@ class FanIn(Drain):
             self._call_up()
 
     def _to_ask(self) -> bool:
-        """Whether the drain has left something for the upward work."""
+        """Whether a call to a publisher is due."""
         return self._ahead.is_due(self._demand)
 
     def _work(self) -> bool:
@@ -319,7 +331,7 @@ class FanIn(Drain):
         return self._demand.value < 0 and self._act_on_end()
 
     def _take(self, inner: Inner, what: list[Any] | Ended) -> None:  # noqa: ARG002
-        """Deliver a burst of ``inner``, or end the stream as ``inner`` has ended."""
+        """Deliver elements of ``inner`` (a list), or end the stream as ``inner`` has ended."""
         if isinstance(what, list):
             self._deliver(what)
         elif what.error is None:
@@ -339,7 +351,7 @@ class FanIn(Drain):
                 take_burst(burst)
             else:
                 self._delivering = burst
-                if self._open:  # else _cut_short() has run before _delivering was set
+                if self._open:  # false if _cut_short() ran before _delivering was set
                     for element in burst:
                         on_next(element)
         except RecursionError:
@@ -354,7 +366,7 @@ class FanIn(Drain):
         self._demand.fulfil(count)
 
     def _cut_short(self) -> None:
-        """Deliver no more elements of the burst that is being delivered."""
+        """Stop the delivery of the current burst, and drop its other elements."""
         delivering = self._delivering
         if delivering is not None:
             delivering.clear()  # ends the loop over the list in _deliver
@@ -365,7 +377,10 @@ class FanIn(Drain):
         stages: tuple[tuple[Any, ...], ...],
         demand: DemandCounter,
     ) -> RunStatus | Ended:
-        """Deliver a burst of a sequence by a run. Return how the sequence ended, if it has."""
+        """Deliver elements of ``iterator`` through ``stages``.
+
+        Returns an ``Ended`` once the iterator has ended, otherwise the status of the run.
+        """
         run = self._run
         if run is None:
             if self._subscriber is None:
@@ -399,7 +414,7 @@ class FanIn(Drain):
     def _report_undelivered(self) -> None:
         super()._report_undelivered()
         mail = self._mail
-        while mail:  # drops elements that were in the mail when the stream ended
+        while mail:  # drop the elements that nobody gets; report the errors
             _, what = mail.popleft()
             if isinstance(what, Ended) and what.error is not None:
                 report_late(what.error)
@@ -422,9 +437,9 @@ class FanIn(Drain):
 
 
 class Combined(Generic[A]):
-    """A publisher that gives each subscriber a fan-in of its own below ``upstream``.
+    """A publisher that gives each subscriber a ``FanIn`` of its own below ``upstream``.
 
-    ``make(subscriber, upstream, argument)`` returns the fan-in.
+    ``make(subscriber, upstream, argument)`` returns the ``FanIn``.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""The inner subscriber: one of several publishers above a subscription.
+"""Inners: the subscribers of an operator that has several publishers.
 
-Its owner is that subscription: a fan-in or a subscription arbiter. ``InnerSubscriber`` subscribes
-to any publisher. ``_InnerSequence`` takes the elements of an internal sequence without a
-subscription. Both have one interface, ``Inner``, and give the owner bursts of elements.
+The *owner* of an inner is the subscription of that operator: a fan-in, or a subscription arbiter.
+``InnerSubscriber`` subscribes to any publisher. ``_InnerSequence`` iterates an internal sequence,
+without a subscription. Both implement ``Inner``, and give the owner bursts (lists) of elements.
 """
 
 from __future__ import annotations
@@ -37,29 +37,35 @@ __all__ = ["Inner", "InnerOwner", "InnerSubscriber", "Sequence", "new_inner"]
 
 
 Sequence = tuple[Iterator[Any], tuple[tuple[Any, ...], ...], DemandCounter]
-"""An iterator, the stages below it, and the demand for their results."""
+"""An iterator, the stages for its elements, and the demand for the results of the stages."""
 
 
 class InnerOwner(Protocol):
-    """The receiver of an inner's reports. The publisher's thread makes these calls."""
+    """The interface through which an inner (a subscriber to one publisher) informs its owner.
+
+    The thread on which the publisher signals makes these calls.
+    """
 
     custody: Custody | None
 
     def _inner_attached(self, inner: Any, /) -> None:
-        """Note that ``inner`` can be asked from now on. Called at most once."""
+        """Note that ``inner`` accepts requests from now on. Called at most once."""
 
     def _inner_burst(self, inner: Any, burst: list[Any], over: bool = False, /) -> None:
-        """Take a burst of requested elements of ``inner``. ``over``: ``inner`` has completed."""
+        """Take a list of requested elements of ``inner``. ``over``: ``inner`` has completed."""
 
     def _inner_ended(self, inner: Any, error: BaseException | None, /) -> None:
-        """Note that ``inner`` has completed, or failed with ``error``: its last report."""
+        """Note that ``inner`` has completed, or failed with ``error``. No call follows."""
 
     def _lacking_for(self, inner: Any, /) -> list[Any]:
-        """Return the inners whose elements must come before those of ``inner`` can be used."""
+        """Return the inners that must send an element before the owner can use those of ``inner``.
+
+        For example, ``zip`` needs an element of each publisher.
+        """
 
 
 class Inner:
-    """One of the publishers above an owner."""
+    """The subscriber to one of several publishers, on behalf of the operator ``owner``."""
 
     __slots__ = (
         "__weakref__",
@@ -87,39 +93,42 @@ class Inner:
         self.owner: InnerOwner | None = owner
         below = owner.custody
         self.custody = None if below is None else below.inner()
-        self.asked = 0  # elements, counted by the thread that asks
-        self.came = 0  # elements, counted by the thread that signals
-        self.attached = False  # whether this inner can be asked; only some owners set it
-        # For the holder of the owner's drain:
+        self.asked = 0  # requested elements; the requesting thread counts them
+        self.came = 0  # received elements; the signalling thread counts them
+        self.attached = False  # whether this inner accepts requests; only some owners set it
+        # Only the thread that runs the owner's drain uses these:
         self.queue: list[Any] | None = None  # elements that wait for delivery
         self.consumed = 0  # elements delivered since the last request
         self.done = False  # whether this inner has ended
 
     def subscribe(self) -> None:
-        """Begin. The owner's ``_inner_attached`` or ``_inner_ended`` is called later."""
+        """Subscribe to the publisher. Later the owner's ``_inner_attached`` or ``_inner_ended`` is
+        called.
+        """
         raise NotImplementedError
 
     def ask(self, n: int) -> None:
-        """Ask for ``n`` more elements; one thread at a time (§2.7)."""
+        """Request ``n`` more elements. Only one thread at a time may call this (§2.7)."""
         raise NotImplementedError
 
     def ask_for_a_turn(self, n: int = 0) -> bool:
-        """Ask for ``n`` more elements and for those that are ``due``, as many as fit in a turn.
+        """Request ``n`` more elements and the rest of earlier requests, as many as fit in a turn.
 
-        True if any were asked for. Only for an owner that does not use the elements before
-        this returns.
+        A turn is the millisecond for which work may occupy an event loop. The rest is ``due``
+        later. True if any elements were requested. Only for an owner that does not use the elements
+        before this returns.
         """
         raise NotImplementedError
 
     @property
     def due(self) -> bool:
-        """Whether a part of a request is left to another turn."""
+        """Whether a part of a request is left to a later turn on the event loop."""
         raise NotImplementedError
 
     def hand_over(self) -> Sequence | None:
-        """Return the sequence, so that the owner's drain iterates it; ``None`` if it has none.
+        """Return the publisher's sequence, so that the owner itself iterates it.
 
-        Call this in place of ``ask(UNBOUNDED)``.
+        Called in place of ``ask(UNBOUNDED)``. ``None`` if the publisher is no internal sequence.
         """
         return None
 
@@ -156,11 +165,11 @@ def new_inner(owner: InnerOwner, publisher: Publisher[Any]) -> Inner:
 
 
 class InnerSubscriber(Inner, ListSubscriber):
-    """A subscriber to a publisher that may break the rules.
+    """An inner for any publisher, even one that breaks the rules of Reactive Streams.
 
-    The publisher may signal ``None``, too many elements, or after its end; signal from several
-    threads; send a second subscription; raise. The owner still gets only elements that it asked
-    for, and at most one end.
+    The publisher may signal ``None``, too many elements, or elements after its end. It may signal
+    from several threads at once, send a second subscription, or raise. The owner still gets only
+    elements that it requested, and at most one end.
     """
 
     __slots__ = ("_publisher", "_upstream", "burst")
@@ -176,20 +185,20 @@ class InnerSubscriber(Inner, ListSubscriber):
 
     @property
     def lacking(self) -> list[Inner]:
-        """The inners whose elements the owner needs before it can use those of this inner."""
+        """The other inners that must send elements before the owner can use those of this inner."""
         owner = self.owner
         return [] if owner is None else owner._lacking_for(self)
 
     # -- for the owner ---------------------------------------------------------------------------
 
     def subscribe(self) -> None:
-        """Subscribe to the publisher, which may raise instead of signalling (§1.9)."""
+        """Subscribe to the publisher. An exception of it counts as its ``on_error`` (§1.9)."""
         publisher, self._publisher = self._publisher, None
         if publisher is not None:
             subscribe_to(publisher, self)
 
     def ask(self, n: int) -> None:
-        """Ask for ``n`` more elements; one thread at a time (§2.7)."""
+        """Request ``n`` more elements. Only one thread at a time may call this (§2.7)."""
         self.asked += n
         try:
             self._upstream.request(n)
@@ -199,7 +208,7 @@ class InnerSubscriber(Inner, ListSubscriber):
             self._break(raised)
 
     def ask_for_a_turn(self, n: int = 0) -> bool:
-        """Ask for ``n`` more elements and for those that are due; true if any were asked for."""
+        """Request ``n`` more elements and the rest of earlier requests; true if any were made."""
         self.asked += n
         try:
             return self._upstream.request_for_a_turn(n)
@@ -211,7 +220,7 @@ class InnerSubscriber(Inner, ListSubscriber):
 
     @property
     def due(self) -> bool:
-        """Whether a part of a request is left to another turn."""
+        """Whether a part of a request is left to a later turn on the event loop."""
         return self._upstream.due > 0 and not self._upstream.over
 
     def cancel(self) -> None:
@@ -255,7 +264,7 @@ class InnerSubscriber(Inner, ListSubscriber):
             owner._inner_burst(self, burst)
 
     def on_burst(self) -> None:
-        """Pass on the elements that an internal run has appended; these need no checks."""
+        """Pass on the elements that an internal run has appended. They keep the rules unchecked."""
         burst = self.burst[:]
         self.burst.clear()  # the run goes on to append to this list
         owner = self.owner
@@ -293,9 +302,9 @@ class InnerSubscriber(Inner, ListSubscriber):
 
 
 class _InnerSequence(Inner):
-    """A sequence and the stages below it. ``ask`` takes the elements out, without a subscription.
+    """An inner for an internal sequence with stages: ``ask`` iterates it, without a subscription.
 
-    A sequence never waits and needs no closing. So ``cancel`` only has to end the loop over it.
+    The iterator of a sequence never waits and needs no closing. So ``cancel`` only ends the loop.
     """
 
     __slots__ = (
@@ -320,7 +329,7 @@ class _InnerSequence(Inner):
         self._ended = False
 
     def subscribe(self) -> None:
-        """Open the source."""
+        """Open the source, and tell the owner."""
         owner, source, stages = self.owner, self._source, self._stages
         self._source = None
         if owner is None or source is None or stages is None:
@@ -344,9 +353,9 @@ class _InnerSequence(Inner):
             owner._inner_attached(self)
 
     def ask(self, n: int) -> None:
-        """Take ``n`` more elements, or as many as there are."""
+        """Give the owner ``n`` more elements, or as many as there are."""
         self.asked += n
-        if self.owner is None or self._iterator is None:  # cancelled, or at its end
+        if self.owner is None or self._iterator is None:  # cancelled, or at the end
             return
         demand = self._demand
         if demand is None:
@@ -355,7 +364,7 @@ class _InnerSequence(Inner):
             self._run_stages(forever=True)
 
     def ask_for_a_turn(self, n: int = 0) -> bool:
-        """Take ``n`` more elements, and those that are due, as many as fit in a turn."""
+        """Give ``n`` more elements and those still due, as many as fit in a turn of the loop."""
         if self._run is None:  # the sequence is over, or has no stages that may be slow
             if n:
                 self.ask(n)
@@ -373,11 +382,11 @@ class _InnerSequence(Inner):
 
     @property
     def due(self) -> bool:
-        """Whether a part of a request is left to another turn."""
+        """Whether a part of a request is left to a later turn on the event loop."""
         return self._run is not None and self._demand is not None and self._demand.value > 0
 
     def hand_over(self) -> Sequence | None:
-        """Return the sequence; ``None`` if it was asked for elements, or is in a custody."""
+        """Return the sequence, or ``None`` if elements were requested or ``on_discard`` is below."""
         iterator, stages = self._iterator, self._stages
         if self.asked or self.custody is not None or iterator is None or stages is None:
             return None
@@ -414,7 +423,7 @@ class _InnerSequence(Inner):
             self._give(owner, burst)
 
     def _passed_on(self, burst: list[Any], custody: Custody) -> list[Any]:
-        if self._demand is None:  # else the first stage has entered the elements
+        if self._demand is None:  # otherwise the first stage has done this
             for element in burst:
                 custody.enter(element)
         return custody.pass_on(burst)
@@ -427,9 +436,10 @@ class _InnerSequence(Inner):
             owner._inner_burst(self, burst)
 
     def _run_stages(self, *, forever: bool) -> None:
-        """Run the sequence through the stages: ``forever`` until demand is met, else for a turn.
+        """Pass elements of the sequence through the stages to the owner.
 
-        Bursts grow from one element, as the functions of stages may be slow.
+        ``forever``: until the demand is met. Otherwise for one turn on the event loop (a
+        millisecond). Bursts grow from one element, because the functions of stages may be slow.
         """
         until = perf_counter() + TURN_SECONDS
         while not self._ended:
@@ -459,7 +469,7 @@ class _InnerSequence(Inner):
         self._finish()
 
     def _finish(self) -> bool:
-        """Pass on the elements that stages hold at the end; false if they wait for demand."""
+        """Pass on the elements that stages still hold at the end; false if demand is lacking."""
         run = self._run
         if run is not None:
             status = self._step(run.finish)
@@ -472,7 +482,7 @@ class _InnerSequence(Inner):
         return True
 
     def _step(self, step: Callable[..., RunStatus], *args: int) -> RunStatus:
-        """Call ``step`` of the run. Meanwhile another thread may cancel, and clear the run."""
+        """Call ``step``, a method of the run. Meanwhile another thread may cancel the run."""
         try:
             return step(*args)
         except OverlappingCallsError:

@@ -13,18 +13,19 @@ __all__ = ["BoundaryMetrics", "Waits", "metrics_above", "metrics_further_up", "m
 
 @dataclass(frozen=True, slots=True)
 class BoundaryMetrics:
-    """One boundary at one moment.
+    """The metrics of one boundary.
 
-    Reading does not stop the boundary, so the values may be a moment apart. ``create``,
-    ``on_overflow``, ``multicast`` and the operators that combine publishers count their waiting
-    time only from the first reading on: counting costs a quarter of the time of an element.
+    Reading does not stop the boundary, so the values may belong to slightly different times.
+    ``create``, ``on_overflow``, ``multicast`` and the operators that combine publishers count their
+    waiting time only from the first reading on. They count no earlier because counting takes a
+    quarter of the time of an element.
 
     Attributes:
         name: The boundary with its bounds, as ``describe()`` names it.
-        held: Elements in the ring, without the element that is being delivered.
+        held: Elements that wait in the boundary, without the element that is being delivered.
         max_held: The bound on ``held``.
-        held_bytes: The bytes of the elements in the ring and of the element being delivered, by
-            the weigher; ``None`` without a weigher.
+        held_bytes: The bytes of the waiting elements and of the element being delivered, as the
+            weigher gives them; ``None`` without a weigher.
         demand: Elements that downstream has requested and that are not delivered yet.
         waited_for_upstream: Seconds with demand, but without an element to deliver.
         waited_for_demand: Seconds without demand, whether or not an element was ready.
@@ -41,22 +42,23 @@ class BoundaryMetrics:
     dropped: int = 0
 
 
-#: The value of ``_since`` while the drain waits, and the times are not counted yet.
+#: The value of ``Waits._since`` while the drain waits and nobody has read the times yet.
 _UNCOUNTED: Final = -1.0
 
 
 class Waits:
-    """How long a drain has waited for upstream and for demand.
+    """Counts how long a drain, which delivers elements, has waited for upstream and for demand.
 
-    The holder of the drain writes the times; any thread reads them. ``on_look``: the times are
-    counted from the first reading on, where counting is too slow. ``counts``: they are counted.
+    The thread that runs the drain writes the times; any thread reads them. With ``on_look`` the
+    times are counted only from the first reading on, to save time before it. ``counts`` says
+    whether the times are counted now.
     """
 
     __slots__ = ("_demand", "_for_demand", "_since", "_upstream", "counts")
 
     def __init__(self, *, on_look: bool = False) -> None:
         self.counts = not on_look
-        self._since = 0.0  # when the drain began to wait; 0: it works
+        self._since = 0.0  # the time at which the drain began to wait; 0: the drain works
         self._for_demand = True
         self._upstream = self._demand = 0.0
 
@@ -75,11 +77,15 @@ class Waits:
                 self._upstream += perf_counter() - since
 
     def seconds(self, *, going_on: bool) -> tuple[float, float]:
-        """Return the waits for upstream and for demand. ``going_on``: with the present wait."""
+        """Return the seconds of waiting for upstream, and for demand.
+
+        ``going_on``: add the wait that has not ended yet.
+        """
         if not self.counts:
             self.counts = True
             if self._since == _UNCOUNTED:
-                self._since = perf_counter()  # if the drain works by now, its next begin() resets
+                # The drain may have begun to work meanwhile: then its next begin() resets this.
+                self._since = perf_counter()
         since, for_demand = self._since, self._for_demand
         waiting = perf_counter() - since if since > 0 and going_on else 0.0
         return (
@@ -97,7 +103,7 @@ class Waits:
         held_bytes: int | None = None,
         dropped: int = 0,
     ) -> BoundaryMetrics:
-        """Return the metrics of the boundary whose drain this times."""
+        """Return the metrics of the boundary: the waiting times and the given values."""
         if self._since == _UNCOUNTED:  # the demand may have changed since the wait began
             self._for_demand = demand.value == 0
         for_upstream, for_demand = self.seconds(going_on=demand.value >= 0)
@@ -114,7 +120,7 @@ class Waits:
 
 
 class _Further:
-    """A placeholder for metrics further up: the subscription to ask for them."""
+    """A placeholder for the metrics above ``subscription``, which ``metrics_of`` replaces."""
 
     __slots__ = ("subscription",)
 
@@ -144,11 +150,17 @@ def metrics_of(subscription: Any) -> tuple[BoundaryMetrics, ...]:
 
 
 def metrics_above(subscription: Any) -> tuple[BoundaryMetrics, ...]:
-    """Return the metrics above, for a ``metrics`` method: ``metrics_of`` resolves placeholders."""
+    """Return the metrics above ``subscription``. They may contain placeholders.
+
+    For methods ``metrics``; ``metrics_of`` replaces the placeholders.
+    """
     own = getattr(subscription, "metrics", None)
     return tuple(own()) if callable(own) else ()
 
 
 def metrics_further_up(subscription: Any) -> tuple[BoundaryMetrics, ...]:
-    """Return a placeholder for these metrics, so that calls do not nest along a long chain."""
+    """Return a placeholder for the metrics above ``subscription``.
+
+    ``metrics_of`` replaces placeholders in a loop, so that calls do not nest in a long chain.
+    """
     return (cast("BoundaryMetrics", _Further(subscription)),)

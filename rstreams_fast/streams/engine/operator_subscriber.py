@@ -1,7 +1,7 @@
-"""A drain that is also the subscriber of a publisher, and so a processor (§4.1).
+"""The base of operators that subscribe to one publisher and deliver by a drain (§4.1).
 
-The publisher may break rules. Then the stream ends with an error, or the publisher's signal has no
-effect. The subscriber below sees a publisher that keeps the rules.
+The publisher may break the rules of Reactive Streams. Then the stream ends with an error, or the
+wrong signal has no effect. The operator's own subscriber sees a publisher that keeps the rules.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ A = TypeVar("A")
 
 
 class OperatorSubscriber(Drain):
-    """A subscription downstream, and the subscriber of upstream. Subclasses add ``on_next``.
+    """The subscriber of upstream, and the subscription of downstream. Subclasses add ``on_next``.
 
     ``_upstream`` requests and cancels. A subclass chooses how to treat an error of upstream:
-    ``on_error`` here signals the error at once, ``_keep_error`` and ``_fail_after_elements`` leave
-    the error to the drain.
+    ``on_error`` signals the error at once; ``_keep_error`` and ``_fail_after_elements`` have the
+    drain signal the error after the elements that wait.
     """
 
     __slots__ = ("_completed", "_upstream")
@@ -47,7 +47,7 @@ class OperatorSubscriber(Drain):
             self._begin()
 
     def on_next(self, element: Any, /) -> None:
-        """Take an element."""
+        """Take an element of upstream."""
         raise NotImplementedError
 
     def on_error(self, error: BaseException, /) -> None:
@@ -57,7 +57,7 @@ class OperatorSubscriber(Drain):
         self._fail(error)
 
     def _keep_error(self, error: BaseException) -> None:
-        """Leave an error of upstream to the drain, which signals it after the elements it holds."""
+        """Have the drain signal an error of upstream, after the elements that wait."""
         check_error_signal(self, error)
         if self._completed:
             self._fail(error)  # upstream has ended twice
@@ -65,7 +65,10 @@ class OperatorSubscriber(Drain):
             self._fail_after_elements(error)
 
     def _fail_after_elements(self, error: BaseException) -> None:
-        """Leave an error to the drain, unless upstream has ended before; then report the error."""
+        """Have the drain signal ``error`` after the elements that wait.
+
+        If upstream has ended before, ``error`` is only reported.
+        """
         if self._upstream.ended():
             self._late_error = error
             self._completed = True
@@ -87,7 +90,7 @@ class OperatorSubscriber(Drain):
 
     @property
     def works_when_asked(self) -> bool:
-        """Whether a request may take until the elements have been sent."""
+        """Whether ``request`` may deliver the requested elements before it returns."""
         return super().works_when_asked and self._upstream.works_when_asked
 
     def _fail(self, error: BaseException) -> None:
@@ -95,12 +98,12 @@ class OperatorSubscriber(Drain):
         self._introduce_late()
 
     def _introduce_late(self) -> None:
-        """Signal ``on_subscribe`` (§1.9), if upstream ended or broke a rule before its own."""
+        """Signal ``on_subscribe`` (§1.9), if upstream ended or failed without ``on_subscribe``."""
         if self._upstream.never_attached():
             self._begin()
 
     def _check_element(self, element: Any) -> None:
-        """Raise a ``TypeError`` for ``None`` (§2.13), and signal it downstream, too."""
+        """If ``element`` is ``None``, fail the stream and raise a ``TypeError`` (§2.13)."""
         if element is None:
             error = NoneSignalError("§2.13: the publisher signalled on_next(None)")
             self._fail(error)
@@ -110,7 +113,7 @@ class OperatorSubscriber(Drain):
             custody.enter(element)
 
     def _takes(self, element: Any) -> bool:
-        """Check the element; return false if the stream has ended, or was not begun (§2.8)."""
+        """Check ``element``; false if the stream has ended or has not begun (§2.8)."""
         self._check_element(element)
         takes = not self._completed and self._demand.value >= 0
         if not takes:
@@ -121,8 +124,10 @@ class OperatorSubscriber(Drain):
         return takes
 
     def _accepts(self, element: Any, accept: Callable[[Any], bool]) -> bool:
-        """Add the element by ``accept``; true if it was added. Otherwise the element came after
-        the end, or the publisher broke a rule and the stream ends.
+        """Add the element by the function ``accept``; true if it was added.
+
+        False: the element came after the end, or the publisher broke a rule. A broken rule ends
+        the stream with an error.
         """
         if not self._takes(element):
             return False
@@ -136,12 +141,13 @@ class OperatorSubscriber(Drain):
         return False
 
     def _too_early(self) -> None:
-        """End with an error: an element came before ``on_subscribe``, which may never come."""
+        """Fail the stream, because an element came before ``on_subscribe``."""
         self._fail(DemandExceededError("§1.9: the publisher called on_next before on_subscribe"))
 
     def _begin_turns(self) -> None:
-        """Make synchronous publishers above work in turns of the resource. For subscriptions that
-        ask upstream on their resource.
+        """Let synchronous publishers above work for at most one turn (a millisecond) at a time.
+
+        Only for subscriptions that make their requests on their resource (event loop or executor).
         """
         if self._resource is not None:
             self.turns = Turns(self._enter)
@@ -153,7 +159,7 @@ class OperatorSubscriber(Drain):
         return super()._work_for_a_turn()
 
     def _request(self, n: int) -> None:
-        """Request ``n`` elements of upstream. For one thread at a time (§2.7)."""
+        """Request ``n`` elements of upstream. Only one thread at a time may call this (§2.7)."""
         try:
             self._upstream.request(n)
         except RecursionError:
@@ -162,9 +168,10 @@ class OperatorSubscriber(Drain):
             self._fail(raised)  # §3.16
 
     def _request_for_a_turn(self, n: int = 0) -> bool:
-        """Request ``n`` elements, and those that are due, as many as fit in a turn.
+        """Request ``n`` elements and the rest of earlier requests, as many as fit in a turn.
 
-        Return whether any were requested. For the drain of a subscription that holds elements.
+        A turn is a millisecond. Return whether any elements were requested. Only for the drain of a
+        subscription that holds elements.
         """
         turns = self.turns
         if turns is not None and self._resource is not None and turns.go_on():

@@ -1,4 +1,4 @@
-"""The pipeline: the description of a source and the parts below it, which becomes a publisher."""
+"""The pipeline: the description of a source and its operators, from which a publisher is made."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["Pipeline", "as_pipeline", "sequence_of"]
 
 T_co = TypeVar("T_co", covariant=True)
 
-#: A linked list, the last part first: an operator on a long stream copies no parts.
+#: A linked list, the last part first. So adding an operator to a long stream copies no parts.
 _Parts = tuple[()] | tuple["_Parts", Part]
 _NO_STAGES: Final = Stages()
 
 
 class Pipeline(Generic[T_co]):
-    """A publisher of the results of ``parts`` below ``source``. It keeps every rule. Immutable."""
+    """A publisher of the elements of ``source``, passed through ``parts``. Immutable."""
 
     __slots__ = ("_assembled", "_parts", "source")
 
@@ -83,9 +83,10 @@ class Pipeline(Generic[T_co]):
 
 
 def sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
-    """Return the source and the stages of ``publisher``, so that a subscriber can run them itself.
-    ``None`` if the source is not a sequence, if there are other parts than stages, or if the
-    stages end before the source is opened.
+    """Return the source and the stages of ``publisher``, for a subscriber that iterates the source.
+
+    ``None`` if the source is not a sequence, if ``publisher`` has parts that are not stages, or if
+    the stages take no element at all.
     """
     found = _sequence_of(publisher)
     return None if found is None or found[1].takes_nothing else found
@@ -113,7 +114,7 @@ def _sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
 
 
 def as_pipeline(publisher: Publisher[Any]) -> Pipeline[Any]:
-    """Return ``publisher`` if it is a pipeline; else put it behind a guard against broken rules."""
+    """Return ``publisher`` as a pipeline. A foreign publisher is guarded against broken rules."""
     if isinstance(publisher, Pipeline):
         return publisher
     name = f"from_publisher({type(publisher).__name__})"

@@ -1,4 +1,4 @@
-"""A run of stages over an iterator: it pulls as many elements as the subscriber asked for."""
+"""A publisher that iterates a source and passes the elements through fused stages (a run)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["PullSegment"]
 class PullSegment:
     """Publishes the results of the stages ``program`` for the elements of the source ``origin``.
 
-    All work is done on ``executor``. If that is ``...``, the publisher is synchronous: it works on
-    the thread that calls ``request`` or ``subscribe`` (§3.10, §3.11).
+    All work is done on ``executor``. If ``executor`` is ``...``, the publisher is synchronous: it
+    works on the thread that calls ``request`` or ``subscribe`` (§3.10, §3.11).
     """
 
     def __init__(self, origin: PullSource, program: Stages, executor: Any = ...) -> None:
@@ -34,7 +34,7 @@ class PullSegment:
         _PullSubscription(subscriber, self._origin, self._program, self._executor)._begin()
 
     def sequence(self) -> tuple[PullSource, Stages] | None:
-        """Return the source and the stages, if the subscriber may run them itself."""
+        """Return the source and the stages if a subscriber may iterate the source itself."""
         ours = self._executor is ... and self._origin.is_sequence
         return (self._origin, self._program) if ours and self._program.seed is MISSING else None
 
@@ -62,7 +62,7 @@ class _PullSubscription(Drain):
 
     @property
     def works_when_asked(self) -> bool:
-        """Whether ``request`` may take long: not for a sequence without stages."""
+        """Whether ``request`` may take long. False for a sequence without stages."""
         slow = bool(self._program.stages) or not self._of_sequence
         return slow and super().works_when_asked
 
@@ -120,7 +120,7 @@ class _PullSubscription(Drain):
         return self._answer(status, run)
 
     def _is_over(self) -> bool:
-        """Return whether no element can follow: then the stream completes without demand (§1.2)."""
+        """Return whether no element can follow. The stream then completes without demand (§1.2)."""
         source, run = self._source, self._run
         if source is None:
             return False

@@ -1,4 +1,4 @@
-"""Sources that a run of stages pulls from, and how their iterators are read, tested and closed."""
+"""Sources that are iterated, and functions that read, test and close their iterators."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["CountedIterator", "PullSource", "at_end", "close_source", "take_burs
 
 
 class PullSource(Protocol):
-    """A source that a pull segment opens anew for each of its subscribers."""
+    """A source of elements that is iterated anew for each subscriber."""
 
     def open(self) -> Iterator[Any]:
-        """Return an iterator. The subscriber gets an exception of this as ``on_error``."""
+        """Return a new iterator. If this raises, the subscriber gets the ``on_error``."""
         ...
 
     def describe(self) -> str:
@@ -26,7 +26,7 @@ class PullSource(Protocol):
 
     @property
     def is_sequence(self) -> bool:
-        """Whether its iterators neither wait for anything between two elements nor need closing."""
+        """Whether the source's iterators never wait between elements, and need no closing."""
         ...
 
 
@@ -43,7 +43,8 @@ _SEQUENCES: Final[tuple[Any, ...]] = (
 )  # fmt: skip
 _EXACT: Final[set[type]] = {type(iter(one)) for one in _SEQUENCES} | {type(reversed([]))}
 
-# Iterators whose hint is 0 also when their container was changed: one more step finds that out.
+# Iterators whose length hint is 0 at the end, but also if their container was changed. One more
+# ``next`` tells which: it raises if the container was changed.
 _CHANGING: Final[tuple[Any, ...]] = ({}, {}.values(), {}.items(), set(), deque())
 _PROBED: Final = {type(iter(one)) for one in _CHANGING}
 
@@ -58,13 +59,16 @@ def at_end(iterator: Iterator[Any]) -> bool:
         return length_hint(iterator, 1) == 0
     if kind not in _PROBED or length_hint(iterator, 1) != 0:
         return False
-    for _ in iterator:  # raises if the container was changed; else the loop is empty
+    for _ in iterator:  # raises if the container was changed; otherwise yields nothing
         break
     return True
 
 
 def take_burst(iterator: Iterator[Any], most: int) -> tuple[list[Any], bool, Exception | None]:
-    """Take up to ``most`` elements. Return them, whether the iterator has ended, and its error."""
+    """Take up to ``most`` elements of ``iterator``.
+
+    Returns the elements, whether the iterator has ended, and the exception that it raised.
+    """
     burst: list[Any] = []
     over, error = False, None
     try:
@@ -82,6 +86,9 @@ def take_burst(iterator: Iterator[Any], most: int) -> tuple[list[Any], bool, Exc
 
 
 def close_source(iterator: Iterator[Any]) -> None:
-    """Close a generator, so that its ``finally`` runs now. Its owner closes any other iterator."""
+    """Close ``iterator`` if it is a generator, so that its ``finally`` runs now.
+
+    The user closes other iterators, such as files.
+    """
     if isinstance(iterator, Generator):
         iterator.close()

@@ -1,8 +1,9 @@
-"""A run of stages below a publisher. Each element is processed on the thread that signals it.
+"""The subscriber to a publisher that passes the elements through fused stages (a run).
 
-The publisher may break rules: signal from several threads at once, call ``on_next`` within
-``request``, send ``None`` or too many elements, go on after its end, or call ``on_subscribe``
-twice. Downstream sees a publisher that keeps the rules.
+Each element is processed on the thread that signals the element. The publisher may call ``on_next``
+within ``request``. It may also break rules: signal from several threads at once, send ``None`` or
+too many elements, go on after its end, or call ``on_subscribe`` twice. Downstream sees a publisher
+that keeps the rules.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ __all__ = ["PushSubscription", "UpstreamCalls", "Watch"]
 
 
 class Watch(Protocol):
-    """A part that a ``PushSubscription`` informs of requests and deliveries."""
+    """An observer that a ``PushSubscription`` informs of requests and deliveries."""
 
     def around(self, on_next: Callable[[Any], object], /) -> Callable[[Any], object]:
-        """Return the function that delivers an element by calling ``on_next``."""
+        """Return a function for the stages to call in place of ``on_next``, which calls it."""
 
     def asks(self, demand: int, /) -> None:
-        """Note a request that is about to be counted; ``demand`` is the demand before it."""
+        """Note a request, before it is added to the demand. ``demand`` is the previous demand."""
 
     def asked_first(self) -> None:
-        """Note that a request was counted, before which there was no demand."""
+        """Note that a request has raised the demand from zero."""
 
     def close(self) -> None:
         """Note the end of the stream, and drop all references."""
@@ -42,13 +43,13 @@ class UpstreamCalls(Protocol):
     """Makes the calls of one ``PushSubscription`` to upstream, on threads of its own choice."""
 
     def is_ready(self) -> bool:
-        """Note that ``on_subscribe`` came; return whether upstream may be asked from now on."""
+        """Note that ``on_subscribe`` came; return whether upstream accepts requests from now on."""
 
     def ask(self, subscription: PushSubscription, /) -> None:
-        """Call ``subscription._ask_now``, now or later, on a thread that may call upstream."""
+        """Call ``subscription._ask_now`` on a thread that may call upstream, now or later."""
 
     def make(self, subscription: PushSubscription, call: Callable[[], object], /) -> None:
-        """Make one call to upstream, from within ``_ask_now``."""
+        """Make one call to upstream. Called by ``_ask_now``."""
 
     def close(self) -> None:
         """Make no more calls."""
@@ -57,16 +58,16 @@ class UpstreamCalls(Protocol):
 class PushSubscription(OperatorSubscriber):
     """The subscriber of upstream, and the subscription of the subscriber below the stages.
 
-    It does two kinds of work, and one thread at a time does each kind. The drain signals
-    downstream. The holder of ``_asking`` requests elements of upstream. It must not hold the drain,
-    because upstream may answer with ``on_next`` before ``request`` returns.
+    There are two kinds of work, each done by one thread at a time. The drain signals downstream.
+    The thread that holds ``_asking`` makes the requests to upstream. That thread must not hold the
+    drain, because upstream may call ``on_next`` before ``request`` returns.
 
     Args:
         subscriber: The subscriber below the stages.
         program: The stages.
-        watch: Makes the ``Watch`` that is informed of requests and deliveries.
-        early: ``start`` signals ``on_subscribe`` downstream, before upstream has called it.
-            Otherwise the ``on_subscribe`` of upstream does.
+        watch: A function that makes the ``Watch`` that is informed of requests and deliveries.
+        early: Whether ``start`` signals ``on_subscribe`` downstream. By default ``on_subscribe`` is
+            signalled when upstream has signalled it.
         calls: Makes the calls to upstream. Default: the requesting thread calls upstream.
     """
 
@@ -103,7 +104,7 @@ class PushSubscription(OperatorSubscriber):
         self._early = early
         self._calls = calls
         if calls is not None:
-            self.turns = None  # the caller, whose loop has the turns, does not call upstream
+            self.turns = None  # another thread than the caller's event loop calls upstream
         self._watch = None if watch is None else watch(self)
         on_next: Callable[[Any], object] = subscriber.on_next
         if self._watch is not None:
@@ -113,26 +114,26 @@ class PushSubscription(OperatorSubscriber):
         self._run = run
         self._ratio = run.ratio
         self._seed = program.seed
-        self._unasked = 0 if program.seed is MISSING else 1  # demand that the seed will meet
+        self._unasked = 0 if program.seed is MISSING else 1  # not requested: the seed is delivered
         self._budget = DemandCounter(program.budget())
         self._most = program.most()  # elements that may still be requested, in all
         self._counted: DemandCounter | None = DemandCounter() if program.drops else None
         self._owed = 0
-        self._pending = DemandCounter()  # elements to be requested of upstream
+        self._pending = DemandCounter()  # elements that are still to be requested of upstream
         self._asking = Wip(held=True)  # held until on_subscribe has returned
         self._unbounded = False
         self._backlog: deque[Any] = deque()
         self._open = True  # false: on_next ignores elements
         self._ended = program.takes_nothing
-        # Whether an element may be processed at once: no seed and no end must precede it.
+        # Whether on_next may process an element at once: neither a seed nor an end comes first.
         self._direct = program.seed is MISSING and not program.takes_nothing
 
     # -- the subscription's face -----------------------------------------------------------------
 
     def request(self, n: int, /) -> None:
-        """Ask for ``n`` more elements, and upstream for the elements that this takes."""
+        """Ask for ``n`` more elements. Upstream gets a request for the elements that these take."""
         try:
-            n = check_request(n)  # once only: __index__ may return another number next time
+            n = check_request(n)  # only once: __index__ may return another number the next time
         except Exception as refused:
             self._bad_request(refused)
             return
@@ -151,7 +152,10 @@ class PushSubscription(OperatorSubscriber):
     # -- signals from upstream -------------------------------------------------------------------
 
     def start(self) -> bool:
-        """Signal ``on_subscribe``; false if the subscriber raised. Signals of upstream wait."""
+        """Signal ``on_subscribe`` downstream; false if the subscriber raised.
+
+        Elements and ends that upstream sends meanwhile are signalled afterwards.
+        """
         started = self._introduce()
         if started:
             self._go()
@@ -175,7 +179,7 @@ class PushSubscription(OperatorSubscriber):
             super()._introduce_late()
 
     def on_next(self, element: Any, /) -> None:
-        """Process the element, or leave it to the thread that processes an earlier one (§2.11)."""
+        """Process the element, or leave it to the thread that processes another now (§2.11)."""
         self._check_element(element)
         if not self._open:
             self._upstream.unwanted()
@@ -210,10 +214,10 @@ class PushSubscription(OperatorSubscriber):
                         self._enter_asking()
                     return
         del element
-        self._drain()  # does the work that came meanwhile
+        self._drain()  # does the work that other threads left meanwhile
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error after the elements that came before it, even without demand (§2.10)."""
+        """Signal the error, without demand (§2.10), after the elements that came before it."""
         check_error_signal(self, error)
         self._open = False
         self._fail_after_elements(error)
@@ -246,7 +250,7 @@ class PushSubscription(OperatorSubscriber):
                 self._owed += run.refund
             elif status is not RunStatus.MORE:
                 return self._act_on(status, run)
-        # Read these before the backlog: elements that came before the end are then in it.
+        # Read the end before the backlog: the backlog then has all elements before the end.
         completed, error = self._completed, self._late_error
         while self._backlog and not self._ended:
             status = run.push(self._backlog.popleft())
@@ -297,7 +301,7 @@ class PushSubscription(OperatorSubscriber):
     # -- asking upstream -------------------------------------------------------------------------
 
     def _count(self, counted: DemandCounter, status: RunStatus, run: FusedRun) -> None:
-        """Count an element that came, and the elements to request in place of dropped ones."""
+        """Count one received element. If a stage dropped it, owe a request for a replacement."""
         if counted.value > 0:
             counted.fulfil(1)
         if status is RunStatus.DROPPED and not self._unbounded:
@@ -306,8 +310,8 @@ class PushSubscription(OperatorSubscriber):
     def _repay(self) -> bool:
         """Add replacements of dropped elements to the pending requests; true if any were added.
 
-        Replacements are requested together, but before upstream has sent all requested elements.
-        For the holder of the drain, which asks upstream after it has left the drain.
+        Replacements are requested together, once there are as many as elements still to come. Only
+        for the thread that holds the drain. It makes the request after it has left the drain.
         """
         counted = self._counted
         if counted is not None and self._owed < counted.value:
@@ -326,7 +330,7 @@ class PushSubscription(OperatorSubscriber):
             self._have_asked()
 
     def _have_asked(self) -> None:
-        """Ask upstream, here or by ``_calls``. For the holder of ``_asking``."""
+        """Make the pending requests. Only for the thread that holds ``_asking``."""
         if self._calls is None:
             self._ask_now()
         else:
@@ -363,6 +367,6 @@ class PushSubscription(OperatorSubscriber):
                 return
 
     def resume(self) -> None:
-        """Do the work that was left to this turn."""
+        """Go on with the work, in a new turn on the event loop."""
         super().resume()
         self._enter_asking()

@@ -1,4 +1,4 @@
-"""Signals whose calls must not raise, and errors that no subscriber can receive."""
+"""Helpers for calls that must not raise, and for errors that no subscriber can receive."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def check_error_signal(subscriber: Subscriber[Any], error: object) -> None:
-    """If ``error`` is not an exception, end ``subscriber`` with an error and raise that (§2.13)."""
+    """If ``error`` is no exception, signal a ``NoneSignalError``, and raise it, too (§2.13)."""
     if not isinstance(error, BaseException):
         wrong = NoneSignalError(
             "§2.13: on_error needs an exception instance, the publisher signalled "
@@ -39,7 +39,7 @@ def check_error_signal(subscriber: Subscriber[Any], error: object) -> None:
 
 
 def forked() -> WorkDroppedError:
-    """Return the error of a stream in the child of a fork, which lacks the stream's threads."""
+    """Return the error for a stream in a forked child process, which has none of its threads."""
     return WorkDroppedError("the process was forked: its streams live on in the parent only")
 
 
@@ -57,7 +57,7 @@ def silent(call: Callable[..., object], *args: Any) -> None:
 
 
 def report_late(error: BaseException) -> None:
-    """Report an error that no subscriber can receive any more, but no refused request (§3.6)."""
+    """Report an error that no subscriber can receive any more. Refused requests are not (§3.6)."""
     if not isinstance(error, (InvalidRequestError, InvalidRequestTypeError)):
         report_dropped(error, "an error after the end of the stream")
 
@@ -68,7 +68,7 @@ def leaves(raised: BaseException) -> bool:
 
 
 def cancel_silently(subscription: Subscription) -> None:
-    """Call ``subscription.cancel()`` by ``silent``, even if ``subscription`` has no ``cancel``."""
+    """Call ``subscription.cancel()``; report an exception, also that ``cancel`` is missing."""
     silent(_cancel, subscription)
 
 
@@ -91,7 +91,7 @@ class Idle:
 
 
 def refuse(subscriber: Subscriber[Any], error: BaseException) -> None:
-    """Signal ``on_subscribe`` and ``on_error``: the only way to refuse a subscriber (§1.9)."""
+    """Refuse a subscriber: signal ``on_subscribe``, then ``on_error`` with ``error`` (§1.9)."""
     try:
         subscriber.on_subscribe(Idle())
     except Exception as raised:

@@ -1,4 +1,4 @@
-"""Helpers of the subscribers at a stream's end: requests from any thread, checks, and errors."""
+"""Helpers of sinks, the subscribers at a stream's end: requests, checks, and errors."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = [
 ]
 
 Failure = tuple[BaseException, TracebackType | None]
-"""The error of a stream, and the traceback that it had when it came."""
+"""The error of a stream, and the traceback that the error had when it was signalled."""
 
 
 class SerialUpstream(Upstream):
-    """An ``Upstream`` that any thread may ask: its requests never overlap or nest (§2.7).
+    """An ``Upstream`` on which any thread may call ``ask``. Requests never overlap or nest (§2.7).
 
-    A caller that asks while another thread is in ``request`` leaves its number to that thread.
+    If another thread is in ``request``, ``ask`` leaves the request to that thread.
     """
 
     __slots__ = ("_owed",)
@@ -41,13 +41,13 @@ class SerialUpstream(Upstream):
         self._owed = DemandCounter()
 
     def ask(self, n: int) -> None:
-        """Ask for ``n`` more elements, unless upstream is over. Errors of ``request`` propagate."""
+        """Request ``n`` more elements, unless upstream is over. Errors of ``request`` propagate."""
         if self._owed.request(n) != 0:
             return
         while True:
             n = self._owed.value
             self.request(n)
-            # After an unbounded request no further request is needed.
+            # After an unbounded request no other request is needed.
             if n >= UNBOUNDED or self._owed.fulfil(n) == 0:
                 return
 
@@ -62,7 +62,7 @@ def check_publisher(publisher: object, what: str = "publisher") -> None:
 
 
 def subscribe(publisher: Publisher[Any], subscriber: Subscriber[Any]) -> None:
-    """Subscribe to a publisher that may raise instead of signalling (§1.9)."""
+    """Subscribe to ``publisher``. If it raises, signal the exception by ``on_error`` (§1.9)."""
     try:
         publisher.subscribe(subscriber)
     except RecursionError:  # propagates to a caller where the stack has room again
@@ -74,12 +74,12 @@ def subscribe(publisher: Publisher[Any], subscriber: Subscriber[Any]) -> None:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Note ``error`` and its traceback, before it is raised anywhere else."""
+    """Return ``error`` with its traceback, which a later ``raise`` of ``error`` would change."""
     return error, error.__traceback__
 
 
 def raise_failure(failure: Failure | None) -> None:
-    """Raise a stream's error as itself, each time with the traceback that it came with."""
+    """Raise a stream's error, with the traceback that the error had when it was signalled."""
     if failure is not None:
         try:
             raise failure[0].with_traceback(failure[1])
@@ -88,7 +88,10 @@ def raise_failure(failure: Failure | None) -> None:
 
 
 def check_process(pid: int) -> None:
-    """Refuse to wait, in the child of a fork, for a stream that ran in the process ``pid``."""
+    """Raise a ``RuntimeError`` if this is a forked child of the process ``pid``.
+
+    The child must not wait for a stream that the parent runs.
+    """
     if pid != process_id():
         raise RuntimeError(
             "the process was forked: the streams that ran before live on in the parent only"
@@ -102,10 +105,10 @@ def is_async_cancellation(error: BaseException) -> bool:
 
 
 def not_a_cancellation(error: BaseException, who: str) -> BaseException:
-    """Return ``error``, but replace a ``CancelledError`` by another exception.
+    """Return ``error``, or another exception if ``error`` is an asyncio ``CancelledError``.
 
-    If a ``CancelledError`` that a function of the user raised were raised in a task, it would end
-    that task silently, as if the task itself had been cancelled.
+    A ``CancelledError`` of the user's function would end the awaiting task silently, as if that
+    task had been cancelled. ``who`` names the function in the message of the new exception.
     """
     if not is_async_cancellation(error):
         return error

@@ -13,17 +13,17 @@ __all__ = ["EVERYTHING", "Need", "Stages", "describe_stage"]
 
 
 class Need(NamedTuple):
-    """The most elements that a part of a stream can use.
+    """The most elements that a part of a stream can use. ``UNBOUNDED``: there is no limit.
 
-    ``total``: over the whole stream; ``UNBOUNDED`` below stages that may drop elements.
-    ``at_once``: requested and outstanding at any one time. Both are ``UNBOUNDED`` without a limit.
+    ``total``: in the whole stream. ``UNBOUNDED`` above stages that may drop elements.
+    ``at_once``: requested and not yet received, at any time.
     """
 
     total: int = UNBOUNDED
     at_once: int = UNBOUNDED
 
     def before(self, stage: tuple[Any, ...]) -> Need:
-        """Return the need of ``stage``, if ``self`` is the need of the parts below it."""
+        """Return the need of ``stage``. ``self`` is the need of the parts below ``stage``."""
         name, argument = stage[:2]
         match STAGES[name].needs:
             case DemandRule.AT_MOST:
@@ -50,14 +50,14 @@ def _times(a: int, b: int) -> int:
 
 
 class Stages(NamedTuple):
-    """Stages, as arguments of ``FusedRun``. ``seed`` is an element that precedes the source's."""
+    """Stages, as arguments of ``FusedRun``. ``seed``: an element before those of the source."""
 
     stages: tuple[tuple[Any, ...], ...] = ()
     seed: Any = MISSING
 
     @property
     def takes_nothing(self) -> bool:
-        """Whether the first stages end the stream before its source is even opened."""
+        """Whether the stages need no element of the source (``take(0)``)."""
         return ("take", 0) in self.stages
 
     @property
@@ -68,7 +68,7 @@ class Stages(NamedTuple):
         )
 
     def budget(self) -> int:
-        """Return how many elements may be asked of the source if no stage drops any."""
+        """Return how many elements may be requested of the source if no stage drops elements."""
         budget = UNBOUNDED
         for stage in reversed(self.stages):
             needs = STAGES[stage[0]].needs
@@ -81,7 +81,7 @@ class Stages(NamedTuple):
         return self._without_seed(budget)
 
     def most(self) -> int:
-        """Return how many elements may be asked of the source in all, with dropped elements."""
+        """Return how many elements may be requested of the source, dropped elements included."""
         need = EVERYTHING
         for stage in reversed(self.stages):
             need = need.before(stage)
@@ -92,7 +92,7 @@ class Stages(NamedTuple):
 
 
 def describe_stage(stage: tuple[Any, ...]) -> str:
-    """Write a stage as the call that composed it."""
+    """Return the text of the call that added ``stage`` to a stream, such as ``map(len)``."""
     name, argument, *seed = stage
     if argument is None:
         return f"{name}()"

@@ -1,17 +1,17 @@
-"""Trampolines, which stop calls from nesting.
+"""Trampolines: boundaries that keep calls in a long chain of operators from nesting.
 
 A publisher signals a subscriber by a call, and that subscriber signals the next subscriber within
-this call. Requests nest in the same way upwards. The interpreter's stack is short, so a long chain
-of operators contains a trampoline after every ``TRAMPOLINE_EVERY`` subscribers. A trampoline makes
-no call while the same thread is in another of its calls. The outermost call makes the new call when
-its own work is done.
+this call. Requests nest in the same way upwards. The interpreter's stack is short. So a long chain
+of operators contains a trampoline after every ``TRAMPOLINE_EVERY`` subscribers. While a thread is
+in a call of a trampoline, further calls of that thread are queued. The outermost call makes the
+queued calls when its own work is done.
 
-All trampolines of one chain are one object, and no other chain has it. A thread may wait, within a
-call of one stream, for work of another stream on the same thread: that work must not be left to the
-call that waits.
+All trampolines of one chain share one queue of calls (a ``Trampoline`` of the runtime). Another
+chain has another queue. For a thread may wait, within a call of one stream, for another stream
+whose work is on the same thread. In a shared queue that work would wait for ever.
 
 A trampoline passes on all signals in their order. It requests as many elements as were requested of
-it, but in smaller portions, because it holds the elements that come too early for a call.
+it, but in smaller portions, because it holds elements that come before a queued call is made.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ NAME: Final = f"trampoline: at most {TRAMPOLINE_PREFETCH} elements"
 
 
 class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
-    """Makes the calls to its subscriber and its upstream from a trampoline.
+    """The subscription of a trampoline, which keeps calls in a long chain from nesting.
 
-    ``start`` subscribes it to upstream.
+    Calls to the subscriber and to upstream are queued. ``start`` subscribes to upstream.
     """
 
     __slots__ = ("_asked", "_bounce", "_input", "_waits", "ring")
@@ -53,7 +53,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
         if self.trampoline is None:
             self.trampoline = Trampoline()
         self._bounce = self.trampoline.run
-        self.depth = 0  # the subscribers above count their depth from here
+        self.depth = 0  # the calls of the subscribers above nest only down to here
         self._asked = 0
         self._waits = Waits()
         self._input = InputRing(SpscRing(TRAMPOLINE_PREFETCH))
@@ -69,7 +69,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
             self._enter()
 
     def on_burst(self) -> None:
-        """Pass on the elements that were put in the ring."""
+        """Pass on the elements that an internal run has put in the ring."""
         self._enter()
 
     def on_error(self, error: BaseException, /) -> None:
@@ -100,7 +100,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
         if run is None:
             return False
         self._waits.end()
-        completed = self._completed  # read before the ring: then an empty ring is the end
+        completed = self._completed  # read before the ring: an empty ring is then the end
         status = self._burst_on(run)
         if status is RunStatus.MORE:
             return True
@@ -140,14 +140,14 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
 
 
 _FEW = TRAMPOLINE_PREFETCH - replenish_at(TRAMPOLINE_PREFETCH)
-"""More elements are requested when at most this number of requested elements have not come."""
+"""A trampoline makes a new request when at most this many requested elements are still to come."""
 
 
 def subscribe_to(upstream: Publisher[Any], subscriber: Chained) -> None:
-    """Subscribe ``subscriber`` to ``upstream``, which may raise instead of signalling (§1.9).
+    """Subscribe ``subscriber`` to ``upstream``. An exception becomes an ``on_error`` (§1.9).
 
-    A subscriber above many others is subscribed through a trampoline. So a long chain, or a stream
-    within a stream within a stream, takes a bounded part of the interpreter's stack.
+    If many internal subscribers are below ``subscriber``, a trampoline is put above it. So a long
+    chain, or a stream within a stream within a stream, takes a bounded part of the stack.
     """
     if subscriber.depth < TRAMPOLINE_EVERY:
         subscribe(upstream, cast("Subscriber[Any]", subscriber))
@@ -156,10 +156,10 @@ def subscribe_to(upstream: Publisher[Any], subscriber: Chained) -> None:
 
 
 class Below(Generic[A]):
-    """A publisher that subscribes an operator's subscription to ``upstream``.
+    """The publisher of an operator with one upstream.
 
-    ``make(subscriber, argument)`` makes a new subscription for each subscriber. ``where`` names the
-    threads that the subscription works on.
+    For each subscriber, ``make(subscriber, argument)`` makes the operator's subscription, which
+    subscribes to ``upstream``. ``where`` names the threads that the subscription works on.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The part of a subscriber that holds the subscription to its upstream."""
+"""The part of a subscriber that holds the subscription to the publisher above."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["Upstream"]
 
 
 class Upstream:
-    """Holds one subscription, which is cancelled at most once.
+    """Holds the subscription of upstream, and cancels it at most once.
 
-    ``attach`` and ``cancel`` are for any thread, ``request`` for one thread at a time (§2.7). If a
-    thread is in ``request`` of a foreign subscription when another thread calls ``cancel``, the
-    first thread cancels: when ``request`` returns, or when an element comes on this thread after
-    the cancel (``unwanted``).
+    Any thread may call ``attach`` and ``cancel``; only one thread at a time may call ``request``
+    (§2.7). A subscription from outside this package may not tolerate two calls at once. So, if a
+    thread is in its ``request`` when another thread calls ``cancel``, the first thread makes the
+    ``cancel``: when ``request`` returns, or when an element comes on this thread (``unwanted``).
     """
 
     __slots__ = (
@@ -43,18 +43,19 @@ class Upstream:
     __reduce__ = not_picklable
 
     def __init__(self) -> None:
-        self._attached = Latch()  # won by the first subscription
-        self.attached = False  # whether _attached is won; cheaper to read
-        # Won by cancel() or by the terminal signal of upstream, whichever is first.
+        self._attached = Latch()  # set by the first subscription
+        self.attached = False  # whether _attached is set; cheaper to read
+        # Set by cancel() or by the terminal signal of upstream, whichever is first.
         self.latch = Latch()
-        self._attach_cancel_race = Wip()  # attach and cancel enter; the second one cancels
-        # Entered by calls to a foreign subscription, which may not tolerate two calls at once.
+        # attach() and cancel() both enter; whichever is second cancels the subscription.
+        self._attach_cancel_race = Wip()
+        # Guards a foreign subscription against two calls at once. None: needs no guard.
         self._calls: Wip | None = None
-        self._asker = 0  # the thread that is in request of a foreign subscription
+        self._asker = 0  # the thread that is in ``request`` of a foreign subscription
         self._subscription: Subscription | None = None
         self.due = 0  # elements that are to be requested in later turns
-        self._part = 0  # how many of the due elements are requested in one call; 0: all
-        self.in_custody = False  # whether elements have entered the scope of an on_discard
+        self._part = 0  # how many of the due elements one call requests; 0: all
+        self.in_custody = False  # whether upstream registers elements for ``on_discard``
 
     def attach(self, subscription: Subscription) -> bool:
         """Keep the first subscription, and cancel any other (§2.5); return whether it is the first.
@@ -96,12 +97,13 @@ class Upstream:
                     self._cancel_attached()
 
     def request_for_a_turn(self, n: int = 0) -> bool:
-        """Request ``n`` elements, and those that are due, as many as fit in a turn.
+        """Request ``n`` elements and the rest of earlier requests, as many as fit in a turn.
 
-        Only for an owner that buffers the elements until this call returns. A publisher that works
-        on this thread may take long for each element. So an internal publisher is asked for one
-        element first, and then for as many as it sends in a turn. ``due`` counts the rest. Return
-        whether any elements were requested.
+        A turn is a millisecond on an event loop or an executor. A publisher that works on this
+        thread may take long for each element. So an internal publisher first gets a request for one
+        element, and then for as many as it sends in a turn. ``due`` counts the rest. Only for an
+        owner that buffers the elements until this call returns. Return whether any elements were
+        requested.
         """
         due, self.due = self.due + n, 0
         if due == 0 or self.latch.won:
@@ -125,7 +127,7 @@ class Upstream:
         return True
 
     def cancel(self) -> bool:
-        """Cancel; return false if upstream was cancelled before, or has ended (§2.4)."""
+        """Cancel upstream; false if upstream was cancelled before, or has ended (§2.4)."""
         first = self.latch.win()
         if first and not self._attach_cancel_race.enter():
             calls = self._calls
@@ -134,7 +136,7 @@ class Upstream:
         return first
 
     def unwanted(self) -> None:
-        """Note an element after the end. Cancel, if ``cancel`` left that to this thread."""
+        """Note an element after the end. Cancel upstream if ``cancel`` left that to this thread."""
         if self._asker == get_ident() and self.latch.won:
             self._cancel_attached()
 
@@ -144,13 +146,16 @@ class Upstream:
             cancel_silently(subscription)
 
     def ended(self) -> bool:
-        """Note a terminal signal, and make no call (§2.3); false if upstream was over (§1.7)."""
+        """Note a terminal signal; false if upstream was over before (§1.7). No call (§2.3)."""
         first = self.latch.win()
         self._subscription = None
         return first
 
     def never_attached(self) -> bool:
-        """Refuse all subscriptions from now on. True, at most once, if none has been attached."""
+        """Refuse all subscriptions from now on.
+
+        True, at most once, if upstream has never sent a subscription.
+        """
         self.attached = True
         return self._attached.win()
 
@@ -159,12 +164,15 @@ class Upstream:
         return metrics_above(self._subscription)
 
     def metrics_further_up(self) -> tuple[BoundaryMetrics, ...]:
-        """Return a placeholder for ``metrics()``, so that calls do not nest along a long chain."""
+        """Return a placeholder for ``metrics()``, so that calls do not nest in a long chain."""
         return metrics_further_up(self._subscription)
 
     @property
     def works_when_asked(self) -> bool:
-        """Whether a request may take until the elements are sent. False for a foreign publisher."""
+        """Whether ``request`` may send the elements before it returns.
+
+        False for a publisher from outside this package.
+        """
         return self._part > 0
 
     @property
