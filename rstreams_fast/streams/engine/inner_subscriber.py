@@ -386,7 +386,7 @@ class _InnerSequence(Inner):
         return self._run is not None and self._demand is not None and self._demand.value > 0
 
     def hand_over(self) -> Sequence | None:
-        """Return the sequence, or ``None`` if elements were requested or ``on_discard`` is below."""
+        """Return the sequence. ``None`` after a request, or if ``on_discard`` is below."""
         iterator, stages = self._iterator, self._stages
         if self.asked or self.custody is not None or iterator is None or stages is None:
             return None

@@ -1,4 +1,4 @@
-"""The queues of ``publish_on``: they hold elements for the drain, and request more elements."""
+"""The queues of ``publish_on``: they hold elements for delivery, and request more elements."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from rstreams_fast.streams.engine.defaults import replenish_at
 __all__ = ["Ask", "BoundaryQueue", "ElementQueue", "WeighedQueue", "ignore"]
 
 Ask = Callable[[int], object]
-"""Requests ``n`` elements of upstream. An error of upstream's ``request`` ends the stream."""
+"""A function that requests ``n`` elements of upstream. Its errors end the stream."""
 
 
 def ignore(_argument: object, /) -> None:
-    """Do nothing. Replaces the functions that a queue calls, when the stream has ended."""
+    """Do nothing. After the end of the stream a queue calls this in place of its functions."""
 
 
 class BoundaryQueue(Protocol):
     """Holds the elements of a boundary in a ring, and requests more elements.
 
-    The drain calls all methods. ``input.accept`` is for the thread that upstream signals on.
+    The drain, which delivers the elements, calls all methods. Only the thread on which upstream
+    signals calls ``input.accept``.
     """
 
-    #: Whether a run above may offer to the ring directly. Otherwise each element must pass through
-    #: ``input.accept``, which requests more elements on the thread that calls it.
+    #: Whether a fused run above may put elements in the ring directly. Otherwise each element must
+    #: pass through ``input.accept``, which also requests more elements.
     direct: ClassVar[bool]
-    #: Whether the drain takes one element at a time, so that its place is soon free.
+    #: Whether the drain takes one element at a time, so that room for another is free early.
     one_by_one: ClassVar[bool]
     #: The most elements that the ring holds.
     capacity: int
@@ -53,14 +54,14 @@ class BoundaryQueue(Protocol):
         """Make the first request."""
 
     def replenish(self, pulled: int, /) -> None:
-        """Request more elements. The drain has taken out ``pulled`` elements since the start."""
+        """Request more elements. ``pulled``: elements that the drain has taken since the start."""
 
     def drop(self) -> None:
-        """Drop the elements held. An element that comes later is accepted and dropped."""
+        """Drop the elements held. Elements that come later are dropped, too."""
 
 
 class ElementQueue:
-    """A ring of elements. It requests more when three quarters of its capacity are consumed."""
+    """A ring of elements, which requests more when three quarters of its capacity are consumed."""
 
     __slots__ = ("_acknowledged", "_ask", "_left", "_replenish_at", "capacity", "input")
 
@@ -73,7 +74,7 @@ class ElementQueue:
         self.capacity = capacity
         self._replenish_at = replenish_at(capacity)
         self._left = total  # how many elements may still be requested
-        self._acknowledged = 0  # elements consumed, for which new elements have been requested
+        self._acknowledged = 0  # consumed elements that later requests have replaced
         self._ask = ask
 
     def source(self) -> Any:
@@ -105,13 +106,14 @@ class ElementQueue:
 class WeighedQueue:
     """A ring of elements that also has a bound in bytes.
 
-    An element can be weighed only after it has come. So one element is requested at a time, while
-    fewer than ``max_bytes`` are held. The queue holds at most ``max_bytes`` and one element more. A
-    single element that is larger than ``max_bytes`` passes.
+    An element can be weighed only after it has come. So the queue requests one element at a time,
+    while it holds fewer than ``max_bytes``. The queue holds at most ``max_bytes`` and one element
+    more. So even an element larger than ``max_bytes`` passes.
 
-    The right to ask is a lock, taken as long as an element is outstanding. The right passes from
-    the drain to the thread that upstream signals on, and back to the drain when there is no room.
-    So upstream goes on while the drain delivers a slow element, and requests do not overlap (§2.7).
+    The lock ``_outstanding`` is the right to make requests. It is held while a requested element
+    has not come. The drain takes the lock for the first request. The thread on which upstream
+    signals then makes the following requests, and releases the lock when there is no room. So
+    upstream goes on while the drain delivers a slow element, and requests do not overlap (§2.7).
     """
 
     __slots__ = (
@@ -150,12 +152,12 @@ class WeighedQueue:
         self._max_bytes = max_bytes
         self._weigher: Weigher | None = weigher
         self._weights: deque[int] = deque()  # weights of the elements held, oldest first
-        self._arrived = 0  # bytes, counted by upstream's thread
-        self._gone = 0  # bytes, counted by the drain
-        self._acknowledged = 0  # elements consumed, whose bytes are in _gone
+        self._arrived = 0  # bytes of the elements that came; upstream's thread counts them
+        self._gone = 0  # bytes of the elements taken out; the drain counts them
+        self._acknowledged = 0  # elements taken out whose bytes are in _gone
         self._outstanding = threading.Lock()
-        self._expected = DemandCounter()  # elements requested that have not come: 1 at most
-        self._deciding = Wip()  # an element may come within the request
+        self._expected = DemandCounter()  # requested elements that have not come: at most 1
+        self._deciding = Wip()  # an element may come before its request returns
         self._ask = ask
         self._fail = fail
 
@@ -170,7 +172,7 @@ class WeighedQueue:
         return len(self.input.elements) == 0
 
     def _accept(self, element: Any, /) -> bool:
-        # The weigher may cancel the stream, and drop() then replaces both.
+        # Read both first: the weigher may cancel the stream, and drop() then replaces them.
         fail, weigher = self._fail, self._weigher
         if weigher is None:
             return True  # the stream is over: the element is dropped
@@ -191,7 +193,10 @@ class WeighedQueue:
         return True
 
     def _decide(self) -> None:
-        """Ask for the next element, or release the right to ask. For the holder of that right."""
+        """Request the next element, or release the lock ``_outstanding`` if there is no room.
+
+        Only for the thread that holds the lock.
+        """
         if not self._deciding.enter():
             return  # the thread that is in the loop below decides again
         while True:
@@ -203,7 +208,7 @@ class WeighedQueue:
                     self._ask(1)
             else:
                 self._outstanding.release()
-                # Meanwhile the drain may have made room, but it found the right to ask taken.
+                # The drain may have made room meanwhile, but could not take the lock.
                 if consumed != self._acknowledged and self._outstanding.acquire(blocking=False):
                     continue
             if self._deciding.leave():
@@ -216,7 +221,7 @@ class WeighedQueue:
     def replenish(self, pulled: int, /) -> None:
         while self._acknowledged < pulled:
             self._gone += self._weights.popleft()
-            self._acknowledged += 1  # last, as it tells _decide that there is room
+            self._acknowledged += 1  # after _gone: _decide reads it to learn that there is room
         self.first_ask()
 
     def drop(self) -> None:

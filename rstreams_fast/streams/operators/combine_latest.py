@@ -36,10 +36,11 @@ class CombineLatest(Boundary):
 
 
 class _CombineSubscription(FanIn):
-    """Elements wait in the mail, in the order in which they came.
+    """Delivers tuples of the newest elements. An *inner* is the subscriber to one publisher.
 
-    Each inner is asked for one element at first, and asked ahead when every inner has sent an
-    element. Before that, further elements of an inner would be lost.
+    Elements wait in the queue ``_mail``, in the order in which they came. At first the operator
+    requests one element of each publisher, because only the newest one is used until each has sent
+    an element. Then it requests elements in advance.
     """
 
     __slots__ = ("_alive", "_lacking", "_latest", "_places")

@@ -15,7 +15,10 @@ __all__ = ["concat_source"]
 
 
 def concat_source(publishers: tuple[Publisher[Any], ...]) -> Foreign:
-    """Check the arguments of ``rstreams_fast.concat``, one publisher or more; return its source."""
+    """Return the source of ``rstreams_fast.concat``, after a check of its arguments.
+
+    ``publishers`` is not empty.
+    """
     check_publishers("concat", publishers)
     concatenated = _Concat(tuple(_flat(publishers)))
     return Foreign(
@@ -24,7 +27,10 @@ def concat_source(publishers: tuple[Publisher[Any], ...]) -> Foreign:
 
 
 def _flat(publishers: Iterable[Publisher[Any]]) -> Iterator[Publisher[Any]]:
-    """Flatten concatenations, so that a long chain of ``stream.concat(other)`` nests no calls."""
+    """Yield ``publishers``, but in place of a concatenation the publishers within it.
+
+    So calls do not nest in a long chain of ``stream.concat(other)``.
+    """
     for publisher in publishers:
         inside = publisher.publisher_itself() if isinstance(publisher, Pipeline) else None
         if isinstance(inside, _Concat):
@@ -38,5 +44,5 @@ class _Concat(Chain):
         SubscriptionArbiter(subscriber, self).start()
 
     def describe(self) -> str:
-        """Say in one line how many elements may be held."""
+        """Return a line that says how many elements may be held."""
         return f"concat of {len(self.publishers)} publishers: holds no elements"

@@ -1,4 +1,4 @@
-"""``concat_map``: a publisher for each element, one after another."""
+"""``concat_map``: makes a publisher of each element, and delivers these one after another."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _concat_mapped(
 
 
 class _Outer:
-    """The outer publisher. Its elements wait here until the current inner publisher is over."""
+    """The subscriber to upstream. Elements wait here until the current inner publisher is over."""
 
     __slots__ = (
         "_begun",
@@ -75,11 +75,11 @@ class _Outer:
         self._name = options.describe()
         self._prefetch = options.prefetch
         self._replenish_at = replenish_at(options.prefetch)
-        self._done = False  # no more elements will come
+        self._done = False  # whether upstream has ended
         self._waiting: deque[Any] = deque()
-        self._begun = False  # whether the subscriber has asked for an element
-        self._unasked = options.prefetch  # how many more elements may be asked for
-        self._idle = True  # whether the arbiter waits for an element
+        self._begun = False  # whether the subscriber has made its first request
+        self._unasked = options.prefetch  # how many more elements may be requested
+        self._idle = True  # whether there is no inner publisher: the next element makes one
         self._waits = Waits()
 
     def took(self, burst: list[Any], over: bool, /) -> bool:
@@ -88,7 +88,7 @@ class _Outer:
         return False
 
     def upward(self, arbiter: SubscriptionArbiter, /) -> bool:
-        done = self._done  # read before _waiting: then an empty deque is the end
+        done = self._done  # read before _waiting: an empty deque is then the end
         if self._idle and (self._waiting or done):
             self._idle = False
             self._waits.end()
@@ -123,11 +123,11 @@ class _Outer:
         mine = self._waits.metrics(
             self._demand, name=self._name, held=len(self._waiting), max_held=self._prefetch
         )
-        # While the drain iterates a sequence, only the pending demand counts its deliveries.
+        # Take the smaller count: while a sequence is iterated, only outstanding() is up to date.
         demand = min(arbiter.outstanding(), mine.demand)
         return (replace(mine, demand=demand), *above, *self.inner.metrics())
 
     def close(self) -> None:
-        """Drop the elements that wait. Any thread, and again for elements that come later."""
+        """Drop the elements that wait. Any thread may call this, and again for later elements."""
         self._fn = None
         self._waiting = deque()

@@ -1,4 +1,4 @@
-"""``delay_elements``: delivers each element some seconds after it could have been delivered."""
+"""``delay_elements``: delivers each element some seconds later than without this operator."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class DelayElements(Boundary):
         return Combined(upstream, _DelaySubscription, (self, need.total))
 
     def describe(self) -> str:
-        """Say how long an element is held."""
+        """Return a line that says how long an element is held."""
         return f"delay_elements({self.seconds:g} s): at most 1 element, and the one that is delayed"
 
 
 class _DelaySubscription(FanIn):
-    """A fan-in of one publisher, which it asks for the next element while an element is delayed."""
+    """Delays one element at a time, and requests the next element meanwhile."""
 
     __slots__ = (
         "_deadline",
@@ -69,7 +69,7 @@ class _DelaySubscription(FanIn):
         self._unsubscribed.append(self._inner)
         self._waiting: deque[Any] = deque()
         self._done = False  # whether upstream has ended
-        # For the first element in _waiting:
+        # The next three belong to the first element in _waiting:
         self._deadline: Deadline | None = None
         self._moment: list[float] = []  # the time of its delivery; empty after that time
         self._rang = False  # whether that time has come
@@ -80,8 +80,8 @@ class _DelaySubscription(FanIn):
     # -- time ------------------------------------------------------------------------------------
 
     def _begin_to_wait(self) -> None:
-        # Each element has a deadline of its own: the thread of the last deadline may still be busy
-        # with a request to upstream.
+        # Each element has a deadline of its own, because the thread of the previous deadline may
+        # still be busy with a request to upstream.
         self._close_deadline()
         timer = self._timer
         self._moment = moment = [timer.now() + self._seconds]
@@ -91,7 +91,7 @@ class _DelaySubscription(FanIn):
         self._deadline.look()
 
     def _time_is_up(self, moment: list[float]) -> None:
-        """Wake the drain, unless this deadline comes too late: then ``moment`` is empty."""
+        """Have the first element delivered. An empty ``moment`` means that it was delivered."""
         if moment and moment[0] <= self._timer.now():
             self._rang = True
             moment.clear()

@@ -1,4 +1,4 @@
-"""``distinct``: drops elements whose key was seen lately."""
+"""``distinct``: drops elements whose key is among the most recently seen keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The subscription of ``group_by``, ``window`` and ``batch``: it divides a stream into parts."""
+"""The subscription of ``group_by``, ``window`` and ``batch``, which divides a stream into parts.
+
+The *division* (by key, count or time) puts each element in a substream or a list. The *places* say
+how many elements may be held in all, and so how many to request.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +26,14 @@ __all__ = ["Divider", "Division", "Places"]
 
 
 class Division(Protocol):
-    """The rule that says to which substream or list an element belongs."""
+    """The rule that decides to which substream or list an element belongs."""
 
     def take(self, burst: list[Any], divider: Divider, /) -> None:
         """Put elements in their substreams or lists, and count them in ``divider.came``."""
 
 
 class Places(Protocol):
-    """The rule that says how many elements may be held, and so how many to ask for."""
+    """The rule that decides how many elements may be held, and so how many to request."""
 
     #: The most elements that are held.
     most: int
@@ -37,17 +41,18 @@ class Places(Protocol):
     shared: bool
 
     def room(self, divider: Divider, /) -> int:
-        """Return how many more elements to ask for."""
+        """Return how many more elements to request of upstream."""
 
     def watch(self, divider: Divider, /) -> None:
-        """Look whether the stream is stuck. Called when all requested elements have come."""
+        """Check whether the stream is stuck, when all requested elements have come."""
 
 
 class Divider(OperatorSubscriber, ListSubscriber):
-    """Divides upstream's elements into substreams or lists, and publishes these on demand.
+    """Divides upstream's elements into substreams or lists, and delivers these on demand.
 
-    After a cancel no substream is opened. Upstream is cancelled when no open substream has a
-    reader. The operator sets ``division`` and ``places``.
+    After a cancel no new substream is opened, but the open substreams go on. Upstream is cancelled
+    when none of these has a reader. The operator sets ``division``, the rule by which elements are
+    divided, and ``places``, the rule that bounds the elements held.
     """
 
     __slots__ = (
@@ -76,29 +81,31 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     def __init__(self, subscriber: Subscriber[Any], name: str) -> None:
         super().__init__(subscriber, None)
-        # Plain code on the loop may read a substream, and cannot wait for another turn of the loop.
+        # Work without pauses, even on an event loop: plain code on the loop may wait for a
+        # substream, and blocks the loop until the elements come.
         self.turns = None
         self.name = name
-        #: Substreams and lists that wait for demand.
+        #: New substreams and full lists, which the subscriber has not requested yet.
         self.made: deque[Any] = deque()
         self._run = FusedRun(self.made, (), self._slot_by_bursts(subscriber), self._demand)
         #: The substreams that still take elements, by key.
         self.open: dict[Hashable, Substream] = {}
-        #: Substreams that take no more elements, but may hold some. Their division keeps this list.
+        #: Substreams that get no more elements, but may still hold some. Only the ``division``
+        #: adds and removes substreams here.
         self.closed: list[Substream] = []
         #: Lists that are published when they are full, or when upstream completes.
         self.lists: deque[list[Any]] = deque()
-        #: Substreams with new elements: they are woken when the whole burst has been taken.
+        #: Substreams that got new elements. Their readers are woken after the whole burst.
         self.touched: dict[Substream, None] = {}
         self.burst: list[Any] = []
         self._clocks: list[Deadline] = []
         self._failed = False
         self.requested = DemandCounter()  # the sum of all requests of downstream
-        self.asked = 0  # elements; written by the thread that asks
-        self.came = 0  # elements; written by upstream
+        self.asked = 0  # elements requested of upstream; the requesting thread counts them
+        self.came = 0  # elements received from upstream; the signalling thread counts them
         self.taken = DemandCounter()  # elements that have left their substreams
         self._asking = Wip(held=True)  # held until on_subscribe has returned
-        #: The thread on which upstream is signalling; 0: none.
+        #: The id of the thread on which upstream signals at present; 0: none.
         self.signals = 0
         self._waits = Waits()
 
@@ -114,7 +121,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.ask()
 
     def cancel(self) -> None:
-        """Take no more substreams (§3.12). Elements without a possible reader then make room."""
+        """Open no more substreams (§3.12). The open substreams go on."""
         super().cancel()
         self.ask_again()
 
@@ -134,13 +141,13 @@ class Divider(OperatorSubscriber, ListSubscriber):
             self._ask_now()
 
     def on_next(self, element: Any, /) -> None:
-        """Divide a burst of one element."""
+        """Put one element in its substream or list."""
         self._check_element(element)
         self.burst.append(element)
         self.on_burst()
 
     def on_burst(self) -> None:
-        """Divide the elements in ``burst``."""
+        """Put the elements of ``burst`` in their substreams or lists."""
         burst = self.burst.copy()
         self.burst.clear()
         signals, self.signals = self.signals, get_ident()
@@ -165,7 +172,8 @@ class Divider(OperatorSubscriber, ListSubscriber):
                 for element in burst:
                     if self._upstream.over:
                         break
-                    self.custody.claim(element)  # it may go to several windows, or to none
+                    # ``on_discard`` loses sight of the element: several windows may get it, or none
+                    self.custody.claim(element)
                     self.division.take([element], self)
         except Exception as raised:
             self._fail(raised)
@@ -177,20 +185,20 @@ class Divider(OperatorSubscriber, ListSubscriber):
         touched, self.touched = self.touched, {}
         for substream in touched:
             substream.wake()
-        if self._failed:  # substreams opened meanwhile have not received the error
+        if self._failed:  # a substream opened during the failure did not get the error
             error = RuntimeError("the stream that this was a part of has failed")
             self._end_all(error, delivered=True)
         self.look_for_readers()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Pass the error on, also to the open substreams."""
+        """Signal the error downstream, and to the readers of the open substreams."""
         if self._demand.cancelled and self._upstream.ended():
             self._fail(error)
         else:
             super().on_error(error)
 
     def on_complete(self) -> None:
-        """Complete after the open substreams and lists."""
+        """Complete the open substreams, deliver the open lists, and then complete."""
         if not self._upstream.over:
             lists, self.lists = self.lists, deque()
             self.made += lists
@@ -199,7 +207,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.look_for_readers()
 
     def _fail(self, error: BaseException) -> None:
-        self._failed = True  # not the error, whose traceback would keep subscribers (§3.13)
+        self._failed = True  # a flag only: the error's traceback would keep subscribers (§3.13)
         alone = self._demand.cancelled and bool(self.open)  # only readers can receive the error
         if not alone:
             super()._fail(error)
@@ -214,34 +222,34 @@ class Divider(OperatorSubscriber, ListSubscriber):
             substream.end(common)
 
     def remove(self, substream: Substream) -> None:
-        """Remove ``substream`` from ``open``, once: a newer substream may have its key by now."""
+        """Remove ``substream`` from ``open``, once. A newer substream with its key stays."""
         if self.open.get(substream.key) is substream and substream.removed.win():
             self.open.pop(substream.key, None)
 
     # -- for the division and the places ---------------------------------------------------------
 
     def open_substream(self, key: Hashable, to_stream: ToStream) -> Substream:
-        """Open a substream. Its stream is delivered after the burst."""
+        """Open a substream. The subscriber gets its stream after the current burst of elements."""
         self.open[key] = substream = Substream(self, key)
         self.made.append(substream.published_as(self.name, to_stream))
         return substream
 
     def push(self, substream: Substream, elements: list[Any]) -> None:
-        """Put ``elements`` in ``substream``, whose reader is woken after the burst."""
+        """Put ``elements`` in ``substream``. Its reader is woken after the current burst."""
         substream.elements.extend(elements)
         self.touched[substream] = None
 
     def add_clock(
         self, timer: Timer | None, due: Callable[[], float | None], work: Callable[[], None]
     ) -> Deadline:
-        """Return a deadline that is closed when upstream is over."""
+        """Return a ``Deadline`` that calls ``work``. It is closed when upstream is over."""
         clock = Deadline(timer, due, work, self._fail)
         self._clocks.append(clock)
         return clock
 
     @property
     def latch(self) -> Latch:
-        """Won when upstream has ended, or is cancelled: later elements are ignored."""
+        """A latch that closes when upstream ends or is cancelled. Later elements are ignored."""
         return self._upstream.latch
 
     @property
@@ -253,16 +261,18 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     @property
     def shares_places(self) -> bool:
-        """Whether an element that leaves a substream makes room for another element."""
+        """Whether an element that leaves a substream allows a request for another element."""
         return self.places.shared
 
     @property
     def takes_no_more(self) -> bool:
-        """Whether no further substreams are opened."""
+        """Whether no other substream will be opened."""
         return self._demand.value < 0
 
     def signals_here(self) -> bool:
-        """Whether this thread is in a signal of upstream: no element comes until it returns."""
+        """Whether this thread is within an ``on_next`` of upstream. No element comes before that
+        call returns.
+        """
         return self.signals == get_ident()
 
     def took(self, n: int) -> None:
@@ -271,17 +281,17 @@ class Divider(OperatorSubscriber, ListSubscriber):
             self.taken.request(n)
 
     def ask_again(self) -> None:
-        """Ask upstream, if elements that left substreams make room. Not within a drain."""
+        """Request more elements, if elements have left substreams. Never called by a drain."""
         if self.places.shared:
             self.ask()
 
     def close_substream(self, substream: Substream) -> None:
-        """Take no more elements in ``substream``: the next element of its key opens a new one."""
+        """Close ``substream`` to new elements. The next element of its key opens another one."""
         self.remove(substream)
         self.look_for_readers()
 
     def look_for_readers(self) -> None:
-        """Cancel upstream if no substream will be opened, and no open substream has a reader."""
+        """Cancel upstream if no other substream will be opened, and no open one has a reader."""
         if self.takes_no_more:
             for substream in self.holding:
                 if substream.abandoned:
@@ -294,7 +304,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
                 clock.close()
 
     def forget_abandoned(self) -> None:
-        """Look for readers. Elements without a possible reader make room: ask for as many."""
+        """Drop the substreams that can have no reader, and request elements in place of theirs."""
         self.look_for_readers()
         self.ask_again()
 
@@ -306,7 +316,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
             self.made.clear()
             return self._act_on_end()
         self._waits.end()
-        completed = self._completed  # read before ``made``: then an empty queue is the end
+        completed = self._completed  # read before ``made``: an empty queue is then the end
         status = self._burst_on(run)
         if status is RunStatus.MORE:
             return True
@@ -318,7 +328,10 @@ class Divider(OperatorSubscriber, ListSubscriber):
         return False
 
     def ask(self) -> None:
-        """Ask upstream for as many elements as there is room for. Not within a drain."""
+        """Request as many elements as there is room for. Never called by a drain.
+
+        Upstream may send the elements before ``request`` returns.
+        """
         if self._asking.enter():
             self._ask_now()
 

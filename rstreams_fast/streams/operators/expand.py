@@ -1,4 +1,8 @@
-"""``expand``: a function makes a publisher of each element, also of that publisher's elements."""
+"""``expand``: applies a function recursively, and delivers the elements of all levels.
+
+The function makes a publisher of each element. It is also called with the elements of these
+publishers.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +37,11 @@ class Expand(Boundary):
 
 
 class _ExpandSubscription(FanIn):
-    """One publisher is asked at a time.
+    """Requests elements of one publisher at a time. To *expand* an element is to call the function.
 
-    Breadth first, the publisher sends all its elements; then the oldest element not yet expanded is
-    expanded. Depth first, the publisher sends one element at a time, which is expanded at once.
-    Meanwhile the publisher waits on a stack, unless it is over.
+    Breadth first, a publisher sends all its elements. Then the oldest element that was not expanded
+    yet is expanded. Depth first, a publisher sends one element, which is expanded at once. The
+    publisher then waits on a stack while the new publisher sends.
     """
 
     __slots__ = ("_current", "_deep", "_fn", "_pending", "_stack", "_waiting")
@@ -60,7 +64,7 @@ class _ExpandSubscription(FanIn):
             self._call_up()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """The metrics of the boundaries above the current publisher."""
+        """Return the metrics of the boundaries above the current publisher."""
         current = self._current
         return () if current is None else current.metrics()
 
@@ -72,15 +76,16 @@ class _ExpandSubscription(FanIn):
 
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
         self._waiting += burst
-        if self._demand.value < 0:  # the end may have dropped all references before the burst came
+        if self._demand.value < 0:  # the stream is over: nobody else clears _waiting
             self._waiting.clear()
         count = len(burst)
         self._mail.append((inner, burst))
-        inner.consumed += count  # last: then the upward work may expand these elements
+        # Set after the other fields: the thread that does the upward work then expands elements.
+        inner.consumed += count
         del burst  # a traceback keeps this frame (§3.13)
         self._enter()
         if over:
-            inner.done = True  # after its last element is in _waiting
+            inner.done = True  # set after the last element is in _waiting
         if over or self._deep:
             self._call_up()
 
@@ -92,7 +97,7 @@ class _ExpandSubscription(FanIn):
             self._end_after(inner, error)
 
     def _end_after(self, inner: Inner, error: BaseException | None) -> None:
-        """End the stream when the elements that have come are delivered."""
+        """End the stream after the delivery of the elements that have come."""
         self._mail.append((inner, Ended(error)))
         self._enter()
 
@@ -118,7 +123,7 @@ class _ExpandSubscription(FanIn):
         return True
 
     def _following(self, current: Inner) -> Inner | None:
-        """Return the publisher to go on with after ``current``; ``None`` at the end."""
+        """Return the publisher that sends after ``current``; ``None`` at the end."""
         stack, waiting, fn = self._stack, self._waiting, self._fn
         while stack and stack[-1].done:
             self._inners.discard(stack.pop())

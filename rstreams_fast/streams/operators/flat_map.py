@@ -1,4 +1,4 @@
-"""``flat_map``: a publisher for each element, and the elements of these publishers merged."""
+"""``flat_map``: makes a publisher of each element, and merges the elements of these publishers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``flat_map_sequential``: ``flat_map`` that delivers the elements of one publisher after another.
+"""``flat_map_sequential``: like ``flat_map``, but delivers one publisher after another.
 
 The publishers run at the same time. The elements of the later publishers wait.
 """

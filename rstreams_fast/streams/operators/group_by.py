@@ -1,4 +1,7 @@
-"""``group_by``: a stream for each key. All open groups share the places for elements."""
+"""``group_by``: a stream (group) for each key.
+
+One bound applies to the elements that all open groups hold together.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +89,8 @@ class _ByKey:
                     group.elements.append(element)
                     touched[group] = None
         finally:
-            # Count elements when they are in their groups: the search for stuck groups needs that.
+            # Count elements only when they are in their groups: otherwise the search for stuck
+            # groups would miss them.
             divider.came += came
             element = group = key = None  # a traceback keeps this frame (§3.13)
 

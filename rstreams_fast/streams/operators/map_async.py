@@ -1,11 +1,11 @@
-"""``map_async``: a boundary behind which coroutines run, several at a time.
+"""``map_async``: calls a coroutine function for each element, several calls at a time.
 
-``upstream -> | ring | -> calls -> results -> subscriber``. Everything right of the ring, and every
-``request`` to upstream, runs in callbacks of one event loop. A ``CallWindow`` makes the calls. It
-starts each call at once, without a task. A call becomes a task only if it has to wait.
+``upstream -> ring -> calls -> results -> subscriber``. Everything to the right of the ring, and
+every ``request`` to upstream, runs in callbacks of one event loop. A ``CallWindow`` makes the
+calls. It starts each call at once, without a task. A call becomes a task only if it has to wait.
 
-The prefetch bounds the sum of elements requested, elements in the ring, running calls, and results
-that wait for demand. The place of an element is free again when its result has been delivered.
+``prefetch`` bounds the sum of requested elements, elements in the ring, running calls, and results
+that wait for demand. An element counts until its result has been delivered.
 """
 
 from __future__ import annotations
@@ -53,40 +53,42 @@ CONCURRENCY = 64
 """Default of ``concurrency``."""
 
 ORDERED_PREFETCH_PER_CALL = 64
-"""Default of ``prefetch``, divided by ``concurrency``, for ordered results. While the oldest call
-is slow, the other calls go on for 64 rounds. Their results wait for that of the oldest."""
+"""The default of ``prefetch``, divided by ``concurrency``, for ordered results.
+
+While the oldest of the concurrent calls is slow, each of the others can be followed by 64 calls.
+The results of all these wait for the result of the oldest call."""
 
 PREFETCH_PER_CALL = 4
-"""Default of ``prefetch``, divided by ``concurrency``, for results in any order."""
+"""The default of ``prefetch``, divided by ``concurrency``, for results in any order."""
 
 MOST_PREFETCH = 65_536
 """The largest default of ``prefetch``."""
 
 
 class MapAsync(Boundary):
-    """``await fn(element)`` for each element, up to ``concurrency`` of them at once.
+    """Awaits ``fn(element)`` for each element, with up to ``concurrency`` calls at a time.
 
     ``ordered`` results keep the order of the elements; otherwise each result is delivered when it
-    is ready. ``concurrency`` bounds the calls at once. ``prefetch`` bounds the sum of elements
-    requested, running calls and results that wait. Its default is ``concurrency`` times 64, so that
-    a slow call does not hold up the others, or times 4 without an order, and at most 65 536. A
-    ``prefetch`` below ``concurrency`` bounds the calls, too. Upstream is asked when the subscriber
-    first asks.
+    is ready. ``prefetch`` bounds the sum of requested elements, running calls and results that
+    wait. Its default is ``concurrency`` times 64 for ordered results, so that a slow call does not
+    hold up the others. Without an order the default is ``concurrency`` times 4. It is at most
+    65 536. A ``prefetch`` below ``concurrency`` bounds the calls, too. The first request of the
+    subscriber starts the requests to upstream.
 
-    With ``key``, elements of equal ``key(element)``, which must be hashable, are called one at a
-    time, in their order, as the partitions of a log need it. Calls for other keys go on meanwhile.
-    An element that waits for its turn counts towards ``prefetch``, not towards ``concurrency``.
+    With ``key``, elements of equal ``key(element)``, which must be hashable, are processed one
+    after another, in their order. Calls for other keys go on meanwhile. An element that waits for
+    an earlier call of its key counts towards ``prefetch``, not towards ``concurrency``.
 
     ``loop=None`` is the loop that runs in the subscribing thread, or else a private loop, which
     ends with the subscription. All calls run in copies of the context of ``subscribe``.
 
-    An error of upstream is signalled at once, or, where ``take`` below needs no more elements than
-    have come, after their results. The error of a call is signalled after the results that are
-    ready and requested; a note on it names the element. Either error cancels the other calls, and
-    upstream. If the function returns ``None``, or a result that cannot be awaited, the error is a
-    ``TypeError``. If it raises ``asyncio.CancelledError``, but the stream was not cancelled, the
-    error is a ``RuntimeError``. ``cancel`` does not wait: it cancels the running calls, and no
-    further calls start.
+    An error of upstream is signalled at once. But if a ``take`` below needs no more elements than
+    have come, the error is signalled after their results. The error of a call is signalled after
+    the results that are ready and requested; a note on the error names the element. Either error
+    cancels the other calls, and upstream. If the function returns ``None``, or a result that cannot
+    be awaited, the error is a ``TypeError``. If the function raises ``asyncio.CancelledError``,
+    but the stream was not cancelled, the error is a ``RuntimeError``. ``cancel`` does not wait: it
+    cancels the running calls, and no other calls start.
     """
 
     operator = "map_async"
@@ -125,7 +127,7 @@ class MapAsync(Boundary):
         self.where = describe_loop(loop)
 
     def prefetch_per_call(self) -> int:
-        """Return the default of ``prefetch``, divided by ``concurrency``."""
+        """Return the default of ``prefetch`` for a ``concurrency`` of 1."""
         return ORDERED_PREFETCH_PER_CALL if self.ordered else PREFETCH_PER_CALL
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
@@ -143,11 +145,17 @@ class MapAsync(Boundary):
         )
 
     def resource(self) -> Resource:
-        """Return the resource of the drain; raise ``WorkDroppedError`` if it is closed."""
+        """Return the event loop on which calls are made, as a resource.
+
+        Raises ``WorkDroppedError`` if the loop is closed.
+        """
         return loop_resource(self.loop, "rstreams-fast-map-async")
 
     def window(self, custody: Custody | None, enter: Work, on_ready: Work) -> Any:  # noqa: ARG002
-        """Return a window of calls. Called in a turn of the resource."""
+        """Return the object that makes the calls and holds their results.
+
+        Called on the event loop. ``on_ready`` is called when a result is ready.
+        """
         fn: Callable[..., Any] = self.fn if custody is None else custody.awaiting(self.fn)
         return CallWindow(
             fn,
@@ -162,8 +170,8 @@ class MapAsync(Boundary):
 
 
 def _note_element(error: BaseException, stage: str, element: Any) -> None:
-    """Note on ``error`` for which element ``stage`` failed."""
-    with suppress(Exception):  # repr may raise, or the error take no notes
+    """Add a note to ``error`` that names the element for which ``stage`` failed."""
+    with suppress(Exception):  # repr may raise, and some errors accept no notes
         note = f"rstreams_fast: {stage} failed for the element {reprlib.repr(element)}"
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
@@ -195,7 +203,7 @@ class _MapAsyncSegment:
         self._total = total
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Subscribe to upstream on behalf of ``subscriber``; make no request on this thread."""
+        """Subscribe to upstream for ``subscriber``. The event loop makes the requests later."""
         try:
             on_loop = self._options.resource()
         except WorkDroppedError as closed:
@@ -211,7 +219,10 @@ class _MapAsyncSegment:
 
 
 class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
-    """Works on the loop. Other threads may request, cancel, and send upstream's signals."""
+    """The subscription of ``map_async``, which works on the event loop.
+
+    Other threads may request, cancel, and send upstream's signals.
+    """
 
     __slots__ = (
         "_asking",
@@ -244,12 +255,13 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         self._input = InputRing(SpscRing(options.prefetch))
         self.ring: SpscRing | None = self._input.elements
         self._window: Any = None  # a CallWindow, or the window of map_blocking
-        self._ending: Any = None  # the window after the end, until its cancelled calls have ended
-        self._owed = options.prefetch  # free places for which no element has been requested yet
-        # Elements are requested before the calls run out of them.
+        # After the end: the window, until its cancelled calls have ended.
+        self._ending: Any = None
+        self._owed = options.prefetch  # how many more elements may be requested
+        # Request new elements early enough that all calls have elements meanwhile.
         spare = options.prefetch - options.concurrency
         self._replenish = max(1, min(replenish_at(options.prefetch), spare))
-        self._asking = 0  # the thread of the drain, while it requests elements
+        self._asking = 0  # the id of the thread that makes a request at present; 0: none
         self._stopped = False
         self._told = False  # whether the failure of a call was signalled or reported
         self._waits = Waits()
@@ -259,7 +271,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
     # -- signals from upstream -------------------------------------------------------------------
 
     def _begin(self) -> None:
-        # The drain is held until on_subscribe of the subscriber has returned.
+        # The drain delivers nothing before the subscriber's on_subscribe has returned.
         if self._introduce() and not self._wip.leave():
             self._go()
 
@@ -284,9 +296,10 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             self.on_burst()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error at once, unless downstream may need no more elements than have come.
+        """Signal the error at once, unless downstream needs only the elements that have come.
 
-        Then the drain counts the elements that have come, and decides.
+        If downstream uses a bounded number of elements (``take``), the drain compares this number
+        with the elements that have come.
         """
         if self._total == UNBOUNDED:
             super().on_error(error)
@@ -294,7 +307,10 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             self._keep_error(error)
 
     def on_burst(self) -> None:
-        """Let the drain take the elements in the ring, unless it is requesting on this thread."""
+        """Start the drain, which takes the elements out of the ring.
+
+        Not if upstream sends elements within a ``request`` of the drain: the drain then sees them.
+        """
         if self._asking != get_ident():
             self._enter()
 
@@ -302,7 +318,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
 
     def _go(self) -> None:
         if self._window is None and (self._demand.value < 0 or self._empty()):
-            self._drain()  # there is only an end to signal, which needs no loop
+            self._drain()  # only an end has to be signalled, which needs no loop
         else:
             super()._go()
 
@@ -325,14 +341,14 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             if window is None:
                 return self._act_on_end()
         self._waits.end()
-        completed = self._completed  # read before the ring: then an empty ring is the end
+        completed = self._completed  # read before the ring: an empty ring is then the end
         most = min(demand, BURST)
         delivered = self._deliver(window, most) if most and window.pending else 0
         if self._stopped:
             return self._act_on_end()
         if window.failure is not None and (delivered < most or most == 0):
             return self._call_failed(window)
-        # Request before calls start: they then take elements that a synchronous upstream sends.
+        # Request before calls are started: a synchronous upstream then sends elements for them.
         self._delivered += delivered
         self._owed += delivered
         owed = self._owed if self._owed >= self._replenish else 0
@@ -348,17 +364,17 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             return self._end()
         if delivered or called or asked:
             return True
-        # The next element wakes the drain. So no element is late if the source waits in a burst.
+        # Have the next element start the drain: the source may wait after each element of a burst.
         self._waits.begin(for_demand=demand == 0)
         return len(elements) == 0 and not elements.arm(self.on_burst)
 
     def _came(self, window: Any) -> int:
-        """Return how many elements have come."""
+        """Return how many elements upstream has sent."""
         pending = 0 if window is None else window.pending
         return int(self._delivered + pending + len(self._input.elements))
 
     def _end(self) -> bool:
-        """Signal the end of upstream, when the results of all its elements are delivered."""
+        """Signal the end of upstream. The results of all its elements were delivered before."""
         return self._complete() if self._late_error is None else self._end_late()
 
     def _open(self) -> Any:
@@ -374,7 +390,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
     def _on_ready(self) -> None:
         if self._ending is not None:
             self._end_calls(self._ending)
-        # The loop calls this, so the drain need not be scheduled on it.
+        # This runs on the loop, so the drain needs no scheduling.
         elif self._wip.enter():
             self._turn()
 
@@ -386,7 +402,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         ring = result = None
         try:
             if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
-                delivered = window.take_into(ring, most)  # stops before a None: not an element
+                delivered = window.take_into(ring, most)  # stops before a None, which is an error
                 if delivered:
                     subscriber.on_burst()
             for result in window.take(most - delivered) if delivered < most else ():
@@ -430,10 +446,10 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         super()._stop()
         window = self._window
         if window is not None:
-            window.permits.cancel()  # any thread may call this: no call starts from now on
+            window.permits.cancel()  # from now on no call starts; any thread may do this
 
     def _refused(self, error: BaseException) -> None:
-        window, self._window = self._window, None  # the loop is closed, and cannot cancel calls
+        window, self._window = self._window, None  # the closed loop cannot cancel the calls
         if window is not None:
             window.permits.cancel()
         super()._refused(error)
@@ -447,7 +463,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         if window is None:
             self._loop.let_end()
         else:
-            window.permits.cancel()  # first: a cancel() after the next line finds no window
+            window.permits.cancel()  # before the next line, after which cancel() finds no window
             self._window = None
             failure = window.failure
             if failure is not None and not self._told and not is_async_cancellation(failure[1]):
@@ -456,9 +472,12 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             self._end_calls(window)
 
     def _end_calls(self, window: Any) -> None:
-        """Release the loop, and the task that awaits the stream, after the last cancelled call."""
+        """After the last cancelled call, release the loop and the task that awaits the stream.
+
+        While calls run, the window calls ``_on_ready`` again, which calls this again.
+        """
         if window.running:
-            window.take(0)  # makes the window call _on_ready again
+            window.take(0)  # makes the window call _on_ready when a call ends
             self._ending = window
         else:
             self._ending = None

@@ -1,12 +1,13 @@
-"""``map_blocking``: a plain function on a pool of threads or processes, several calls at a time.
+"""``map_blocking``: calls a plain function on a pool of threads or processes.
 
-It is ``map_async`` with another window: a pool makes the calls. The bounds, the order and the
-errors are those of ``map_async``. A burst of calls that has ended enters the drain, which has a
-thread of its own. An event loop would double the processor time.
+The bounds, the order and the errors are those of ``map_async``, whose subscription this operator
+uses. But a pool makes the calls, and the results are delivered on a thread in place of an event
+loop, which would double the processor time.
 
 Handing an element to a pool and back takes longer than a short call. So each submission to the pool
-is a burst: calls for several elements, one after the other. After ``SECONDS`` a burst makes no more
-calls, and its other elements are submitted again. So a result waits for ``SECONDS`` and one call.
+is a *burst*: calls for several elements, one after the other. After ``SECONDS`` a burst makes no
+more calls, and its other elements are submitted again. So a result waits at most for ``SECONDS``
+and one more call.
 """
 
 from __future__ import annotations
@@ -42,24 +43,28 @@ from rstreams_fast.streams.operators.map_async import MapAsync
 __all__ = ["MapBlocking"]
 
 AIM: Final = 0.003
-"""The seconds that a burst should take."""
+"""The seconds that a burst (several calls in one submission to the pool) should take."""
 
 SECONDS: Final = 0.004
-"""The seconds after which a burst makes no further call."""
+"""The seconds after which a burst makes no more calls."""
 
 MOST: Final = 64
 """The most elements of a burst."""
 
 PREFETCH_PER_CALL: Final = 4 * MOST
-"""Default of ``prefetch``, divided by ``concurrency``. Four bursts fit in it: one burst runs, one
-waits for submission, and the results of two wait for delivery."""
+"""The default of ``prefetch``, divided by ``concurrency``.
+
+It has room for four bursts: one runs, one waits for submission, and the results of two wait for
+delivery."""
 
 _ELSEWHERE: Final = getattr(futures, "InterpreterPoolExecutor", ())
-"""A subclass of ``ThreadPoolExecutor`` whose threads share no objects with this interpreter."""
+"""A subclass of ``ThreadPoolExecutor`` whose threads share no objects with this interpreter.
+
+Before CPython 3.14, which has this class, an empty tuple."""
 
 
 class MapBlocking(MapAsync):
-    """``fn(element)`` on ``executor`` for each element, up to ``concurrency`` calls at once."""
+    """Calls ``fn(element)`` on ``executor`` for each element, up to ``concurrency`` at a time."""
 
     operator = "map_blocking"
 
@@ -89,61 +94,61 @@ class MapBlocking(MapAsync):
         self.where = "shared threads" if executor is None else type(executor).__name__
 
     def prefetch_per_call(self) -> int:
-        """Return the default of ``prefetch``, divided by ``concurrency``."""
+        """Return the default of ``prefetch`` for a ``concurrency`` of 1."""
         return PREFETCH_PER_CALL
 
     def resource(self) -> Resource:
-        """Return the resource of the drain: the running loop of this thread, or else a thread."""
+        """Return the resource that delivers results: this thread's running loop, or a thread."""
         if running_loop() is not None:
             return super().resource()
         return resource(None, "rstreams-fast-map-blocking")
 
     def window(self, custody: Custody | None, enter: Work, on_ready: Work) -> Any:  # noqa: ARG002
-        """Return a window of calls. Called in a turn of the resource."""
+        """Return the object that makes the calls and holds their results."""
         return _Calls(self, custody, enter)
 
 
 class _Burst:
-    """Elements that are submitted together, and then their results."""
+    """Elements that are submitted to the pool together, and later their results."""
 
-    # The results are kept in this object, which the drain's thread made. Without a GIL, an object
-    # that a worker thread made is not freed as long as that thread is idle.
+    # The results are kept in this object, because the thread of the drain made it. Without a GIL,
+    # an object made by a worker thread is not freed while that thread is idle.
     __slots__ = ("elements", "error", "future", "is_over", "made", "results", "seconds")
 
     def __init__(self, elements: list[Any]) -> None:
         self.elements = elements
         self.future: Future[Any] | None = None
-        self.made = list[Any]()  # results, until the drain has seen them
-        self.error: BaseException | None = None  # of the call after the last result
+        self.made = list[Any]()  # results that the drain has not seen yet
+        self.error: BaseException | None = None  # the error of the call after the last result
         self.seconds = 0.0
-        self.is_over = False  # whether all ``results`` have come: the next burst's may follow
-        self.results = list[Any]()  # results that the drain has seen, and has not taken
+        self.is_over = False  # whether no more results of this burst will come
+        self.results = list[Any]()  # results that the drain has seen, but not delivered
 
 
 class _Calls:
-    """A window of calls with the interface of ``CallWindow``.
+    """Makes the calls on the pool, and holds their results. Has the interface of ``CallWindow``.
 
-    Only the holder of the drain uses it, except ``permits``, which any thread may use.
+    Only the thread that runs the drain may use it. But any thread may use ``permits``.
     """
 
-    running = 0  # constant: after the end the subscription waits for no running call
+    running = 0  # constant, so that after the end the subscription waits for no running call
 
     def __init__(self, options: MapBlocking, custody: Custody | None, enter: Work) -> None:
         self._options = options
         self._custody = custody
         self._enter: Work | None = enter
-        self._size = 1  # elements of the next burst
-        self._bursts = set[_Burst]()  # bursts submitted, whose end the drain has not seen
-        self._left = deque[_Burst]()  # bursts to submit again, before new elements
+        self._size = 1  # how many elements the next burst gets
+        self._bursts = set[_Burst]()  # submitted bursts whose end the drain has not seen
+        self._left = deque[_Burst]()  # elements of ended bursts that got no call yet
         self._results = deque[_Burst]()  # bursts with results; if ordered, all bursts in order
-        self._ended = deque[_Burst]()  # bursts that ended; the threads of the calls add them
-        self._held = 0  # elements whose results have not been taken
-        self.permits = DemandCounter()  # cancelled: no more calls start
+        self._ended = deque[_Burst]()  # ended bursts; the threads that made the calls add them
+        self._held = 0  # elements whose results were not delivered yet
+        self.permits = DemandCounter()  # after its cancel() no more calls start
         self.failure: tuple[Any, BaseException] | None = None
 
     @property
     def pending(self) -> int:
-        """Return how many calls, results and failures there are."""
+        """Return how many calls, results and failures are held."""
         return self._held + (self.failure is not None)
 
     def submit_from(self, queue: SpscRing[Any], most: int) -> int:
@@ -177,7 +182,7 @@ class _Calls:
         if custody is not None:
             burst.elements = [each for each in burst.elements if custody.claim(each)]
         self._bursts.add(burst)
-        held = [burst]  # the thread that ends the burst takes it out of the list
+        held = [burst]  # the thread that ends the burst takes the burst out of this list
         try:
             burst.future = self._submit_held(held)
         except Exception as refused:
@@ -190,7 +195,7 @@ class _Calls:
         if executor is not None and not options.is_here:
             future = submit_of(executor)(_call, options.fn, None, held[0].elements.copy())
         else:
-            # Copy the context of ``subscribe``: only one thread at a time can be in a context.
+            # Copy the context of ``subscribe``, as two threads cannot enter one context at a time.
             make = partial(copy_context().run, self._make, held)
             if executor is None:
                 shared_threads().execute(make, partial(self._not_made, held))
@@ -210,12 +215,12 @@ class _Calls:
             self._not_made(held, cancelled_by_executor())
         elif (raised := future.exception()) is not None:
             self._not_made(held, raised)
-        elif (burst := taken(held)) is not None:  # else _make has ended the burst
+        elif (burst := taken(held)) is not None:  # otherwise _make has ended the burst
             self._end(burst, future.result())
 
     def _not_made(self, held: list[_Burst], error: BaseException) -> None:
-        # ``held`` is empty if the burst runs: a pool that fails to start a thread may keep the work
-        # for another thread.
+        # If ``held`` is empty, the calls run nevertheless: a pool that fails to start a thread may
+        # give the work to another thread.
         burst = taken(held)
         if burst is not None:
             self._end(burst, [[], error, 0.0])
@@ -225,7 +230,7 @@ class _Calls:
         outcome.clear()  # the traceback of an error may keep the list
         if self._custody is not None:
             _account(self._custody, burst)
-        ended = self._ended  # read before _enter: cancel() replaces the deque after clearing _enter
+        ended = self._ended  # read before _enter: cancel() clears _enter, then replaces the deque
         enter = self._enter
         if enter is not None:
             ended.append(burst)
@@ -263,7 +268,7 @@ class _Calls:
                 self._results.insert(at, each)
 
     def _take(self, most: int) -> list[Any]:
-        """Take up to ``most`` of the next results, all of one burst."""
+        """Take up to ``most`` of the next results. All are of one burst."""
         bursts = self._results
         while bursts:
             results = bursts[0].results
@@ -286,11 +291,11 @@ class _Calls:
         return taken
 
     def take_into(self, ring: SpscRing[Any], most: int) -> int:
-        """Put up to ``most`` results in ``ring``; stop before a ``None``, which is no element."""
+        """Put up to ``most`` results in ``ring``. Stop before a ``None``, which is an error."""
         self._see()
         count = 0
         while count < most and (results := self._take(most - count)):
-            if is_none := results[-1] is None:  # only the last can be None: it ends a burst
+            if is_none := results[-1] is None:  # a None ends a burst, so only the last can be None
                 self._results[0].results.append(results.pop())
                 self._held += 1
             count += ring.offer_many(results)
@@ -314,7 +319,7 @@ class _Calls:
 def _call(
     fn: Callable[[Any], Any], permits: DemandCounter | None, elements: list[Any]
 ) -> list[Any]:
-    # A function of the module, so that processes can import it.
+    # A module-level function, so that a process pool can pickle it.
     results: list[Any] = []
     outcome: list[Any] = [results, None, 0.0]
     begun, seconds = perf_counter(), 0.0
@@ -342,7 +347,7 @@ def _call(
 
 
 def _account(custody: Custody, burst: _Burst) -> None:
-    """Enter the results of calls in ``custody``, and again the elements without a call."""
+    """Register results, and elements that got no call, for the hook of ``on_discard``."""
     made = len(burst.made)
     for element, result in zip(burst.elements, burst.made, strict=False):
         if result is None:

@@ -1,4 +1,4 @@
-"""``merge``: the elements of several publishers. ``flat_map`` uses the same fan-in."""
+"""``merge``: delivers the elements of several publishers. ``flat_map`` uses ``Merging``, too."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ ToPublisher = Callable[[Any], Publisher[Any]]
 def merge_source(
     publishers: tuple[Publisher[Any], ...], prefetch: int, delay_error: bool
 ) -> Foreign:
-    """Check the arguments of ``rstreams_fast.merge``; return its source. At least one publisher."""
+    """Return the source of ``rstreams_fast.merge``, after a check of its arguments.
+
+    ``publishers`` is not empty.
+    """
     check_publishers("merge", publishers)
     prefetch = check_capacity("prefetch", prefetch)
     check_bool("delay_error", delay_error)
@@ -44,8 +47,9 @@ def check_publishers(operator: str, publishers: Iterable[object]) -> None:
 def _flat(
     publishers: Iterable[Publisher[Any]], prefetch: int, delay_error: bool
 ) -> Iterator[Publisher[Any]]:
-    """Take the publishers out of merges of the same kind. So a long chain of
-    ``stream.merge(other)`` does not fill the stack.
+    """Yield ``publishers``, but in place of a merge with equal options the publishers within it.
+
+    So a long chain of ``stream.merge(other)`` does not fill the stack.
     """
     for publisher in publishers:
         inside = publisher.publisher_itself() if isinstance(publisher, Pipeline) else None
@@ -68,7 +72,7 @@ class _Merge:
         Merging(subscriber, prefetch, delay_error, self.publishers).start()
 
     def describe(self) -> str:
-        """Say in one line how many elements may be held."""
+        """Return a line that says how many elements may be held."""
         count = len(self.publishers)
         prefetch, delay_error = self.options
         late = ", errors after elements" if delay_error else ""
@@ -79,7 +83,7 @@ class _Merge:
 
 
 class DelayedErrors:
-    """Errors of inners. With ``delay``, errors wait until all elements are delivered."""
+    """Collects errors of publishers. ``delay``: errors wait until all elements are delivered."""
 
     __slots__ = ("_delay", "_errors")
 
@@ -88,7 +92,7 @@ class DelayedErrors:
         self._errors: list[BaseException] = []
 
     def delays(self, error: BaseException) -> bool:
-        """Return whether ``error`` must wait."""
+        """Return whether ``error`` must wait until all elements are delivered."""
         return self._delay and isinstance(error, Exception)
 
     def add(self, error: BaseException) -> None:
@@ -105,11 +109,11 @@ class DelayedErrors:
 
 
 class Outer:
-    """The outer publisher of a ``flat_map``, which makes an inner of each of its elements.
+    """The upstream of a ``flat_map``, of whose elements ``fn`` makes publishers.
 
-    At most ``concurrency`` elements are in work: requested, waiting to be opened, or opened as an
-    inner that is not over. With ``sequential``, only the first open inner delivers; the others
-    wait.
+    An *inner* is the subscriber to one of these publishers. At most ``concurrency`` elements are
+    requested, wait for the call of ``fn``, or have an inner that is not over. With ``sequential``,
+    only the oldest inner delivers; the others wait.
     """
 
     __slots__ = ("_line", "concurrency", "elements", "fn", "inner", "turn", "vacant")
@@ -118,41 +122,42 @@ class Outer:
         self.inner = inner
         self.fn: ToPublisher | None = fn
         self.concurrency = concurrency
-        self.elements: deque[Any] = deque()  # elements that wait to be opened
-        self.vacant = DemandCounter()  # how many more elements may be asked for
-        self.turn = False  # whether to open an inner before asking the open inners
-        # The open inners, in the order of their elements. None: the order does not matter.
+        self.elements: deque[Any] = deque()  # elements that wait for the call of ``fn``
+        self.vacant = DemandCounter()  # how many more elements may be requested
+        self.turn = False  # whether to make a new inner before the next request to an inner
+        # With ``sequential``: the inners, in the order of their elements. Otherwise None.
         self._line: deque[Inner] | None = deque() if sequential else None
 
     def add(self, inner: Inner) -> None:
-        """Note that ``inner`` is about to be opened. For the upward work."""
+        """Note that ``inner`` will be subscribed next. Only for the thread that subscribes."""
         line = self._line  # clear() replaces it
         if line is not None:
             line.append(inner)
 
     def delivers(self, inner: Inner) -> bool:
-        """Return whether ``inner`` may deliver now: no earlier inner must deliver before it."""
+        """Return whether ``inner`` may deliver now. Earlier inners may have to deliver before."""
         line = self._line
         return line is None or (bool(line) and line[0] is inner)
 
     def next(self) -> Inner | None:
-        """Return the first inner that is not over, after another is over. For the drain."""
+        """Return the oldest inner that is not over, which delivers next. Only for the drain."""
         line = self._line
         while line and line[0].done and not line[0].queue:
             line.popleft()
         return line[0] if line else None
 
     def clear(self) -> None:
-        """Replace all references by empty ones: another thread may still be using the old ones."""
+        """Drop all references. Another thread may still be using the old deques."""
         self.fn = self._line = None
         self.elements = deque()
 
 
 class Merging(FanIn):
-    """Delivers the elements of all inners: in turns, or one inner after another.
+    """The subscription of ``merge`` and ``flat_map``: delivers the elements of several publishers.
 
-    ``publishers`` are the inners; or ``flat_map`` makes an inner of each element of an outer
-    publisher, and the upward work opens it.
+    The publishers are delivered in turns, or one after another. They are the argument
+    ``publishers``; or ``flat_map`` has a function make a publisher of each element of upstream. An
+    *inner* is the subscriber to one publisher.
     """
 
     __slots__ = ("_alive", "_errors", "_outer", "_ready")
@@ -166,16 +171,19 @@ class Merging(FanIn):
     ) -> None:
         super().__init__(subscriber, prefetch)
         self._errors = DelayedErrors(delay_error)
-        self._ready: deque[Inner] = deque()  # inners with elements to deliver, in turns
+        self._ready: deque[Inner] = deque()  # inners that have elements; they deliver in turns
         self._outer: Outer | None = None
         self._unsubscribed.extend(new_inner(self, publisher) for publisher in publishers)
-        # How many inners are not over. An element of the outer publisher counts as an inner.
+        # How many inners are not over. Upstream's elements count from the time that they come.
         self._alive = DemandCounter(len(self._unsubscribed))
 
     def flat_map(
         self, upstream: Publisher[Any], fn: ToPublisher, concurrency: int, *, sequential: bool
     ) -> None:
-        """Make an inner of each element of ``upstream``. Call this before ``start``."""
+        """Merge the publishers that ``fn`` makes of the elements of ``upstream``.
+
+        Call this before ``start``.
+        """
         inner = new_inner(self, upstream)
         self._outer = Outer(inner, fn, concurrency, sequential)
         self._unsubscribed.append(inner)
@@ -187,7 +195,7 @@ class Merging(FanIn):
         outer = self._outer
         if outer is None:
             return self._ahead.step(self._demand)
-        # In turns, so that neither open inners nor elements to be opened wait for ever.
+        # Alternate, so that neither requests to inners nor new inners wait for ever.
         if (outer.turn or not self._ahead.asks) and self._open_more(outer):
             outer.turn = False
             return True
@@ -195,7 +203,7 @@ class Merging(FanIn):
         return self._ahead.step(self._demand)
 
     def _open_more(self, outer: Outer) -> bool:
-        """Open an inner, or ask for more elements; false if there is nothing to do."""
+        """Make a publisher of an element, or request more elements; false if nothing is due."""
         elements, fn = outer.elements, outer.fn  # clear() replaces them
         if elements and fn is not None:
             self._open_inner(outer, fn, elements.popleft())
@@ -235,7 +243,10 @@ class Merging(FanIn):
             super()._inner_attached(inner)
 
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
-        """Deliver the burst at once, if there is demand, the drain is free and no element waits."""
+        """Deliver the burst (a list of elements) at once, if there is demand and nothing waits.
+
+        Otherwise, or if another thread runs the drain, queue the burst.
+        """
         outer, wip = self._outer, self._wip
         if outer is not None and inner is outer.inner:
             self._outer_burst(outer, burst, over)
@@ -308,7 +319,7 @@ class Merging(FanIn):
             ready.clear()
         else:
             turn = [ready.popleft() for _ in range(demand)]
-        # Stop where an inner must be asked for more: ask it before delivering more elements.
+        # Deliver no further than to the point where an inner needs a new request: make that first.
         most = min(ahead.replenish_at - inner.consumed for inner in turn)
         burst = _take_turns(turn, min(max(1, min(demand, BURST) // len(turn)), most))
         each = len(burst) // len(turn)
@@ -323,7 +334,7 @@ class Merging(FanIn):
         return True
 
     def _sort(self) -> None:
-        """Move the mail to the queues of the inners."""
+        """Move the received elements from ``_mail`` to the queues of their inners."""
         mail, outer = self._mail, self._outer
         while mail:
             inner, what = mail.popleft()
@@ -345,7 +356,7 @@ class Merging(FanIn):
                 self._over(inner)
 
     def _over(self, inner: Inner) -> None:
-        """Act on an inner that is over, and whose elements were all delivered."""
+        """Remove an inner that is over, and whose elements were all delivered."""
         self._inners.discard(inner)
         inner.forget()
         if self._alive.fulfil(1) == 0:
@@ -377,8 +388,9 @@ class Merging(FanIn):
 
 
 def _take_turns(turn: list[Inner], most: int) -> list[Any]:
-    """Take equally many elements of each inner, at most ``most``: the first of each, then the
-    second of each.
+    """Take the first element of each inner, then the second of each, and so on.
+
+    Each inner gives equally many elements, at most ``most``.
     """
     if len(turn) == 1:
         (inner,) = turn

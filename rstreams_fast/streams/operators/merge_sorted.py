@@ -1,4 +1,4 @@
-"""``merge_sorted``: the elements of several sorted publishers, sorted."""
+"""``merge_sorted``: merges several sorted publishers into one sorted stream."""
 
 from __future__ import annotations
 
@@ -47,9 +47,11 @@ class MergeSorted(Boundary):
 
 
 class _SortedSubscription(FanIn):
-    """Elements wait in the queues of their inners until each inner that is not over has one.
+    """Delivers the least element next. An *inner* is the subscriber to one publisher.
 
-    A queue begins with its newest element, so that ``pop`` takes the oldest.
+    Elements wait in the queues of their inners until each inner that is not over has an element. A
+    queue begins with its newest element, so that ``pop`` takes the oldest. The *head* is the oldest
+    element of a queue.
     """
 
     __slots__ = ("_heads", "_lacking", "_new", "_options", "_ranks")
@@ -61,12 +63,13 @@ class _SortedSubscription(FanIn):
         super().__init__(subscriber, Prefetch(options.prefetch, options.describe(), held))
         self._unsubscribed.extend(new_inner(self, each) for each in (upstream, *options.others))
         self._options = options
-        # Heads with equal keys are sorted by rank. The next head is the first or, in reverse, last.
+        # Elements with equal keys are sorted by the rank of their inner. The next element is the
+        # first in _heads or, in reverse order, the last.
         step = -1 if options.reverse else 1
         self._ranks = {inner: place * step for place, inner in enumerate(self._unsubscribed)}
-        # An inner is in one of these three until it is over and its queue is empty:
+        # Each inner that is not over, or has elements, is in one of these three:
         self._lacking = set(self._ranks)  # inners without an element
-        self._new: list[Inner] = []  # inners whose oldest element has no key yet
+        self._new: list[Inner] = []  # inners whose oldest element is not in _heads yet
         self._heads: list[tuple[Any, int, Inner]] = []  # key of the oldest element, rank, inner
 
     def _lacking_for(self, inner: Inner, /) -> list[Inner]:
@@ -84,7 +87,7 @@ class _SortedSubscription(FanIn):
         burst: list[Any] = []
         try:
             last = self._merge(burst, min(demand, BURST))
-        except Exception as raised:  # by the key function, or by a comparison of keys
+        except Exception as raised:  # the key function or a comparison of keys raised
             self._deliver(burst)
             self._fail(raised)
             return True
@@ -92,11 +95,11 @@ class _SortedSubscription(FanIn):
             over = not (self._lacking or self._new or self._heads)
             return self._complete() if over else ahead.idle(demand)
         self._deliver(burst)
-        ahead.consumed(last, 0)  # _merge() has counted
+        ahead.consumed(last, 0)  # 0: _merge() has counted the elements already
         return True
 
     def _sort(self) -> None:
-        """Move the mail to the queues."""
+        """Move the received elements from ``_mail`` to the queues of their inners."""
         mail, lacking = self._mail, self._lacking
         while mail:
             inner, what = mail.popleft()
@@ -113,9 +116,10 @@ class _SortedSubscription(FanIn):
                 inner.queue = what
 
     def _merge(self, burst: list[Any], most: int) -> Inner | None:
-        """Move the next elements to ``burst``, at most ``most``. Return the inner of the last one.
+        """Move the next elements, at most ``most``, to ``burst``.
 
-        Stop at an inner that is to be asked for more.
+        Stop when an inner needs a request. Return the inner of the last element; ``None``: no
+        element can be delivered yet.
         """
         if self._lacking or not most:
             return None

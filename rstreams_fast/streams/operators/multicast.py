@@ -40,7 +40,7 @@ class MulticastOptions:
         self.delay_error = check_bool("delay_error", delay_error)
 
     def describe(self) -> str:
-        """Say how many elements are held, and how slow subscribers are treated."""
+        """Return words for how many elements are held, and how slow subscribers are treated."""
         slow = "the slowest gates" if self.gates else "who lags by more is dropped"
         late = ", errors after elements" if self.delay_error else ""
         return f"at most {self.buffer_size} elements, {slow}{late}"
@@ -55,23 +55,23 @@ class MulticastProcessor(MulticastPublisher[T], Processor[T, T]):
     subscriber starts at the oldest element that is still in the buffer for another subscriber.
     After the end a new subscriber gets the terminal signal at once.
 
-    Upstream is asked for as many elements as the greediest subscriber asked for, as far as the
-    buffer has room. Elements that come without a request, as a caller of ``on_next`` may send them,
-    are buffered. If the buffer is full, the stream ends with a ``DemandExceededError``; with
+    The processor requests as many elements of upstream as the subscriber with the largest demand,
+    as far as the buffer has room. Elements without a request, which a caller of ``on_next`` may
+    send, are buffered. If the buffer is full, the stream ends with a ``DemandExceededError``; with
     ``slow="drop"`` the slow subscribers are dropped instead. ``on_next(None)`` ends the stream, too
-    (§2.13); ``ended`` is true then. An error overtakes the buffer, unless ``delay_error`` is set.
-    The completion comes right after the last element, without a request (§2.9). A subscriber that
-    subscribes twice at a time gets an ``AlreadySubscribedError`` by ``on_error``, and its
-    subscription ends (§1.10).
+    (§2.13); ``ended`` is true then. An error is signalled before the elements in the buffer, unless
+    ``delay_error`` is set. The completion comes right after the last element, without a request
+    (§2.9). A subscriber that subscribes twice at a time gets an ``AlreadySubscribedError`` by
+    ``on_error``, and its subscription ends (§1.10).
 
     Any thread may call any method. Elements are delivered on the thread that calls ``on_next`` or
     ``request``.
 
     Args:
         buffer_size: The most elements between the fastest and the slowest subscriber.
-        slow: With ``"gate"`` upstream is not asked while the slowest subscriber lags by
-            ``buffer_size``. With ``"drop"`` the fastest subscriber sets the pace, and a subscriber
-            that lags by more gets a ``BufferOverflowError``.
+        slow: With ``"gate"`` no elements are requested of upstream while the slowest subscriber is
+            ``buffer_size`` elements behind the fastest. With ``"drop"`` the fastest subscriber
+            sets the pace, and a subscriber that is further behind gets a ``BufferOverflowError``.
         on_last_cancel: With ``"shut_down"`` upstream is cancelled when the last subscriber has
             cancelled, and later subscribers get a ``ShutDownError``; a subscriber that stays
             prevents that. With ``"keep"`` upstream waits, without a request, for the next
@@ -122,9 +122,9 @@ class Multicast(Boundary):
         self._shared: Shared | None = None
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return the one publisher that all subscribers share, made of the first ``upstream``.
+        """Return the publisher that all subscribers share. The first call makes it.
 
-        Later values of ``upstream`` describe the same stream.
+        Later calls ignore ``upstream``, which then describes the same stream again.
         """
         with self._lock:
             if self._shared is None:
@@ -133,7 +133,7 @@ class Multicast(Boundary):
             return self._shared
 
     def retention(self) -> Retention | None:
-        """Return the retention of a new shared publisher; ``None``: it keeps no elements."""
+        """Return the rule for elements that are kept for late subscribers; ``None``: keep none."""
         return None
 
     def describe(self) -> str:
@@ -162,20 +162,21 @@ class Multicast(Boundary):
 
 
 class Shared:
-    """The publisher of a multicast stream. After a restart it uses a new ``MulticastPublisher``."""
+    """The publisher of a multicast stream. A restart replaces its ``MulticastPublisher``."""
 
     def __init__(self, upstream: Publisher[Any], multicast: Multicast) -> None:
         self._upstream = upstream
         self._multicast = multicast
         self._name = multicast.describe()
         self._restarts = multicast.on_last_cancel == "restart"
-        # All publishers, one after another, share a registry: the last may still be at work.
+        # The registry holds the current subscriptions, to refuse a subscriber that subscribes
+        # twice. A new publisher shares it, as the previous one may still have subscribers.
         self._registry: Registry[MulticastSubscription] = Registry()
         self._lock = threading.RLock()
         self._current = self._new_publisher()
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Add ``subscriber``; with enough subscribers, subscribe the publisher to upstream."""
+        """Add ``subscriber``. When there are enough subscribers, subscribe to upstream."""
         check_subscriber(subscriber)
         publisher = self._current
         if publisher.refuses(subscriber) or publisher.defer(self.subscribe, subscriber):
