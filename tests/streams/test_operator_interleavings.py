@@ -7,13 +7,13 @@ import logging
 import threading
 import weakref
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
 import rstreams_fast as rsf
 from tests.helpers import start_thread, wait_for, wait_until
-from tests.rules.probes import HandTimer, ManualPublisher, Recorder, send, subscribed
+from tests.rules.probes import Clock, HandTimer, ManualPublisher, Recorder, send, subscribed
+from tests.stepping import steps
 
 UNBOUNDED = rsf.UNBOUNDED
 CLOCK = "rstreams-fast-shared"  # how the names of the threads begin that do what is due
@@ -203,87 +203,73 @@ def test_a_group_that_is_made_while_another_is_taken_is_delivered() -> None:
     assert [group.key for group in below.elements] == ["a", "b", "c"]
 
 
-class _Open(dict[Any, Any]):
-    """The parts that are open: who is the first to have used ``name`` is held up."""
-
-    def __init__(self, parts: dict[Any, Any], name: str, thread: str) -> None:
-        super().__init__(parts)
-        self.held = HeldUp(self, name, thread)
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        found = super().get(key, default)
-        self.held.pass_by("get")
-        return found
-
-    def __setitem__(self, key: Any, part: Any) -> None:
-        super().__setitem__(key, part)
-        self.held.pass_by("__setitem__")
-
-
 def test_who_closes_a_group_leaves_the_next_of_its_key_open() -> None:
-    above = ManualPublisher()
-    below = subscribed(rsf.from_publisher(above).group_by(lambda _: "k"), UNBOUNDED)
-    send(above, 0)
-    first = subscribed(below.elements[0].take(1))
-    divider = below.subscription
-    divider.open = _Open(divider.open, "get", "closer")
-    held = divider.open.held
-    closer = start_thread(lambda: first.subscription.request(1), "closer")  # take(1) ends it
-    wait_for(held.there)  # it has seen that this group is open
-    first.subscription.cancel()  # closes it, too
-    send(above, 1)  # opens another
-    held.go_on.set()
-    closer.result()
-    send(above, 2)
-    assert len(below.elements) == 2
+    for step in steps():
+        above = ManualPublisher()
+        below = subscribed(rsf.from_publisher(above).group_by(lambda _: "k"), UNBOUNDED)
+        send(above, 0)
+        first = subscribed(below.elements[0].take(1))
+
+        def close_and_open_another(first: Any = first, above: Any = above) -> None:
+            first.subscription.cancel()
+            send(above, 1)
+
+        with step.meanwhile(close_and_open_another):
+            first.subscription.request(1)  # take(1) ends it
+        send(above, 2)
+        assert len(below.elements) == 2, step
 
 
-def test_a_part_keeps_no_error_that_comes_after_its_reader_has_left() -> None:
-    above = ManualPublisher()
-    below = subscribed(rsf.from_publisher(above).group_by(lambda _: "k"), UNBOUNDED)
-    send(above, 0)
-    part = below.subscription.open["k"]
-    subscribed(below.elements[0], UNBOUNDED).subscription.cancel()
-    part.end(Mock(error=Oops()))  # by who had found it open
-    assert part.error is None
+def test_a_part_keeps_no_error_that_comes_after_its_reader_has_left(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL, logger="rstreams_fast")  # a record would keep it
+    for step in steps():
+        above = ManualPublisher()
+        below = subscribed(rsf.from_publisher(above).group_by(lambda _: "k"), UNBOUNDED)
+        send(above, 0)
+        part = below.elements[0]
+        reader = subscribed(part, UNBOUNDED)
+        errors = [Oops()]
+        gone = weakref.ref(errors[0])
+        with step.meanwhile(reader.subscription.cancel):
+            above.subscriber.on_error(errors.pop())
+        for recorder in (below, reader):
+            recorder.signals.clear()
+            recorder.terminal = None
+        gc.collect()
+        assert gone() is None, step
+        assert part is not None
 
 
 def test_who_is_late_to_end_a_window_does_not_end_the_next() -> None:
-    above, timer = ManualPublisher(), HandTimer()
-    below = subscribed(rsf.from_publisher(above).window_time(10, timer=timer), UNBOUNDED)
-    send(above, 0)
-    division = below.subscription.division
-    lock = division._lock = HeldUp(division._lock, "__enter__", CLOCK, before=True)
-    timer.advance(10)
-    wait_for(lock.there)
-    send(above, 1)  # this thread finds that the first is due, too, ends it and opens the second
-    second = subscribed(below.elements[1], UNBOUNDED)
-    lock.go_on.set()
-    wait_until(lambda: not division._clock._working, "the clock's work")
-    timer.advance(5)
-    send(above, 2)
-    assert (second.elements, second.terminal, len(below.elements)) == ([1, 2], None, 2)
+    for step in steps():
+        above, timer = ManualPublisher(), Clock()
+        below = subscribed(rsf.from_publisher(above).window_time(10, timer=timer), UNBOUNDED)
+        send(above, 0)
+        with step.meanwhile(lambda above=above: send(above, 1)):
+            timer.advance(10)
+        second = subscribed(below.elements[1], UNBOUNDED)
+        timer.advance(5)
+        send(above, 2)
+        found = (second.elements, second.terminal, len(below.elements))
+        assert found == ([1, 2], None, 2), step
 
 
 def test_a_window_does_not_end_by_the_time_of_one_that_was_cancelled() -> None:
-    above, timer = ManualPublisher(), HandTimer()
-    below = subscribed(rsf.from_publisher(above).window_time(10, timer=timer), UNBOUNDED)
-    send(above, 0)
-    subscribed(below.elements[0], UNBOUNDED).subscription.cancel()
-    divider = below.subscription
-    divider.open = _Open(divider.open, "__setitem__", "sender")
-    held = divider.open.held
-    timer.advance(9)
-    sender = start_thread(lambda: send(above, 1), "sender")
-    wait_for(held.there)  # another is open
-    timer.advance(1)  # the time of the one that was cancelled
-    wait_until(lambda: divider.division._ends_at != 10, "that to be over")
-    held.go_on.set()
-    sender.result()
-    second = subscribed(below.elements[1], UNBOUNDED)
-    timer.advance(1)
-    send(above, 2)
-    assert (second.elements, second.terminal, len(below.elements)) == ([1, 2], None, 2)
+    for step in steps():
+        above, timer = ManualPublisher(), Clock()
+        below = subscribed(rsf.from_publisher(above).window_time(10, timer=timer), UNBOUNDED)
+        send(above, 0)
+        subscribed(below.elements[0], UNBOUNDED).subscription.cancel()
+        timer.advance(9)
+        with step.meanwhile(lambda timer=timer: timer.advance(1)):
+            send(above, 1)
+        second = subscribed(below.elements[1], UNBOUNDED)
+        timer.advance(1)
+        send(above, 2)
+        found = (second.elements, second.terminal, len(below.elements))
+        assert found == ([1, 2], None, 2), step
 
 
 def test_who_is_late_to_look_for_readers_does_not_count_the_time_of_others() -> None:
@@ -308,25 +294,20 @@ def test_who_is_late_to_look_for_readers_does_not_count_the_time_of_others() -> 
 # -- time ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("held", ["the clock", "the end"])
 @pytest.mark.parametrize("operator", ["debounce", "sample"])
-def test_the_last_element_is_not_lost_when_its_time_comes_with_the_end(operator: str) -> None:
-    above, timer = ManualPublisher(), HandTimer()
-    below = subscribed(getattr(rsf.from_publisher(above), operator)(10, timer=timer), UNBOUNDED)
-    send(above, "last")
-    timed = above.subscriber
-    ender = HeldUp(timed._lock, "__exit__", "ender")
-    clock = timed._lock = HeldUp(ender, "__exit__", CLOCK)
-    ending = start_thread(above.subscriber.on_complete, "ender")
-    wait_for(ender.there)  # it has seen that nothing is being offered
-    timer.advance(10)
-    wait_until(
-        lambda: clock.there.is_set() or not timed._deadline._working, "the moment to be seen"
-    )
-    ender.go_on.set()
-    ending.result()
-    clock.go_on.set()
-    below.wait_terminal()
-    assert below.elements == ["last"]
+def test_the_last_element_is_not_lost_when_its_time_comes_with_the_end(
+    operator: str, held: str
+) -> None:
+    for step in steps():
+        above, timer = ManualPublisher(), Clock()
+        below = subscribed(getattr(rsf.from_publisher(above), operator)(10, timer=timer), UNBOUNDED)
+        send(above, "last")
+        calls = [lambda timer=timer: timer.advance(10), above.subscriber.on_complete]
+        first, second = calls if held == "the clock" else reversed(calls)
+        with step.meanwhile(second):
+            first()
+        assert below.signals[1:] == [("on_next", "last"), ("on_complete",)], step
 
 
 def test_a_deadline_of_delay_elements_that_is_late_takes_no_moment_but_its_own() -> None:
@@ -355,48 +336,31 @@ def test_a_deadline_of_delay_elements_that_is_late_takes_no_moment_but_its_own()
 
 
 def test_a_publisher_that_ends_on_two_threads_ends_once() -> None:
-    a, b = ManualPublisher(), ManualPublisher()
-    below = subscribed(rsf.concat(a, b), 5)
-    liar = a.subscriber
-    latch = liar._upstream = HeldUp(liar._upstream, "over", "liar")
-
-    def lie() -> None:
-        with pytest.raises(TypeError):
-            liar.on_next(None)
-
-    lying = start_thread(lie, "liar")
-    wait_until(lambda: latch.there.is_set() or not lying.is_alive(), "the lie")
-    liar.on_complete()
-    latch.go_on.set()
-    lying.result()
-    if b.requests:  # it is its turn
-        send(b, 1)
-        assert below.elements == [1]
-    else:
-        assert below.terminal is not None
+    for step in steps():
+        a, b = ManualPublisher(), ManualPublisher()
+        below = subscribed(rsf.concat(a, b), 5)
+        with step.meanwhile(a.subscriber.on_complete), pytest.raises(TypeError):
+            a.subscriber.on_next(None)
+        if b.requests:  # it is its turn
+            send(b, 1)
+            assert below.elements == [1], step
+        else:
+            assert below.terminal is not None, step
 
 
 def test_a_publisher_that_is_attached_after_its_end_takes_no_demand_of_the_next() -> None:
-    class Bad(ManualPublisher):
-        def subscribe(self, subscriber: Any, /) -> None:
-            subscriber.owner = HeldUp(subscriber.owner, "_inner_attached", "late", before=True)
-            self.subscriber = subscriber
-
-    class Slow(ManualPublisher):
+    class Silent(ManualPublisher):
         def subscribe(self, subscriber: Any, /) -> None:
             self.subscriber = subscriber
 
-    a, b = Bad(), Slow()
-    below = subscribed(rsf.concat(a, b))
-    owner = a.subscriber.owner
-    late = start_thread(lambda: a.subscriber.on_subscribe(a), "late")
-    wait_for(owner.there)
-    a.subscriber.on_complete()
-    owner.go_on.set()
-    late.result()
-    below.subscription.request(5)
-    b.subscriber.on_subscribe(b)
-    assert b.requests == [5]
+    for step in steps():
+        a, b = Silent(), Silent()
+        below = subscribed(rsf.concat(a, b))
+        with step.meanwhile(a.subscriber.on_complete):
+            a.subscriber.on_subscribe(a)
+        below.subscription.request(5)
+        b.subscriber.on_subscribe(b)
+        assert b.requests == [5], step
 
 
 # -- sharing ---------------------------------------------------------------------------------------
@@ -510,32 +474,29 @@ def test_on_overflow_keeps_no_error_that_comes_while_it_is_cancelled(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.CRITICAL, logger="rstreams_fast")  # a record would keep it
-    above = ManualPublisher()
-    below = subscribed(rsf.from_publisher(above).on_overflow(rsf.Overflow.BUFFER), 1)
-    errors = [Oops()]
-    gone = weakref.ref(errors[0])
-    subscription = below.subscription
-    lock = subscription.lock = HeldUp(subscription.lock, "__exit__", "ender")
-    ending = start_thread(lambda: above.subscriber.on_error(errors.pop()), "ender")
-    wait_for(lock.there)
-    subscription.cancel()
-    lock.go_on.set()
-    ending.result()
-    del ending, lock
-    gc.collect()
-    assert gone() is None
+    for step in steps():
+        above = ManualPublisher()
+        below = subscribed(rsf.from_publisher(above).on_overflow(rsf.Overflow.BUFFER), 1)
+        errors = [Oops()]
+        gone = weakref.ref(errors[0])
+        with step.meanwhile(below.subscription.cancel):
+            above.subscriber.on_error(errors.pop())
+        below.signals.clear()
+        below.terminal = None
+        gc.collect()
+        assert gone() is None, step
 
 
 def test_an_error_is_reported_if_the_last_who_shares_the_stream_leaves_before_it_ends(
     dropped: list[BaseException],
 ) -> None:
-    source, error = ManualPublisher(), Oops()
-    recorder = subscribed(rsf.from_publisher(source).multicast(), 1)
-    publisher = source.subscriber
-    publisher._deferred = deferred = HeldUp(publisher._deferred, "defer", "sender")
-    sending = start_thread(lambda: publisher.on_error(error), "sender")
-    wait_for(deferred.there)
-    recorder.subscription.cancel()
-    deferred.go_on.set()
-    sending.result()
-    assert (recorder.error, dropped) == (None, [error])
+    for step in steps():
+        source, error = ManualPublisher(), Oops()
+        shared = rsf.from_publisher(source).multicast()
+        recorder = subscribed(shared, 1)
+        with step.meanwhile(recorder.subscription.cancel):
+            source.subscriber.on_error(error)
+        later = subscribed(shared)  # is told of an error that the stream ended with
+        assert dropped.count(error) + (error is later.error) == 1, step
+        assert recorder.error is None or later.error is error, step
+        dropped.clear()
