@@ -89,13 +89,6 @@ def test_what_a_subscriber_raises_cancels_upstream_and_is_made_known(
     recorder.check()
 
 
-def test_a_subscriber_that_raises_cancels_a_foreign_upstream(dropped: list[BaseException]) -> None:
-    publisher, recorder = ManualPublisher(), Recorder(request=9, on_next=lambda _r, _x: 1 // 0)
-    rsf.from_publisher(publisher).map(str).subscribe(recorder)
-    publisher.subscriber.on_next(1)
-    assert publisher.cancels == 1
-
-
 @pytest.mark.parametrize("kind", list(BUILDS))
 def test_a_live_subscription_refuses_to_pickle_with_a_sentence(kind: str) -> None:
     recorder = subscribed(BUILDS[kind](), 1)

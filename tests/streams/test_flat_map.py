@@ -59,17 +59,6 @@ def test_when_upstream_is_over_it_is_asked_for_nothing() -> None:
     assert outer.requests == [2]
 
 
-def test_those_that_have_elements_waiting_take_turns() -> None:
-    outer, inners = ManualPublisher(), Inners()
-    recorder = subscribed(rsf.from_publisher(outer).flat_map(inners), 1)
-    send(outer, "a", "b", "c")
-    send(inners["a"], "first", "a0", "a1", "a2")
-    send(inners["b"], "b0")
-    send(inners["c"], "c0", "c1")
-    recorder.subscription.request(10)
-    assert recorder.elements == ["first", "a0", "b0", "c0", "a1", "c1", "a2"]
-
-
 def test_of_synchronous_publishers_the_next_is_opened_when_the_one_before_was_asked() -> None:
     events: list[str] = []
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.runtime.parking import HAS_GIL
-from tests.helpers import DEADLINE, wait_gone
+from tests.helpers import DEADLINE, HAS_GIL, wait_gone
 from tests.rules.probes import Recorder, subscribed
 from tests.stepping import steps
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -102,18 +101,6 @@ def test_periods_that_no_float_is_exact_for_lose_no_tick() -> None:
     recorder.wait_elements(1000)
     assert recorder.elements == list(range(1000))
     recorder.subscription.cancel()
-
-
-def test_real_ticks_come_in_time() -> None:
-    begun = time.monotonic()
-    times: list[float] = []
-    ticks = rsf.interval(0.01, delay=0.03).do_on_next(
-        lambda n: times.append(time.monotonic() - begun - (0.03 + n * 0.01))
-    )
-    numbers = ticks.take(10).to_list()
-    assert numbers == sorted(set(numbers))
-    assert len(numbers) == 10
-    assert min(times) >= 0.0  # never early
 
 
 # -- where -----------------------------------------------------------------------------------------

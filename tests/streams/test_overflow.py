@@ -230,13 +230,6 @@ def test_any_row_of_signals_is_handled_as_the_model_says(
 
 
 # -- publishers that break rules -------------------------------------------------------------------
-def test_what_is_no_error_is_a_type_error_for_both_sides() -> None:
-    source, recorder, _ = connect(Overflow.BUFFER, 5)
-    with pytest.raises(TypeError, match="exception instance"):
-        source.subscriber.on_error("no")
-    assert isinstance(recorder.error, TypeError)
-
-
 def test_the_bound_holds_while_another_thread_is_delivering() -> None:
     """Nothing above holds back what a second thread signals."""
     inside, go_on = threading.Event(), threading.Event()

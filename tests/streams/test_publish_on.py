@@ -93,18 +93,6 @@ def test_bytes_held_stay_below_max_bytes_plus_one_element() -> None:
     assert publisher.requested == 4
 
 
-def test_a_single_element_larger_than_max_bytes_passes_alone() -> None:
-    publisher, recorder = ManualPublisher(), Recorder()
-    rsf.from_publisher(publisher).publish_on("caller", max_bytes=10, weigher=len).subscribe(
-        recorder
-    )
-    publisher.subscriber.on_next("x" * 100)
-    assert publisher.requested == 1
-    recorder.subscription.request(2)
-    assert publisher.requested == 2
-    assert recorder.elements == ["x" * 100]
-
-
 def test_upstream_goes_on_within_the_byte_bound_while_an_element_is_worked_on() -> None:
     entered, leave = threading.Event(), threading.Event()
 
@@ -203,20 +191,6 @@ def test_an_executor_that_refuses_work_cancels_upstream_and_signals_on_error(whe
     assert isinstance(recorder.error, RuntimeError)
     assert recorder.elements == []
     recorder.check()
-
-
-def test_work_that_a_pool_accepts_and_drops_cancels_upstream_and_signals_on_error() -> None:
-    blocked, leave = threading.Event(), threading.Event()
-    pool = ThreadPoolExecutor(1)
-    pool.submit(lambda: (blocked.set(), leave.wait(DEADLINE)))
-    wait_for(blocked)
-    publisher, recorder = ManualPublisher(), Recorder(request=3)
-    rsf.from_publisher(publisher).publish_on(pool).subscribe(recorder)
-    pool.shutdown(wait=False, cancel_futures=True)
-    leave.set()
-    recorder.wait_terminal()
-    assert isinstance(recorder.error, RuntimeError)
-    assert publisher.cancels == 1
 
 
 @pytest.mark.parametrize("taken", [False, True], ids=["kept", "taken"])
@@ -321,25 +295,6 @@ def test_slow_elements_leave_a_shared_loop_turns_from_the_first_on(operator: str
         stream.subscribe(Recorder(request=rsf.UNBOUNDED, on_next=slow))
         wait_for(done)
     assert seen_by_others == [1]
-
-
-def test_neither_subscribe_nor_request_nor_cancel_waits_for_a_source_that_is_stuck() -> None:
-    entered, leave = threading.Event(), threading.Event()
-
-    def stuck() -> Iterator[int]:
-        entered.set()
-        assert leave.wait(DEADLINE)
-        yield 1
-
-    for build in (lambda s: s.publish_on(), lambda s: s.subscribe_on()):
-        entered.clear()
-        leave.clear()
-        recorder = subscribed(build(rsf.from_iterable(stuck())), 1)
-        wait_for(entered)
-        recorder.subscription.request(1)
-        recorder.subscription.cancel()
-        leave.set()
-        recorder.check()
 
 
 @pytest.mark.usefixtures("no_leaked_threads")

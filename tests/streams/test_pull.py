@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import signal
 import threading
 import tracemalloc
@@ -227,12 +226,6 @@ def test_an_idle_subscription_keeps_less_than_1_kib() -> None:
         tracemalloc.stop()
     assert len(subscriptions) == 100
     assert (after - before) / 100 < 1024
-
-
-def test_a_stream_is_assembled_once_and_each_subscriber_has_a_run_of_its_own() -> None:
-    stream = rsf.range_(4).skip(1).take(2).batch(2)
-    assert [stream.to_list() for _ in range(3)] == [[[1, 2]]] * 3
-    assert pickle.loads(pickle.dumps(stream)).to_list() == [[1, 2]]
 
 
 def test_a_stream_with_many_boundaries_may_be_consumed_from_within_itself() -> None:

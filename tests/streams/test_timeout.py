@@ -243,14 +243,6 @@ def test_what_comes_with_the_alarm_comes_before_it_or_not_at_all(call: str) -> N
 # -- ends ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [0, -1, True, 1.5])
-def test_a_bad_request_stops_the_clock(n: Any) -> None:
-    setup = Setup(request=1)
-    setup.recorder.subscription.request(n)
-    assert "§3.9" in str(setup.failed())
-    assert setup.timer.pending == 0
-
-
 def test_what_a_subscriber_raises_stops_the_clock(dropped: list[BaseException]) -> None:
     setup = Setup(request=5, on_next=lambda _r, _x: 1 // 0)
     setup.next(1)
@@ -283,13 +275,3 @@ def test_with_the_timer_of_the_process() -> None:
     with pytest.raises(TimeoutError, match=r"within 0\.02 s"):
         rsf.never().timeout(0.02).to_list()
     assert rsf.range_(3).timeout(100).to_list() == [0, 1, 2]
-
-
-def test_the_sources_of_a_retry_can_each_be_timed() -> None:
-    timer = CountingTimer()
-    recorder = subscribed(rsf.never().timeout(1, timer=timer).retry(2), 1)
-    for attempt in range(3):
-        timer.alarms.wait_until(attempt + 1)
-        timer.advance(1)
-    recorder.wait_terminal()
-    assert isinstance(recorder.error, TimeoutError)
