@@ -54,21 +54,6 @@ def test_concat_map_asks_when_three_quarters_were_opened() -> None:
     assert outer.requests == [4, 3]
 
 
-def test_what_waits_in_concat_map_is_readable() -> None:
-    outer = ManualPublisher()
-    stream = rsf.from_publisher(outer).concat_map(
-        lambda _n: rsf.never().publish_on("caller"), prefetch=4
-    )
-    recorder = subscribed(stream, 2)
-    send(outer, 1, 2, 3)
-    mine, above = rsf.metrics_of(recorder.subscription)
-    assert "concat_map" in mine.name
-    assert (mine.held, mine.max_held, mine.demand) == (2, 4, 2)
-    assert mine.waited_for_upstream > 0
-    assert "publish_on" in above.name
-    recorder.subscription.cancel()
-
-
 @pytest.mark.parametrize("stages", [False, True], ids=["bare", "map"])
 def test_concat_map_counts_what_came_of_a_sequence(stages: bool) -> None:
     def inner(n: int) -> rsf.Stream[int]:

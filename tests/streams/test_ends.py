@@ -64,17 +64,29 @@ def test_for_each_asks_for_everything_at_once_unless_told_otherwise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prefetch", "requests"),
-    [(1, [1] * 9), (2, [2, 2, 2, 2, 2]), (4, [4, 3, 3]), (8, [8, 6]), (100, [100])],
+    ("how", "prefetch", "requests"),
+    [
+        ("for_each", 1, [1] * 9),
+        ("for_each", 2, [2] * 5),
+        *((how, 4, [4, 3, 3]) for how in ("for_each", "iterate")),
+        *((how, 8, [8, 6]) for how in ("for_each", "iterate")),
+        *((how, 100, [100]) for how in ("for_each", "iterate")),
+    ],
 )
-def test_for_each_asks_again_when_three_quarters_are_consumed(
-    prefetch: int, requests: list[int]
+def test_it_asks_again_when_three_quarters_are_consumed(
+    how: str, prefetch: int, requests: list[int]
 ) -> None:
     publisher = ManualPublisher()
-    ends.for_each(publisher, no_op, prefetch=prefetch)
+    iteration = ends.iterate(publisher, prefetch=prefetch)
+    if how == "for_each":
+        ends.for_each(publisher, no_op, prefetch=prefetch)
+    else:
+        iteration.__enter__()
     for n in range(8):
         assert publisher.requested - n <= prefetch
         publisher.subscriber.on_next(n)
+        if how == "iterate":
+            assert next(iteration) == n
     assert publisher.requests == requests
 
 

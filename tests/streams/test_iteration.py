@@ -120,18 +120,6 @@ def test_prefetch_one_is_exactly_stop_and_wait() -> None:
     assert publisher.requests == [1] * 5
 
 
-@pytest.mark.parametrize(("prefetch", "requests"), [(4, [4, 3, 3]), (8, [8, 6]), (100, [100])])
-def test_more_is_asked_for_when_three_quarters_are_consumed(
-    prefetch: int, requests: list[int]
-) -> None:
-    publisher = ManualPublisher()
-    with iterate(publisher, prefetch=prefetch) as it:
-        for n in range(9):
-            publisher.subscriber.on_next(n)
-            assert next(it) == n
-    assert publisher.requests == requests
-
-
 @pytest.mark.parametrize("prefetch", [1, 2, 5, 64])
 def test_no_more_than_the_prefetch_is_alive(prefetch: int) -> None:
     living = Living()

@@ -74,19 +74,6 @@ def test_what_a_source_waits_in_does_not_hold_back_the_others() -> None:
 
 
 # -- demand and bounds -----------------------------------------------------------------------------
-def test_each_is_asked_for_the_prefetch_and_again_when_three_quarters_were_delivered() -> None:
-    a, b = ManualPublisher(), ManualPublisher()
-    recorder = subscribed(rsf.merge(a, b, prefetch=8))
-    assert a.requests == b.requests == []  # nobody has asked yet
-    recorder.subscription.request(5)
-    assert (a.requests, b.requests) == ([8], [8])
-    send(a, *range(8))
-    assert a.requests == [8]
-    recorder.subscription.request(1)
-    assert (a.requests, b.requests) == ([8, 6], [8])
-    assert recorder.elements == list(range(6))
-
-
 @pytest.mark.parametrize("prefetch", [1, 4])
 def test_no_more_elements_are_alive_than_it_says(prefetch: int) -> None:
     living = Living()
@@ -235,34 +222,6 @@ def test_a_long_chain_of_the_method_is_no_deep_stack() -> None:
 
 
 # -- words -----------------------------------------------------------------------------------------
-
-
-def test_what_is_held_and_waited_for_is_readable() -> None:
-    a = ManualPublisher()
-    recorder = subscribed(rsf.merge(a, rsf.never().publish_on("caller"), prefetch=8), 2)
-    merged, above = rsf.metrics_of(recorder.subscription)
-    assert merged.name == "merge of 2 publishers: at most 8 elements of each, 16 in all"
-    assert "publish_on" in above.name
-    assert (merged.held, merged.max_held, merged.demand) == (0, 16, 2)
-    send(a, 1, 2, 3, 4)
-    merged, _above = rsf.metrics_of(recorder.subscription)
-    assert (merged.held, merged.demand) == (2, 0)
-    assert merged.waited_for_upstream > 0  # between the first look and the element
-    recorder.subscription.request(3)
-    merged, _above = rsf.metrics_of(recorder.subscription)
-    assert (merged.held, merged.demand) == (0, 1)
-    assert merged.waited_for_demand > 0
-    recorder.subscription.cancel()
-
-
-def test_a_wait_that_goes_on_at_the_first_look_is_for_what_is_missing() -> None:
-    a = ManualPublisher()
-    recorder = subscribed(rsf.merge(a, rsf.never()), 2)
-    send(a, 1, 2)  # past the drain
-    first, second = (rsf.metrics_of(recorder.subscription)[0] for _ in range(2))
-    assert second.waited_for_demand > first.waited_for_demand > 0
-    assert second.waited_for_upstream == 0
-    recorder.subscription.cancel()
 
 
 def test_an_end_that_waits_to_be_seen_is_no_element_that_is_held() -> None:

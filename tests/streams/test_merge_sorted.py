@@ -48,19 +48,6 @@ def test_an_element_waits_until_each_publisher_that_is_not_over_has_one() -> Non
 
 
 # -- demand ----------------------------------------------------------------------------------------
-def test_each_is_asked_for_the_prefetch_and_again_when_three_quarters_were_delivered() -> None:
-    a, b = ManualPublisher(), ManualPublisher()
-    recorder = subscribed(rsf.merge_sorted(a, b, prefetch=4))
-    assert a.requests == b.requests == []  # nobody has asked yet
-    recorder.subscription.request(2)
-    assert a.requests == b.requests == [4]
-    send(a, 1, 2, 3, 4)
-    send(b, 9)
-    assert (recorder.elements, a.requests) == ([1, 2], [4])
-    recorder.subscription.request(1)
-    assert (recorder.elements, a.requests, b.requests) == ([1, 2, 3], [4, 3], [4])
-
-
 def test_the_key_is_called_once_for_each_element_and_not_before_the_subscriber_asks() -> None:
     keys: list[int] = []
 
@@ -101,12 +88,3 @@ def test_what_a_key_or_a_comparison_raises_comes_after_the_elements_before_it(ke
     assert recorder.elements == [1, 2]
     assert isinstance(recorder.terminal[1], ZeroDivisionError if key else TypeError)
     assert a.cancels == 1
-
-
-def test_metrics_tell_what_waits() -> None:
-    a = ManualPublisher()
-    recorder = subscribed(rsf.merge_sorted(a, rsf.never(), prefetch=4), 1)
-    send(a, 1, 2)
-    (metrics, *_) = rsf.metrics_of(recorder.subscription)
-    assert (metrics.held, metrics.max_held) == (2, 8)
-    assert metrics.name == "merge_sorted of 2 publishers: at most 4 elements of each, 8 in all"

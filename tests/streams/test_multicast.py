@@ -723,25 +723,6 @@ def test_one_is_the_same_subscriber_also_for_the_source_that_was_started_anew() 
     assert other.terminal is None
 
 
-def test_figures_say_what_is_held_and_waited_for() -> None:
-    publisher = ManualPublisher()
-    shared = rsf.from_publisher(publisher).multicast(buffer_size=8)
-    fast, slow = subscribed(shared, 5), subscribed(shared)
-    for one in (fast, slow):
-        rsf.metrics_of(one.subscription)  # waiting is counted from here on
-    feed(publisher.subscriber, range(3))
-    (figures,) = rsf.metrics_of(fast.subscription)
-    assert (figures.held, figures.max_held, figures.held_bytes) == (3, 8, None)
-    assert figures.demand == 2
-    assert figures.waited_for_upstream > 0
-    (figures,) = rsf.metrics_of(slow.subscription)
-    assert figures.demand == 0
-    assert figures.waited_for_demand > 0
-    assert "multicast" in figures.name
-    slow.subscription.cancel()
-    assert rsf.metrics_of(slow.subscription) == ()
-
-
 # -- what comes between two steps ------------------------------------------------------------------
 @pytest.mark.parametrize(
     "call",

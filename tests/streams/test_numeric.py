@@ -628,24 +628,6 @@ def test_spec109_too_much_memory_is_signalled() -> None:
 
 
 # -- live figures ---------------------------------------------------------------------------------
-def test_the_figures_of_unbatch() -> None:
-    publisher, recorder = ManualPublisher(), Recorder()
-    stream: rsf.Stream[Any] = rsf.from_publisher(publisher)
-    stream.unbatch().subscribe(recorder)
-    recorder.subscription.request(3)
-    (figures,) = rsf.metrics_of(recorder.subscription)
-    assert (figures.held, figures.max_held, figures.demand) == (0, 1, 3)
-    (later,) = rsf.metrics_of(recorder.subscription)
-    assert later.waited_for_upstream > figures.waited_for_upstream > 0
-    publisher.subscriber.on_next([1, 2, 3, 4])
-    (figures,) = rsf.metrics_of(recorder.subscription)
-    assert (figures.held, figures.demand) == (1, 0)
-    assert figures.name == "unbatch(): at most 1 iterable"
-    (later,) = rsf.metrics_of(recorder.subscription)
-    assert later.waited_for_demand > figures.waited_for_demand
-    assert later.waited_for_upstream == figures.waited_for_upstream
-
-
 async def test_the_figures_of_map_async() -> None:
     release = asyncio.Event()
 

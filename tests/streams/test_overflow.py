@@ -364,25 +364,6 @@ def test_on_drop_keeps_nobody_from_the_elements() -> None:
 
 
 # -- in pipelines ----------------------------------------------------------------------------------
-def test_figures_tell_who_waits_for_whom() -> None:
-    source, recorder, _ = connect(Overflow.BUFFER, 7)
-    before = metrics(recorder)
-    assert (before.held, before.max_held, before.held_bytes, before.demand) == (0, 7, None, 0)
-    source.send(1, 2)
-    waiting = metrics(recorder)
-    assert waiting.held == 2
-    assert waiting.waited_for_demand > 0.0
-    assert waiting.waited_for_upstream == 0.0
-    recorder.subscription.request(3)
-    served = metrics(recorder)
-    assert (served.held, served.demand) == (0, 1)
-    assert served.waited_for_demand >= waiting.waited_for_demand
-    assert metrics(recorder).waited_for_upstream > 0.0
-    source.subscriber.on_complete()
-    over = metrics(recorder)
-    assert over == metrics(recorder)
-
-
 def test_what_was_dropped_is_seen_from_a_run_while_it_goes_on() -> None:
     emitters: list[rsf.Emitter[int]] = []
     held, go_on = threading.Event(), threading.Event()

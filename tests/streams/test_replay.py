@@ -249,15 +249,6 @@ def test_a_replayed_stream_may_shut_down_or_restart() -> None:
         assert subscribed(again, ALL).elements == [0, 1, 2]
 
 
-def test_figures_say_what_is_kept() -> None:
-    publisher = ManualPublisher()
-    stream = rsf.from_publisher(publisher).replay(count=3, max_bytes=100, weigher=len)
-    recorder = subscribed(stream, ALL)
-    feed(publisher.subscriber, ["a" * n for n in range(6)])
-    (figures,) = rsf.metrics_of(recorder.subscription)
-    assert (figures.held, figures.max_held, figures.held_bytes) == (3, 3 + 1024, 3 + 4 + 5)
-
-
 # -- arguments -------------------------------------------------------------------------------------
 
 

@@ -335,21 +335,3 @@ def test_what_leaves_through_a_request_to_upstream_is_told_downstream_too() -> N
         recorder.subscription.request(1)
     assert isinstance(recorder.error, KeyboardInterrupt)
     recorder.check()
-
-
-# -- figures ---------------------------------------------------------------------------------------
-def test_its_figures_say_what_it_holds_and_waits_for() -> None:
-    setup = Setup(4, request=1, max_bytes=90, weigher=weigh)
-    setup.next(20)
-    (figures,) = rsf.metrics_of(setup.recorder.subscription)
-    assert (figures.held, figures.max_held, figures.held_bytes, figures.demand) == (1, 4, 20, 1)
-    assert "batch(4, after 10 s): at most 4 elements and 90 bytes" in figures.name
-    assert figures.waited_for_upstream > 0
-    setup.pass_time(10, 1)
-    setup.next(30)
-    (figures,) = rsf.metrics_of(setup.recorder.subscription)
-    assert (figures.held, figures.held_bytes, figures.demand) == (1, 30, 0)
-    assert figures.waited_for_demand > 0
-    setup.recorder.subscription.cancel()
-    (over,) = rsf.metrics_of(setup.recorder.subscription)
-    assert (over.held, over.held_bytes, over.demand) == (0, 0, 0)

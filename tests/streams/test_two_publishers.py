@@ -44,6 +44,25 @@ def two(name: str) -> tuple[ManualPublisher, ManualPublisher, Recorder]:
     return above, other, recorder
 
 
+@pytest.mark.parametrize("combine", [rsf.merge, rsf.zip_, rsf.merge_sorted])
+def test_each_is_asked_for_the_prefetch_and_again_when_three_quarters_were_delivered(
+    combine: Callable[..., rsf.Stream[Any]],
+) -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(combine(a, b, prefetch=8))
+    assert a.requests == b.requests == []  # nobody has asked yet
+    recorder.subscription.request(1)
+    assert a.requests == b.requests == [8]
+    for n in range(8):
+        send(a, n)
+        send(b, n)
+    each = 1 if combine is rsf.zip_ else 2
+    recorder.subscription.request(5 * each - 1)  # five of each
+    assert a.requests == b.requests == [8]
+    recorder.subscription.request(each)
+    assert a.requests == b.requests == [8, 6]
+
+
 @pytest.mark.parametrize("failing", [0, 1], ids=["the first", "the other"])
 @pytest.mark.parametrize("name", TWO)
 def test_an_error_of_either_ends_it_and_cancels_the_other_once(name: str, failing: int) -> None:

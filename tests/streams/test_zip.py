@@ -46,21 +46,6 @@ def test_the_end_of_the_one_that_is_behind_is_seen_while_the_other_waits() -> No
 
 
 # -- demand ----------------------------------------------------------------------------------------
-def test_each_is_asked_for_the_prefetch_and_again_when_three_quarters_were_delivered() -> None:
-    a, b = ManualPublisher(), ManualPublisher()
-    recorder = subscribed(rsf.zip_(a, b, prefetch=4))
-    assert a.requests == b.requests == []  # nobody has asked yet
-    recorder.subscription.request(1)
-    assert a.requests == b.requests == [4]
-    send(a, 1, 2, 3, 4)
-    send(b, 1, 2, 3, 4)
-    recorder.subscription.request(1)
-    assert a.requests == b.requests == [4]
-    recorder.subscription.request(1)
-    assert a.requests == b.requests == [4, 3]
-    assert recorder.elements == [(1, 1), (2, 2), (3, 3)]
-
-
 def test_one_that_is_ahead_is_not_asked_further() -> None:
     a = ManualPublisher()
     subscribed(rsf.zip_(a, rsf.never(), prefetch=4), UNBOUNDED)
