@@ -191,20 +191,6 @@ def _quiet(loop: asyncio.AbstractEventLoop) -> None:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
-def test_a_loop_that_ends_cancels_the_source_which_is_an_error_not_silence() -> None:
-    source = Hanging()
-
-    async def main() -> Recorder:
-        recorder = subscribe(source, 5)
-        await turns()
-        return recorder
-
-    recorder = asyncio.run(main())  # cancels every task on its way out
-    assert recorder.elements == [0]
-    assert isinstance(recorder.error, RuntimeError)
-    assert source.closes == 1
-
-
 # -- closing ---------------------------------------------------------------------------------------
 @pytest.mark.parametrize("how", ["complete", "error", "cancel", "cancel in on_next", "never asked"])
 def test_aclose_is_awaited_exactly_once_and_never_inside_an_anext(

@@ -12,7 +12,7 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast import Emitter
-from tests.helpers import Counted, run_threads, start_thread
+from tests.helpers import Counted, run_threads
 from tests.rules.probes import Recorder, subscribed
 
 
@@ -267,28 +267,6 @@ def test_an_error_of_the_function_keeps_no_subscriber() -> None:
 
 
 # -- threads and loops -----------------------------------------------------------------------------
-@pytest.mark.usefixtures("no_leaked_threads")
-def test_threads_send_and_nothing_is_lost_or_doubled() -> None:
-    senders, each = 4, 300
-
-    def send(emitter: Emitter[tuple[int, int]]) -> None:
-        left = Counted()
-
-        def work(sender: int) -> None:
-            for n in range(each):
-                assert emitter.next((sender, n))
-            if left.add() == senders:
-                emitter.complete()
-
-        for sender in range(senders):
-            start_thread(partial(work, sender))
-
-    elements = rsf.create(send, capacity=senders * each).publish_on(prefetch=16).to_list()
-    assert sorted(elements) == [(sender, n) for sender in range(senders) for n in range(each)]
-    for sender in range(senders):
-        assert [n for who, n in elements if who == sender] == list(range(each))
-
-
 def test_threads_race_with_cancel_and_request() -> None:
     for _ in range(20):
         recorder = Recorder()

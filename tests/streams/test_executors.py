@@ -201,27 +201,3 @@ def test_a_subscriber_ends_when_its_pool_is_shut_down_in_mid_run(cancel: bool) -
     go_on.set()
     with pytest.raises(RuntimeError, match=r"after shutdown|the executor cancelled work"):
         end.run.result(DEADLINE)
-
-
-@pytest.mark.parametrize("ordered", [True, False])
-def test_calls_that_a_pool_drops_are_no_cancellation_of_the_function(ordered: bool) -> None:
-    pool = ThreadPoolExecutor(1)
-    begun, go_on = threading.Event(), threading.Event()
-
-    def fn(n: int) -> int:
-        begun.set()
-        assert go_on.wait(DEADLINE)
-        return n
-
-    calls = rsf.range_(9).map_blocking(fn, pool, concurrency=4, ordered=ordered)
-    run = calls.for_each(lambda _: None, lambda _: None)
-    wait_for(begun)
-    pool.shutdown(wait=False, cancel_futures=True)
-    go_on.set()
-    # The pool drops the calls that wait, or refuses the next one: whichever the drain meets first.
-    with pytest.raises(RuntimeError) as ended:
-        run.result(DEADLINE)
-    if isinstance(ended.value, rsf.WorkDroppedError):
-        ended.match("the executor cancelled work")
-    else:
-        ended.match("cannot schedule new futures after shutdown")

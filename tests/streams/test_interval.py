@@ -228,13 +228,6 @@ def test_ticks_pile_up_within_the_bound_behind_a_slow_subscriber() -> None:
 
 
 # -- endings ---------------------------------------------------------------------------------------
-def test_cancel_within_on_subscribe_sets_no_alarm() -> None:
-    timer = HandTimer()
-    recorder = Recorder(on_subscribe=lambda recorder: recorder.subscription.cancel())
-    rsf.interval(1, timer=timer).subscribe(recorder)
-    assert timer.pending == 0
-
-
 def test_cancel_while_an_alarm_is_being_set_stops_it() -> None:
     class Cancelling(HandTimer):
         def call_later(self, *arguments: Any) -> Any:

@@ -172,19 +172,6 @@ async def test_calls_of_one_key_take_turns_and_others_go_on_beside_them(ordered:
     assert not ordered or recorder.elements == ["a1", "a2", "b1", "a3", "c1", "b2"]
 
 
-async def test_a_call_that_fails_while_others_wait_for_their_turn_ends_all() -> None:
-    gates = Gates()
-    recorder = Recorder()
-    rsf.range_(5).map_async(gates, key=lambda _: "one").subscribe(recorder)
-    recorder.subscription.request(10)
-    await turns()
-    gates.fail(0, BOOM)
-    await turns()
-    assert recorder.terminal == ("on_error", BOOM)
-    assert gates.started == [0]
-    assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-
-
 # It also leaves through the private thread, as it would through any other.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("kept", [False, True])
@@ -298,18 +285,6 @@ async def test_everything_happens_on_the_loop() -> None:
     assert where == {("request", threading.get_ident()), ("on_next", threading.get_ident())}
 
 
-async def test_the_loop_runs_between_bursts() -> None:
-    task = asyncio.ensure_future(
-        rsf.range_(30_000).map_async(identity, concurrency=4, prefetch=16).run_async()
-    )
-    others = 0
-    while not task.done():
-        others += 1
-        await asyncio.sleep(0)
-    await task
-    assert others > 10
-
-
 @pytest.mark.parametrize("who", ["request", "on_next", "on_complete"])
 def test_a_loop_closed_meanwhile_cancels_upstream_and_is_an_error(who: str) -> None:
     loop = asyncio.new_event_loop()
@@ -416,30 +391,6 @@ async def test_an_error_cancels_the_other_calls_and_upstream_and_is_signalled_as
 
 
 # -- cancel ----------------------------------------------------------------------------------------
-def test_cancel_waits_for_nothing_and_cancels_the_running_calls() -> None:
-    entered, leave, cancelled = threading.Event(), threading.Event(), threading.Event()
-
-    async def call(x: int) -> int:
-        try:
-            if x == 0:
-                await asyncio.Event().wait()
-            entered.set()
-            wait_for(leave)  # holds the loop
-        except asyncio.CancelledError:
-            cancelled.set()
-            raise
-        return x
-
-    recorder = subscribed(rsf.range_(10).map_async(call, concurrency=3), 10)
-    wait_for(entered)
-    recorder.subscription.cancel()  # would not come back if it waited for the loop
-    recorder.subscription.cancel()
-    leave.set()
-    wait_for(cancelled, "the cancellation of the call that waits")
-    recorder.check()
-    assert recorder.elements == []
-
-
 async def test_cancel_from_within_the_function_starts_no_other_call() -> None:
     called: list[int] = []
     publisher = ManualPublisher()

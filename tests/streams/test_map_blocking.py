@@ -127,30 +127,6 @@ def test_a_call_that_a_pool_keeps_though_it_starts_no_thread_is_made_once(taken:
     assert isinstance(below.error, RuntimeError) is not taken
 
 
-def test_cancel_starts_no_call_and_drops_what_runs() -> None:
-    began, go_on, ended = threading.Event(), threading.Event(), threading.Semaphore(0)
-    called: list[int] = []
-
-    def call(n: int) -> int:
-        called.append(n)
-        began.set()
-        assert go_on.wait(DEADLINE)
-        ended.release()
-        return n
-
-    seen: list[int] = []
-    cancelled = threading.Event()
-    source = rsf.range_(1000).do_on_cancel(cancelled.set)
-    run = source.map_blocking(call, concurrency=2).for_each(seen.append)
-    assert began.wait(DEADLINE)
-    run.cancel()
-    assert cancelled.wait(DEADLINE)
-    go_on.set()
-    assert ended.acquire(timeout=DEADLINE)
-    assert len(called) <= 2
-    assert seen == []
-
-
 def test_results_come_on_the_running_loop_or_on_one_thread_of_the_streams_own() -> None:
     threads: set[str] = set()
 
@@ -204,17 +180,6 @@ def test_short_calls_are_submitted_together_and_long_ones_one_by_one() -> None:
     assert pool.submitted < 800
     # One waits behind the call that takes its time; what was left by that one is submitted anew.
     assert counts[1099] - counts[1000] >= 98
-
-
-def test_what_a_burst_leaves_keeps_its_place_in_the_order() -> None:
-    def call(n: int) -> int:
-        if n % 400 == 399:  # behind many that take no time
-            time.sleep(LONG)
-        return n
-
-    with ThreadPoolExecutor(3) as pool:
-        stream = rsf.range_(4000).map_blocking(call, pool, concurrency=4)
-        assert stream.to_list() == list(range(4000))
 
 
 class Telling(Executor):

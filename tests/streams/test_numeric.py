@@ -276,10 +276,6 @@ def test_a_table_there_and_back_without_a_copy() -> None:
     assert asyncio.run(stream.to_arrow_async()).equals(TABLE)
 
 
-def test_a_chunk_may_be_larger_than_any_table() -> None:
-    assert rsf.from_arrow(TABLE, chunk=2**63).to_arrow().equals(TABLE)
-
-
 def only(data: Any, method: str) -> Any:
     """An object that has one method of the interface, as its type has it."""
     kind = type("Only", (), {method: lambda _self, *args, **kw: getattr(data, method)(*args, **kw)})

@@ -113,21 +113,6 @@ def test_cancel_reports_an_error_that_waits_and_lets_go_of_it(
     assert kept() is None
 
 
-@pytest.mark.parametrize("strategy", DROPPING)
-def test_nothing_counts_after_cancel_though_the_last_element_is_still_being_delivered(
-    strategy: Overflow,
-) -> None:
-    def leave(recorder: Recorder, element: int) -> None:
-        recorder.subscription.cancel()
-        source.send(2, 3, 4)
-
-    source, recorder, drops = connect(strategy, 1, request=rsf.UNBOUNDED, on_next=leave)
-    source.send(1)
-    assert recorder.elements == [1]
-    assert drops == []
-    assert metrics(recorder).held == 0
-
-
 # -- against a model ---------------------------------------------------------------------------
 class Model:
     """What should happen, in as few words as possible; one thread."""

@@ -336,23 +336,6 @@ def fill(above: ManualPublisher, sent: int) -> None:
         sent += 1
 
 
-def test_zipped_groups_with_skewed_keys_end_with_the_error() -> None:
-    timer = HandTimer()
-    above, below = divided(
-        lambda s: s.group_by(lambda n: n == 1, prefetch=4, patience=5, timer=timer)
-    )
-    send(above, 0, 1)
-    zipped = subscribed(
-        rsf.zip_(*(group.map(str) for group in below.elements), prefetch=1), UNBOUNDED
-    )
-    fill(above, 2)
-    timer.advance(5.1)
-    zipped.wait_terminal()
-    assert zipped.elements == [("0", "1")]
-    assert zipped.terminal is not None
-    assert "those of the key False;" in str(zipped.terminal[1])
-
-
 @pytest.mark.parametrize("slow", ["zip", "iterator", "alone"])
 def test_a_group_whose_subscriber_is_slow_is_waited_for(slow: str) -> None:
     timer = HandTimer()

@@ -123,18 +123,6 @@ def test_what_came_before_a_bad_weight_in_the_same_burst_is_not_lost() -> None:
 
 
 # -- late, and live --------------------------------------------------------------------------------
-def test_after_a_completion_what_is_kept_still_comes_and_then_the_end() -> None:
-    _, processor = attached(count=2)
-    feed(processor, range(5))
-    processor.on_complete()
-    for _ in range(3):
-        recorder = subscribed(processor)
-        assert recorder.terminal is None
-        recorder.subscription.request(1)
-        recorder.subscription.request(1)
-        assert recorder.signals[1:] == [("on_next", 3), ("on_next", 4), ("on_complete",)]
-
-
 def test_after_an_error_what_is_kept_still_comes_and_then_the_error() -> None:
     _, processor = attached(count=2)
     slow, error = subscribed(processor, 1), ValueError("broken")

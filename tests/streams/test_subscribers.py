@@ -88,21 +88,6 @@ def test_what_the_function_raises_cancels_and_is_reported_once(
     assert errors == []  # that is for upstream's
 
 
-def test_an_error_of_upstream_comes_after_the_elements(make: Make) -> None:
-    seen: list[Any] = []
-
-    def three() -> Iterator[int]:
-        yield from range(3)
-        raise ValueError("upstream failed, as it should")
-
-    subscriber = make(seen.append, on_error=seen.append)
-    rf.from_iterable(three()).subscribe(subscriber)
-    with pytest.raises(ValueError, match="upstream"):
-        subscriber.run.result(DEADLINE)
-    assert seen[:3] == [0, 1, 2]
-    assert [type(error) for error in seen[3:]] == [ValueError]
-
-
 def test_an_error_that_nobody_looks_at_is_reported(
     make: Make, dropped: list[BaseException]
 ) -> None:

@@ -280,15 +280,6 @@ def test_no_more_than_max_bytes_and_one_element_is_held() -> None:
     setup.recorder.check()
 
 
-def test_with_demand_for_many_batches_many_elements_are_asked_for() -> None:
-    setup = Setup(100, request=50, seconds=None, max_bytes=10, weigher=weigh)
-    assert setup.publisher.requests == [50]
-    for _ in range(50):
-        setup.next(10)
-    assert setup.batches == [[10]] * 50
-    assert setup.publisher.requested == 50
-
-
 @pytest.mark.parametrize("demand", [1, 2, 3, 5, 400])
 def test_what_is_held_is_bounded_whatever_the_weights_and_the_demand(demand: int) -> None:
     setup = Setup(8, request=demand, max_bytes=20, weigher=weigh)
