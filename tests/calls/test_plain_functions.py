@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -194,41 +191,6 @@ def test_an_interrupted_wait_leaves_its_permit_to_others(name: str) -> None:
     hold.go_on.set()
     first.result()
     assert run_threads([call] * 4) == [1] * 4
-
-
-HOLDER = """
-import sys, threading
-from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
-from rstreams_fast import Limit, Policy
-
-begun = threading.Barrier(3, action=lambda: print("holds", flush=True))
-
-def hold():
-    begun.wait()
-    threading.Event().wait()
-
-call = Policy(limit=Limit(sys.argv[1], concurrency=3))(hold)
-with ThreadPoolExecutor(3) as pool:
-    list(pool.map(lambda _: call(), range(3)))
-"""
-
-
-def test_the_permits_of_a_killed_process_come_back(name: str) -> None:
-    service = Service()
-    call = rsf.Policy(limit=rsf.Limit(name, concurrency=3))(service.call)
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, name], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    with holder, ThreadPoolExecutor(6) as pool:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "holds\n"
-        found = pool.map(call, range(6))
-        time.sleep(0.1)  # in which a free permit is granted many times over
-        assert not service.calls
-        holder.send_signal(signal.SIGKILL)
-        assert list(found) == [0, 2, 4, 6, 8, 10]
-    assert service.most <= 3
 
 
 FORKS = """

@@ -160,24 +160,6 @@ def test_a_simple_queue_takes_no_bound(queues: Any) -> None:
         queues.SimpleQueue(maxsize=3)
 
 
-def test_what_waits_is_woken(queues: Any) -> None:
-    q = queues.Queue(1)
-    got = start_waiting(q, q.get, "not_empty")
-    q.put(1)
-    assert got.result() == 1
-    q.put(2)
-    put = start_waiting(q, partial(q.put, 3), "not_full")
-    assert q.get() == 2
-    put.result()
-    for _ in range(2):
-        q.task_done()
-    joined = start_waiting(q, q.join, "all_tasks_done")
-    q.task_done()
-    joined.result()
-    with pytest.raises(ValueError, match="too many times"):
-        q.task_done()
-
-
 def test_more_room_wakes_a_put(queues: Any) -> None:
     q = queues.Queue(1)
     q.put(1)

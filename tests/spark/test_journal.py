@@ -6,14 +6,10 @@ import asyncio
 import datetime as dt
 import math
 import os
-import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +18,7 @@ import pytest
 
 import rstreams_fast.spark as rs
 from tests.fresh import forget_journals, small_segments
-from tests.helpers import PROCESS_DEADLINE, run_threads, wait_until
+from tests.helpers import run_threads, wait_until
 from tests.spark.journals import Doubling, answer, files, stage_of, values
 from tests.spark.kills import soak
 from tests.spark.stages import V, batches, made, one, outputs
@@ -458,47 +454,6 @@ def test_a_segment_has_nothing_but_keys_answers_and_times(uri: str) -> None:
 
 
 # -- kills -----------------------------------------------------------------------------------------
-KILLED = """
-import asyncio, os, sys
-import pyarrow as pa
-import rstreams_fast.spark as rs
-
-uri, log, rows = sys.argv[1], sys.argv[2], int(sys.argv[3])
-calls = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-
-async def fetch(k):
-    os.write(calls, b"%d\\n" % k)
-    await asyncio.sleep(0.02)
-    return 2 * k
-
-V = pa.schema([("v", pa.int64())])
-journal = rs.Journal(uri, version="1")
-stage = rs.enrich(rs.Policy(journal=journal)(fetch), on="k", output=V, concurrency=16)
-keys = pa.RecordBatch.from_pydict({"k": pa.array(range(rows), pa.int64())})
-for batch in stage.as_map_fn()(iter([keys])):
-    for v in batch.column(1).to_pylist():
-        print(v)
-"""
-
-
-def test_a_killed_process_calls_again_what_was_in_flight(uri: str, tmp_path: Path) -> None:
-    rows, log = 600, tmp_path / "calls"
-    log.touch()
-    command = [sys.executable, "-c", KILLED, uri, str(log), str(rows)]
-
-    def lines() -> list[str]:
-        return log.read_text().split()
-
-    def reached(calls: int) -> bool:
-        return len(lines()) >= calls
-
-    for kill in (200, 400):
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
-            wait_until(partial(reached, kill), f"{kill} calls", timeout=PROCESS_DEADLINE)
-            process.send_signal(signal.SIGKILL)
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [str(2 * k) for k in range(rows)]
-    assert rows <= len(lines()) <= rows + 2 * 16
 
 
 @pytest.mark.slow

@@ -93,12 +93,6 @@ def test_a_directory_that_was_there_keeps_what_is_not_ours(tmp_path: Path) -> No
     assert sorted(tmp_path.iterdir()) == sorted(own)
 
 
-def test_a_directory_that_was_there_stays_when_it_is_empty(tmp_path: Path) -> None:
-    with rs.Metrics(tmp_path) as metrics:
-        write(metrics, 0, "done")
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("given", [True, False])
 def test_a_directory_made_here_goes_unless_something_else_is_in_it(
     tmp_path: Path, given: bool
