@@ -161,7 +161,7 @@ class SubscriptionArbiter(FanIn):
         #: The demand that no publisher got yet. While the drain iterates a sequence, the drain
         #: delivers as many elements as this demand.
         self.pending = PendingDemand()
-        # If the current publisher is an internal sequence: its iterator, and its stages.
+        # If the current publisher is an internal sequence, its iterator and its stages.
         self._sequence: tuple[Iterator[Any], tuple[tuple[Any, ...], ...]] | None = None
         self._ending: Ended | None = None  # the end, signalled after the elements in ``_mail``
 

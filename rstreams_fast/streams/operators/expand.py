@@ -22,7 +22,7 @@ __all__ = ["Expand"]
 
 
 class Expand(Boundary):
-    """The boundary of ``Stream.expand``, its arguments checked."""
+    """The boundary that ``Stream.expand`` adds to a stream. Checks the arguments."""
 
     def __init__(self, fn: ToPublisher, depth_first: bool) -> None:
         self.fn = fn

@@ -18,7 +18,7 @@ __all__ = ["MergeSorted"]
 
 
 class MergeSorted(Boundary):
-    """The boundary of ``Stream.merge_sorted``, its arguments checked."""
+    """The boundary that ``Stream.merge_sorted`` adds to a stream. Checks the arguments."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""``on_discard``: a hook for the elements that are dropped above it."""
+"""``on_discard``: calls a hook for each element that the operators above drop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["OnDiscard"]
 
 
 class OnDiscard(Boundary):
-    """The boundary of ``Stream.on_discard``, its argument checked."""
+    """The boundary that ``Stream.on_discard`` adds to a stream. Checks the arguments."""
 
     one_to_one = True
 
@@ -36,7 +36,7 @@ class OnDiscard(Boundary):
 
 
 class _DiscardSubscription:
-    """Passes every signal on. Upstream is internal: its signals come one by one, in order."""
+    """Passes every signal on, without checks: upstream is internal, and keeps the rules."""
 
     __slots__ = (
         "__weakref__",
@@ -118,7 +118,7 @@ class _DiscardSubscription:
     def _or_close(self, call: Callable[..., object], *args: Any) -> None:
         try:
             call(*args)
-        except RecursionError:  # the caller ends the stream, where the stack has room again
+        except RecursionError:  # a caller with room on the stack ends the stream
             raise
         except BaseException:
             self.dropped()

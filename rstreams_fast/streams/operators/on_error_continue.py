@@ -1,4 +1,4 @@
-"""``on_error_continue``: the stages above drop the elements for which their functions fail."""
+"""``on_error_continue``: has the stages above drop each element for which their function fails."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from rstreams_fast.streams.engine.assembly import Part, Stage
 __all__ = ["continuing"]
 
 WITHOUT: Final = {"map": "map_not_none", "map_not_none": "map_not_none", "filter": "filter"}
-"""Stages that can drop a single element for which their function fails, and their substitutes."""
+"""The stages that can drop an element, and the stages that replace them: these drop ``None``."""
 
 
 class _Trying:
-    """Wraps the function of a stage: gives its exceptions to ``handler``, and returns ``None``."""
+    """The function of a stage, wrapped: gives its exceptions to ``handler``, and returns ``None``.
+
+    The stage drops an element for which its function returns ``None``.
+    """
 
     def __init__(self, stage: str, fn: Callable[[Any], Any], handler: Callable[..., Any]) -> None:
         functools.update_wrapper(cast(Any, self), fn, updated=())
@@ -38,7 +41,10 @@ class _Trying:
 
 
 def continuing(parts: tuple[Part, ...], handler: Callable[[Exception, Any], object]) -> list[Part]:
-    """Return ``parts``, whose last stages go on after a failure; ``ValueError`` if none can."""
+    """Return ``parts``, with the last stages changed to drop elements for which they fail.
+
+    Raises a ``ValueError`` if the last part is not such a stage.
+    """
     done: list[Part] = list(parts)
     place = len(parts)
     while place and isinstance(part := parts[place - 1], Stage) and part.op[0] in WITHOUT:

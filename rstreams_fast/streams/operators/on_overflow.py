@@ -1,9 +1,9 @@
 """``on_overflow``: a bounded buffer below a source that does not wait for demand.
 
-Upstream is asked for an unbounded number of elements. It signals at any time, from any thread. The
+The operator makes an unbounded request. Upstream signals at any time, from any thread. The
 subscription holds a bounded number of elements and delivers them on demand. When the buffer is
 full, the strategy decides: an element is dropped, or the stream ends with an error. Every end, also
-an overflow, comes after the elements that are held.
+the error of an overflow, is signalled after the elements that are held.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class Overflow(enum.Enum):
     """
 
     BUFFER = "buffer"
-    """Hold up to ``capacity`` (1024) elements. A further element ends the stream with
+    """Hold up to ``capacity`` (1024) elements. One more element ends the stream with
     ``BufferOverflowError``, after the held elements were delivered."""
     DROP_OLDEST = "drop_oldest"
-    """Hold up to ``capacity`` (1024) elements. A further element replaces the oldest element."""
+    """Hold up to ``capacity`` (1024) elements. One more element replaces the oldest element."""
     DROP_LATEST = "drop_latest"
-    """Hold up to ``capacity`` (1024) elements. A further element is dropped."""
+    """Hold up to ``capacity`` (1024) elements. One more element is dropped."""
     LATEST = "latest"
     """Hold the newest element only: ``capacity`` is 1."""
     ERROR = "error"
-    """Hold only elements that were asked for, at most ``capacity`` (1024), until they are
-    delivered. An element that was not asked for ends the stream with ``BufferOverflowError``."""
+    """Hold only requested elements, at most ``capacity`` (1024), until they are delivered. An
+    element that was not requested ends the stream with ``BufferOverflowError``."""
 
 
 _REPLACING = (Overflow.DROP_OLDEST, Overflow.LATEST)
@@ -59,10 +59,10 @@ class OverflowBoundary(Boundary):
     """The boundary of ``Stream.on_overflow``, and the options of a source with a strategy.
 
     ``at_end``: elements are delivered only after the source has completed. ``on_demand``: the
-    source is asked at the subscriber's first request, not at once.
+    source gets its request at the subscriber's first request, not at once.
     """
 
-    #: The boundary takes signals from any thread, so upstream needs no guard.
+    #: The boundary accepts signals from any thread, so it tolerates any upstream.
     guards = True
 
     def __init__(
@@ -96,7 +96,7 @@ class OverflowBoundary(Boundary):
         self.name = f"{name}({strategy.name})"
         self.fails_unasked = strategy in _ENDING
         self.at_end = at_end
-        # With ERROR, an element before the first request would end the stream.
+        # With ERROR, an element that comes before the first request would end the stream.
         self.on_demand = on_demand or strategy is Overflow.ERROR
         self._argument = argument
 
@@ -122,10 +122,11 @@ class OverflowBoundary(Boundary):
 class OverflowSubscription(OperatorSubscriber):
     """The subscription between a source that does not wait for demand and a subscriber.
 
-    The source is a publisher upstream, or an object that calls ``offer`` and ``finish`` (an
-    emitter, a clock). Any thread may call these methods. The subscriber is signalled on the
-    resource if there is one, else on the thread that offers or requests. ``at_end()`` is called
-    when the stream has ended, so that an emitter or a clock drops its references.
+    The source is a publisher, or an object that calls ``offer`` and ``finish``: the emitter of
+    ``create``, or the clock of ``interval``. Any thread may call these methods. The subscriber is
+    signalled on ``resource`` (an executor), if given. Otherwise it is signalled on the thread that
+    calls ``offer`` or ``request``. ``at_end()`` is called when the stream has ended, so that the
+    source drops its references.
     """
 
     __slots__ = (
@@ -153,21 +154,23 @@ class OverflowSubscription(OperatorSubscriber):
         super().__init__(subscriber, resource)
         self._options = options
         self._at_end = at_end
-        # Held to offer an element, not to take one. Reentrant: the garbage collector may run any
-        # code on the thread that holds the lock. No other user code runs under the lock.
+        # Taken to offer an element, but not to deliver one. Reentrant, because the garbage
+        # collector may run any code on the thread that holds the lock. No other user code runs
+        # under it.
         self.lock = threading.RLock()
         self.open = True  # false: offers are refused
         self._held: deque[Any] = deque()
         self._kept = 0  # the number of elements that were delivered or are held
         #: The number of elements that were dropped. Written under the lock.
         self.drops = 0
-        self._requested = DemandCounter()  # the sum of all requests
+        self._requested = DemandCounter()  # the sum of all requests of downstream
         self._begun = False  # whether on_subscribe has returned
-        self._asked = Latch()  # won by the first thread that asks upstream
+        self._asked = Latch()  # closed by the thread that makes the one request to upstream
         self._waits = Waits(on_look=True)
         slot = self._slot_by_bursts(subscriber)
         self._run = FusedRun(self._held, (), slot, self._demand)
-        # Receives an element when no other waits. None: only the run delivers, as to a ring.
+        # The function that delivers an element while no other element is held. None: the element
+        # must take the way through ``_held``.
         hand_on = subscriber.on_next if isinstance(slot, FunctionSlot) else slot
         direct = resource is None and not options.at_end and callable(hand_on)
         self._hand_on = hand_on if direct else None
@@ -175,10 +178,10 @@ class OverflowSubscription(OperatorSubscriber):
     # -- the source's side, any thread -----------------------------------------------------------
 
     def offer(self, element: Any, entered: bool = False) -> bool:
-        """Hold or deliver an element, or act by the strategy.
+        """Hold or deliver ``element``, or do what the strategy says.
 
-        Returns ``False`` if the stream has ended, or this element ends it. After the end the caller
-        still owns the element, unless it has ``entered`` the scope of an ``on_discard``.
+        Returns ``False`` if the stream has ended, or ends now by an overflow. After the end the
+        caller still owns the element. ``entered``: the element was registered for ``on_discard``.
         """
         options = self._options
         victim: Any = None
@@ -217,15 +220,15 @@ class OverflowSubscription(OperatorSubscriber):
             self._upstream.cancel()
             self._end_with(overflow)
         elif victim is None or self._demand.pending:
-            # Also after a victim was taken out: between popleft and append the drain may have found
-            # an empty buffer, and left.
+            # Needed also if an old element was dropped for this one: the drain may have found an
+            # empty buffer between popleft and append, and left.
             self._enter()
         if victim is not None:
             self._report_drop(victim)
         return overflow is None
 
     def finish(self, error: BaseException | None) -> bool:
-        """End after the held elements; ``False`` if the end was decided before."""
+        """End the stream after the held elements; ``False`` if it has ended before."""
         if not (self._upstream.ended() and self._close()):
             return False
         self._end_with(error)
@@ -233,7 +236,7 @@ class OverflowSubscription(OperatorSubscriber):
 
     @property
     def uncovered(self) -> int:
-        """The number of elements that were asked for and not sent yet."""
+        """The number of elements that were requested and not sent yet."""
         requested = self._requested.value
         return UNBOUNDED if requested == UNBOUNDED else max(0, requested - self._kept)
 
@@ -255,7 +258,7 @@ class OverflowSubscription(OperatorSubscriber):
                 on_drop(victim)
             except Exception as raised:
                 report_unraisable(raised, "on_drop", on_drop)
-            except BaseException as leaving:  # propagates to the sender; the subscriber gets it too
+            except BaseException as leaving:  # the sender gets it, and the subscriber, too
                 if self._demand.value >= 0:
                     self._fail(leaving)
                 raise
@@ -263,19 +266,19 @@ class OverflowSubscription(OperatorSubscriber):
     # -- signals from upstream -------------------------------------------------------------------
 
     def on_next(self, element: Any, /) -> None:
-        """Hold or deliver an element, or act by the strategy."""
+        """Hold or deliver ``element``, or do what the strategy says."""
         if element is None or self.custody is not None:
             self._check_element(element)
         self.offer_checked(element)
 
     def offer_checked(self, element: Any) -> None:
-        """Do the same as ``on_next`` with an element that was checked before."""
+        """Do the same as ``on_next`` for an element that was checked before."""
         if not self.offer(element, entered=True):
             self._upstream.unwanted()
             self._introduce_late()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Pass the error on after the held elements; with ``at_end``, at once."""
+        """Signal the error after the held elements, or at once with ``at_end``."""
         if self._options.at_end:
             super().on_error(error)
             return
@@ -304,7 +307,7 @@ class OverflowSubscription(OperatorSubscriber):
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
         try:
-            n = check_request(n)  # read once: __index__ may answer differently next time
+            n = check_request(n)  # only once: __index__ may return another number the next time
         except Exception as refused:
             self._bad_request(refused)
             return
@@ -327,10 +330,9 @@ class OverflowSubscription(OperatorSubscriber):
     # -- the drain -------------------------------------------------------------------------------
 
     def _deliver(self, hand_on: Callable[[Any], object], element: Any) -> None:
-        """Deliver one element as the run would, and leave the drain.
+        """Deliver one requested element, while no other element is held; then leave the drain.
 
-        Only the holder of the drain calls this, for an element that was asked for while no other
-        element was held.
+        Only for the thread that holds the drain.
         """
         try:
             self._waits.end()
@@ -373,7 +375,7 @@ class OverflowSubscription(OperatorSubscriber):
         super()._stop()
 
     def _drop_references(self) -> None:
-        self._close()  # the thread that cancels may not have called _stop() yet
+        self._close()  # the cancelling thread may not have called _stop() yet
         self._hand_on = None
         self._held = deque()
         at_end, self._at_end = self._at_end, None

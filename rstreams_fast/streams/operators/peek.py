@@ -1,6 +1,7 @@
-"""Observers: functions that are called at signals, and cannot change the signals.
+"""Observers (``do_on_request`` and the like): functions that are called at signals.
 
-``sys.unraisablehook`` gets an observer's exceptions: they do not end the stream.
+An observer cannot change a signal. Its exceptions go to ``sys.unraisablehook``, and do not end the
+stream.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ __all__ = ["Named", "Peek"]
 
 
 class Peek(Boundary):
-    """The boundary of ``do_on_subscribe``, ``do_on_request`` and the like: calls ``fn`` on
-    ``signal``.
+    """The boundary of ``do_on_subscribe``, ``do_on_request`` and the like.
+
+    It calls ``fn`` at each signal that ``signal`` names.
     """
 
     one_to_one = True
@@ -48,7 +50,7 @@ class Peek(Boundary):
         return ()
 
     def tell(self, signal: str, *args: Any) -> None:
-        """Call the observer, if ``signal`` is its signal."""
+        """Call the observer, if it observes ``signal``."""
         if signal == self.signal:
             try:
                 self.fn(*args)
@@ -66,24 +68,26 @@ class Named(Peek):
         self.name = name
 
     def describe(self) -> str:
-        """Say the name."""
+        """Return a line with the name."""
         return f"name({self.name!r}): holds no elements"
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return an entry with the name, and zeros."""
+        """Return one entry, with the name and zeros."""
         return (BoundaryMetrics(self.describe(), 0, 0, None, 0, 0.0, 0.0),)
 
     def _add_note(self, error: BaseException) -> None:
         note = f"rstreams_fast: it passed {self.name!r}"
-        # Several subscribers may receive one error object. Some errors take no note.
+        # Several subscribers may receive one error object. Some errors accept no notes.
         if note not in getattr(error, "__notes__", ()):
             with suppress(Exception):
                 error.add_note(note)
 
 
 class _PeekSubscription:
-    """Passes every signal on. Upstream is internal: its signals come one by one, in order. Elements
-    go to the subscriber below without a call of this class.
+    """Passes every signal on, and calls the observer.
+
+    Upstream is internal, and keeps the rules, so there are no checks. Elements go directly to the
+    subscriber below: ``on_next`` is the subscriber's own.
     """
 
     __slots__ = (
@@ -112,7 +116,7 @@ class _PeekSubscription:
         self.on_next: Callable[[Any], object] = subscriber.on_next
         self._peek = peek
         self._subscription: Subscription | None = None
-        self._cancelled = Latch()  # won by the first thread that cancels
+        self._cancelled = Latch()  # closed by the first thread that cancels, or at the end
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         self._subscription = subscription
@@ -129,8 +133,8 @@ class _PeekSubscription:
         drop(self._drop_everything())
         self._finally()
 
-    # KeyboardInterrupt and its like propagate from an observer to the caller. The subscriber is
-    # signalled all the same, or it would wait for ever.
+    # If an observer raises KeyboardInterrupt, the exception propagates to the caller. The terminal
+    # signal is still sent, because the subscriber would wait for ever without it.
 
     def on_error(self, error: BaseException, /) -> None:
         try:
@@ -180,7 +184,7 @@ class _PeekSubscription:
         return (*self._peek.metrics(), *metrics_above(self._subscription))
 
     def _finally(self) -> None:
-        """Call the ``finally`` observer, unless ``cancel`` has called it or will."""
+        """Call the observer of ``do_finally``, unless ``cancel`` does that."""
         if self._peek.signal == "finally" and self._cancelled.win():
             self._peek.tell("finally")
 

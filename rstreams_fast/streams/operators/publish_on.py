@@ -1,12 +1,13 @@
-"""An asynchronous boundary: a bounded ring, filled by upstream, drained on a resource.
+"""The boundary of ``publish_on``: upstream fills a bounded ring, which an executor empties.
 
-``upstream -> | ring | -> stages -> subscriber``. Everything right of the ring runs on the resource,
-and so does each ``request`` to upstream. So a synchronous upstream works on the resource, too. The
-threads that call ``subscribe``, ``request`` or ``cancel`` of the boundary do no work.
+``upstream -> ring -> stages -> subscriber``. Everything to the right of the ring, and each
+``request`` to upstream, runs on the *resource*: an executor, an event loop or a thread. So a
+synchronous upstream works on the resource, too. The threads that call ``subscribe``, ``request`` or
+``cancel`` of the boundary do no work.
 
-The prefetch bounds the elements requested and not yet delivered: elements on their way, in the
-ring, or in the burst that is being delivered. So an element is requested only when it has a free
-place, and its place is free again after its delivery.
+``prefetch`` bounds the elements that were requested of upstream and not delivered yet. So an
+element is requested only when the ring has room for it. The room is free again after the delivery
+of an element.
 
 A bound in bytes can count only elements that have come: see ``WeighedQueue``.
 """
@@ -42,7 +43,7 @@ __all__ = ["AsyncBoundary", "AsyncBoundarySegment", "AsyncBoundarySubscription"]
 
 
 class AsyncBoundary(StagesBoundary):
-    """The arguments of ``Stream.publish_on``, checked."""
+    """The boundary that ``Stream.publish_on`` adds to a stream. Checks the arguments."""
 
     one_to_one = True
 
@@ -62,7 +63,7 @@ class AsyncBoundary(StagesBoundary):
         self.delay_error = check_bool("delay_error", delay_error)
 
     def new_queue(self, subscription: AsyncBoundarySubscription, need: Need) -> BoundaryQueue:
-        """Return the queue of a subscription, where the parts below can use ``need`` only."""
+        """Return the queue of a subscription. The parts below use at most ``need`` elements."""
         capacity, ask = self._capacity(need), subscription._request_for_a_turn
         if self.max_bytes is None or self.weigher is None:
             return ElementQueue(capacity, need.total, ask)
@@ -78,7 +79,7 @@ class AsyncBoundary(StagesBoundary):
         return self.describe_within(Need())
 
     def describe_within(self, need: Need) -> str:
-        """Return the line of ``describe``, where the parts below can use ``need`` only."""
+        """Return the line of ``describe``. The parts below use at most ``need`` elements."""
         bound = f"at most {self._capacity(need)} elements"
         if self.max_bytes is not None and self.weigher is not None:
             bound += (
@@ -93,7 +94,7 @@ class AsyncBoundary(StagesBoundary):
 
 
 class BoundaryOptions(Protocol):
-    """The arguments of a boundary, as its subscription reads them."""
+    """The attributes of a boundary that its subscription uses."""
 
     executor: Any
     delay_error: bool
@@ -102,11 +103,11 @@ class BoundaryOptions(Protocol):
         """Return the queue of a subscription."""
 
     def describe_within(self, need: Need, /) -> str:
-        """Name the boundary in one line, where the parts below can use ``need`` only."""
+        """Name the boundary in one line. The parts below use at most ``need`` elements."""
 
 
 class AsyncBoundarySegment:
-    """A publisher of the results of ``program`` for the elements of ``upstream``."""
+    """A publisher that passes ``upstream``'s elements to the stages ``program`` on an executor."""
 
     def __init__(
         self, upstream: Publisher[Any], options: BoundaryOptions, program: Stages, need: Need
@@ -117,7 +118,7 @@ class AsyncBoundarySegment:
         self._need = need
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Subscribe to upstream on behalf of ``subscriber``; make no request on this thread."""
+        """Subscribe to upstream for ``subscriber``. The executor makes the requests later."""
         try:
             subscription = AsyncBoundarySubscription(
                 subscriber, self._options, self._program, self._need
@@ -135,9 +136,9 @@ class AsyncBoundarySegment:
 
 
 class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
-    """The subscriber of upstream, and the drain below the queue.
+    """The subscriber of upstream, and the drain, which delivers the elements of the queue.
 
-    The caller calls ``start`` once: see there.
+    The caller must call ``start`` after upstream's ``subscribe`` has returned.
     """
 
     __slots__ = (
@@ -164,19 +165,20 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         self._delay_error = options.delay_error
         self._total = need.total  # how many elements the parts below can use
         self._started = False
-        self._ready = Wip()  # start() enters twice
+        self._ready = Wip()  # both calls of start() enter; the second one starts the drain
         self._takes_nothing = program.takes_nothing
         self._name = options.describe_within(need)
         self._waits = Waits()
         self._ended = False  # whether the drain takes no more elements from the queue
-        self._enough = False  # whether the reason is a stage that needs no more elements
+        self._enough = False  # whether _ended was set because a stage needs no more elements
         self._queue = options.new_queue(self, need)
         self._input = self._queue.input
         self.ring: SpscRing | None = self._input.elements if self._queue.direct else None
         if self.ring is None:
-            self.turns = None  # the queue also asks on the thread that upstream signals on
-        # If true, the first element in an empty ring wakes the drain. So elements are delivered
-        # when the source waits in mid-burst. A drain on the caller waits for the burst's end.
+            self.turns = None  # the queue also makes requests on the thread of upstream's signals
+        # If true, the first element in an empty ring starts the drain. So elements are delivered
+        # even if the source waits in the middle of a burst. A drain on the caller's thread (CALLER)
+        # starts only at the end of the burst.
         self._at_once = options.executor != CALLER
         slot = self._slot_by_bursts(subscriber)
         if self._queue.one_by_one:
@@ -187,7 +189,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
 
     @property
     def works_when_asked(self) -> bool:
-        """Whether a request may take until the elements are sent: only if the caller drains."""
+        """Whether ``request`` may deliver the elements before it returns (executor ``CALLER``)."""
         return not self._at_once and self._upstream.works_when_asked
 
     # -- signals from upstream -------------------------------------------------------------------
@@ -197,11 +199,11 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             self.start()
 
     def start(self) -> None:
-        """Start the drain at the second of two calls: from ``on_subscribe``, and after upstream's
-        ``subscribe`` has returned.
+        """Start the drain at the second call of this method.
 
-        Until then a synchronous upstream holds its drain on the subscribing thread, and would send
-        the elements of an earlier request there.
+        One call comes from ``on_subscribe``, the other after upstream's ``subscribe`` has returned.
+        A request before both would have a synchronous upstream send elements on the subscribing
+        thread.
         """
         if not self._ready.enter():
             self._go()
@@ -212,13 +214,15 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             self.on_burst()
 
     def on_burst(self) -> None:
-        """Wake the drain, unless the ring has done that."""
+        """Start the drain, unless the first element in the ring has done that."""
         if not self._at_once:
             self._enter()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error before the elements in the queue, unless ``delay_error`` is set, or the
-        parts below need no more elements. Then the drain counts the elements, and decides.
+        """Signal the error, usually before the elements in the queue.
+
+        With ``delay_error``, or if the parts below use a bounded number of elements (``take``), the
+        drain decides when to signal the error.
         """
         if self._delay_error or self._total != UNBOUNDED:
             self._keep_error(error)
@@ -247,7 +251,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
                 return self._end(run, enough=True)
             queue.first_ask()
         self._waits.end()
-        completed = self._completed  # read before the queue: then an empty queue is the end
+        completed = self._completed  # read before the queue: an empty queue is then the end
         status = self._burst_on(run)
         queue.replenish(run.pulled)
         if status is RunStatus.MORE:
@@ -256,10 +260,11 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             if completed and queue.is_empty():
                 return self._end(run)
             self._waits.begin(for_demand=status is RunStatus.IDLE)
-            # A drain on the caller requests no elements without demand.
+            # On the caller's thread the drain requests no elements without demand.
             if (status is RunStatus.EXHAUSTED or self._at_once) and self._request_for_a_turn():
                 return True
-            # Without demand the next request wakes the drain, so no element has to.
+            # With demand, the next element must start the drain. Without demand, the next request
+            # starts it.
             exhausted = status is RunStatus.EXHAUSTED
             return exhausted and self._at_once and not self._input.elements.arm(self._enter)
         if status is RunStatus.ENDED:
@@ -268,7 +273,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
 
     def _end(self, run: FusedRun, *, enough: bool = False) -> bool:
         self._ended = True
-        self._enough = enough  # true: an error from now on is too late to be signalled
+        self._enough = enough  # if true, errors that come later are not signalled
         self._upstream.cancel()  # no effect if upstream has ended
         return self._finish(run)
 

@@ -1,8 +1,9 @@
-"""The asynchronous boundary of numpy streams: a ring of records, in memory that is allocated once.
+"""``publish_records_on``: a ring of numpy records between threads, in memory allocated once.
 
-``upstream -> | ring of records | -> stages -> subscriber``. As in ``publish_on``, everything right
-of the ring runs on the resource. The thread that sends an array copies it into the ring, so
-upstream may use its memory again. The drain copies records out, in arrays of another size.
+``upstream -> ring of records -> stages -> subscriber``. As in ``publish_on``, everything to the
+right of the ring runs on the resource (an executor). The thread that sends an array copies the
+array into the ring, so upstream may use the array's memory again. The drain, which delivers, copies
+records out of the ring into arrays of another size.
 
 The capacity counts records. The number of records in an array is unknown before the array has
 come. So one array is requested at a time, when the ring has all records of the previous array. The
@@ -33,7 +34,7 @@ __all__ = ["PublishRecordsOn"]
 
 
 class PublishRecordsOn(StagesBoundary):
-    """The arguments of ``Stream.publish_records_on``, checked."""
+    """The boundary that ``Stream.publish_records_on`` adds to a stream. Checks the arguments."""
 
     def __init__(
         self, dtype: Any, executor: Any, capacity: int, chunk: int | None, delay_error: bool
@@ -48,7 +49,7 @@ class PublishRecordsOn(StagesBoundary):
     def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:  # noqa: ARG002
         """Return a publisher that subscribes to ``upstream``, and works on the executor.
 
-        ``need`` counts arrays, not records, so it does not bound the ring.
+        ``need`` counts arrays. So it cannot bound the ring, which holds records.
         """
         return AsyncBoundarySegment(upstream, self, stages, EVERYTHING)
 
@@ -74,7 +75,7 @@ class PublishRecordsOn(StagesBoundary):
 
 
 class _Chunks(Iterator[Any]):
-    """Takes records out of the ring, in arrays of at most ``size``, until the ring is empty."""
+    """An iterator that takes records out of the ring, in arrays of at most ``size`` records."""
 
     __slots__ = ("_made_room", "_ring", "_size")
 
@@ -92,10 +93,11 @@ class _Chunks(Iterator[Any]):
 
 
 class _RecordQueue:
-    """The ring, and the rest of the newest array, for which the ring had no room.
+    """Holds a ring of records, and the rest of the newest array, for which the ring had no room.
 
-    One thread at a time copies records in and requests arrays: the holder of ``_filling``. That is
-    the thread that upstream signals on, or the drain when it has made room.
+    One thread at a time copies records into the ring and requests arrays: the thread on which
+    upstream signals, or the thread of the drain after it has made room. ``_filling`` ensures that
+    only one of them does so.
     """
 
     __slots__ = (
@@ -132,8 +134,8 @@ class _RecordQueue:
         self._records = records
         self._chunk = chunk
         self._rest: Any = None  # the part of the newest array that is not in the ring yet
-        self._outstanding = DemandCounter()  # arrays requested that have not come: 1 at most
-        self._filling = Wip()  # counts the work of copying in and requesting
+        self._outstanding = DemandCounter()  # requested arrays that have not come: at most 1
+        self._filling = Wip()  # entered to copy records into the ring and to request an array
         self._ask = ask
         self._fail = fail
         self._demand = demand  # the demand of downstream: negative at the end
@@ -155,7 +157,8 @@ class _RecordQueue:
             return False
         if self._custody is not None:
             self._custody.claim(element)  # this queue copies it
-        # Set this before _outstanding falls: _fill_now requests the next array if it sees no rest.
+        # Set _rest before _outstanding becomes 0: with 0 and no _rest, _fill_now would request the
+        # next array too early.
         self._rest = element
         try:
             self._outstanding.fulfil(1)
@@ -165,9 +168,9 @@ class _RecordQueue:
         return True
 
     def _fill(self) -> None:
-        """Copy in as many records as fit; when the whole array is in, request the next array."""
+        """Copy as many records into the ring as fit. After a whole array request the next one."""
         filling = self._filling
-        fail = self._fail  # an array's class may cancel the stream: drop() then replaces _fail
+        fail = self._fail  # slicing a subclass of array may cancel, and drop() replaces _fail
         if not filling.enter():
             return  # the thread that is in the loop below fills again
         while True:

@@ -19,7 +19,7 @@ __all__ = ["Race"]
 
 
 class Race(Boundary):
-    """The boundary of ``Stream.race``, its arguments checked."""
+    """The boundary that ``Stream.race`` adds to a stream. Checks the arguments."""
 
     one_to_one = True
 
@@ -35,8 +35,9 @@ class Race(Boundary):
 
 
 class _RaceSubscription(FanIn):
-    """Each runner is asked for one element. The first that signals is the winner: it is asked for
-    the rest of the demand, and the others are cancelled.
+    """Requests one element of each publisher (runner). The first that signals is the winner.
+
+    The winner gets requests for the rest of the demand. The other publishers are cancelled.
     """
 
     __slots__ = ("_attached", "_decided", "_pending", "_runners", "_taken", "_winner")
@@ -50,11 +51,11 @@ class _RaceSubscription(FanIn):
         super().__init__(subscriber)
         self._runners = tuple(new_inner(self, each) for each in (upstream, *others))
         self._unsubscribed.extend(self._runners)
-        self._attached: deque[Inner] = deque()  # runners to ask for one element
+        self._attached: deque[Inner] = deque()  # runners that need a request for one element
         self._pending = PendingDemand()
-        self._decided = Latch()  # won by the first runner that signals
+        self._decided = Latch()  # closed by the first runner that signals
         self._winner: Inner | None = None
-        self._taken = False  # whether the upward work knows the winner
+        self._taken = False  # whether the winner's first request was subtracted from the demand
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
@@ -62,12 +63,12 @@ class _RaceSubscription(FanIn):
             self._call_up()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """The metrics of the boundaries above the winner."""
+        """Return the metrics of the boundaries above the winner."""
         winner = self._winner
         return () if winner is None else winner.metrics()
 
     def _wins(self, inner: Inner) -> bool:
-        """Return whether ``inner`` is the winner: the first to signal. Cancel the others then."""
+        """Return whether ``inner`` is the winner, the first to signal. Cancel the others if so."""
         if self._winner is inner:
             return True
         if not self._decided.win():
@@ -110,7 +111,7 @@ class _RaceSubscription(FanIn):
         if not self._taken:
             self._taken = winner.attached = True
             if winner.asked:
-                self._pending.counter.fulfil(1)  # each runner was asked for this element
+                self._pending.counter.fulfil(1)  # the one element that was requested of each runner
         return self._pending.ask(winner)
 
     def _to_ask(self) -> bool:

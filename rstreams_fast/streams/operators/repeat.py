@@ -14,7 +14,7 @@ __all__ = ["Repeat"]
 
 
 class Repeat(Boundary):
-    """The boundary of ``Stream.repeat``, its argument checked."""
+    """The boundary that ``Stream.repeat`` adds to a stream. Checks the arguments."""
 
     one_to_one = True
 
@@ -36,7 +36,7 @@ def _repeated(
 
 
 class _Repeats:
-    """Returns ``upstream`` ``left`` times."""
+    """Chooses ``upstream`` as the next publisher, ``left`` times."""
 
     def __init__(self, upstream: Publisher[Any], left: int) -> None:
         self._upstream = upstream

@@ -1,4 +1,4 @@
-"""Replay: a multicast that keeps a number of elements for late subscribers."""
+"""Replay: a multicast that keeps past elements for late subscribers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class ReplayBounds:
-    """The bounds of a replay (elements, bytes, seconds), checked."""
+    """The bounds of a replay, in elements, bytes or seconds. Checks the arguments."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ReplayBounds:
         self.timer = timer
 
     def describe(self) -> str:
-        """Say how many elements are kept."""
+        """Return words for how many elements are kept."""
         bounds = []
         if self.count is not None:
             bounds.append(f"{safe_repr(self.count)} elements")
@@ -68,8 +68,9 @@ class ReplayBounds:
 
 
 class _Bounded:
-    """The retention of one buffer. Elements beyond the bounds are evicted when an element or a
-    subscriber comes.
+    """Decides how many of the last elements a buffer keeps for late subscribers.
+
+    Elements beyond the bounds are evicted when an element or a subscriber comes.
     """
 
     def __init__(self, bounds: ReplayBounds) -> None:
@@ -87,7 +88,7 @@ class _Bounded:
         self.kept = 0
 
     def weigh(self, elements: list[Any], weights: list[int]) -> None:
-        """Append the weight of each element. Errors of the weigher propagate."""
+        """Append the weight in bytes of each element to ``weights``. Errors propagate."""
         if self._weigher is not None:
             for element in elements:
                 weights.append(weigh(self._weigher, element))  # noqa: PERF401 - weigh may raise
@@ -95,12 +96,12 @@ class _Bounded:
             weights += [0] * len(elements)
 
     def now(self) -> float:
-        """Return the time; 0 if no bound is in seconds."""
+        """Return the time of the timer, in seconds; 0 if no bound is in seconds."""
         return 0.0 if self._seconds is None else self._timer.now()
 
     def keep(self, weights: list[int], now: float) -> None:
-        """Keep elements of these ``weights``, and evict others beyond the bounds."""
-        # Two threads may read the time in one order and arrive here in the other.
+        """Count new elements of these ``weights`` as kept, and evict elements beyond the bounds."""
+        # Two threads may come here in another order than they read the time in.
         self._last = now = max(self._last, now)
         self.kept += len(weights)
         if self._notes is not None:
@@ -145,11 +146,11 @@ class ReplayProcessor(MulticastPublisher[T], Processor[T, T]):
     elements. An element that is too old is dropped when the next element or subscriber comes.
 
     A subscriber gets the kept elements first, then new elements. After the end it gets the kept
-    elements, then the terminal signal. Kept elements do not count as a subscriber's lag: the
-    processor holds at most the kept elements and ``buffer_size`` more. An error overtakes elements
-    that subscribers have not received yet, unless ``delay_error`` is set. Subscribers that come
-    after an error get the kept elements before it. After a shut-down no elements are kept.
-    Everything else is as in ``MulticastProcessor``.
+    elements, then the terminal signal. The processor holds at most the kept elements and
+    ``buffer_size`` more: ``buffer_size`` does not count the kept elements. An error is signalled
+    before elements that subscribers have not received yet, unless ``delay_error`` is set.
+    Subscribers that come after an error get the kept elements, then the error. After a shut-down
+    no elements are kept. Everything else is as in ``MulticastProcessor``.
 
     Args:
         count: Keep the last ``count`` elements.
@@ -209,9 +210,9 @@ class Replay(Multicast):
         self.bounds = bounds
 
     def retention(self) -> Retention:
-        """Return the retention of a new shared publisher."""
+        """Return the rule that decides which elements a new shared publisher keeps."""
         return _Bounded(self.bounds)
 
     def describe(self) -> str:
-        """Say how many elements may be held, for which subscribers, and when sharing ends."""
+        """Return a line: how many elements are kept and held, and when sharing ends."""
         return f"replay: {self.bounds.describe()}, and {self.describe_sharing()}"

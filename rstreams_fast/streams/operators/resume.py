@@ -17,7 +17,7 @@ ErrorTypes = type[BaseException] | tuple[type[BaseException], ...]
 
 
 class OnErrorResume(Boundary):
-    """The boundary of ``Stream.on_error_resume``, its arguments checked."""
+    """The boundary that ``Stream.on_error_resume`` adds to a stream. Checks the arguments."""
 
     one_to_one = True
 
@@ -46,13 +46,13 @@ def _resumed(
 
 
 class _Fallback:
-    """Returns the function's publisher for the first error, if that is of a given type."""
+    """Chooses the user's publisher as the next one, after the first error of a given type."""
 
     def __init__(self, options: OnErrorResume) -> None:
         self._options: OnErrorResume | None = options
 
     def next(self, error: BaseException | None, /) -> Publisher[Any] | Ended:
-        options, self._options = self._options, None  # an error of the fallback ends the stream
+        options, self._options = self._options, None  # a second error ends the stream
         if options is None or error is None or not isinstance(error, options.on):
             return Ended(error)
         return _checked(options.fn, options.fn(error))

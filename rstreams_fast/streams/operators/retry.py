@@ -18,7 +18,7 @@ __all__ = ["RetryBoundary"]
 
 
 class RetryBoundary(Boundary):
-    """The boundary of ``Stream.retry``, its arguments checked."""
+    """The boundary that ``Stream.retry`` adds to a stream. Checks the arguments."""
 
     one_to_one = True
 
@@ -31,7 +31,7 @@ class RetryBoundary(Boundary):
     ) -> None:
         self.times = check_count("retry(times): times", times)
         if isinstance(when, type) and issubclass(when, BaseException):
-            name = when.__name__  # when(error) would make an exception, which is always true
+            name = when.__name__  # calling the class would make an exception, which is always true
             raise TypeError(
                 f"retry(when): when must be a function of the error, got the class {name}; "
                 f"give lambda error: isinstance(error, {name})"
@@ -61,7 +61,7 @@ class RetryBoundary(Boundary):
         return f"retry({', '.join(said)}): holds no elements"
 
     def seconds_before(self, attempt: int) -> float:
-        """Return how long to wait before retry number ``attempt``, from 1."""
+        """Return how many seconds to wait before retry number ``attempt``, counted from 1."""
         delay = self.delay
         if not callable(delay):
             return delay
@@ -77,7 +77,7 @@ def _retried(
 
 
 class _Attempts:
-    """Returns ``source`` when it has failed, at once or after a delay."""
+    """Chooses ``source`` again after it has failed, at once or after a delay."""
 
     def __init__(
         self, arbiter: SubscriptionArbiter, source: Publisher[Any], options: RetryBoundary
@@ -86,7 +86,7 @@ class _Attempts:
         self._source = source
         self._options = options
         self._retries = 0
-        self._failed: BaseException | None = None  # the last error, until an element has come
+        self._failed: BaseException | None = None  # the last error; None once an element has come
         self._wait_until: float | None = None
         self._deadline: Deadline | None = None
         if options.delay:
@@ -96,7 +96,7 @@ class _Attempts:
     def next(self, error: BaseException | None, /) -> Publisher[Any] | Ended | None:
         failed = self._failed
         if failed is not None and isinstance(error, AlreadySubscribedError):
-            # The source refuses a second subscription. The user needs the error of the first.
+            # The source refuses a second subscription: signal the error of the first attempt.
             failed.add_note(f"retry: there was no other attempt: {error}")
             return Ended(failed)
         if error is None or not self._is_retried(error):
@@ -112,14 +112,14 @@ class _Attempts:
         return None
 
     def _is_retried(self, error: BaseException) -> bool:
-        # KeyboardInterrupt and its like (BaseException only) must end the stream, not an attempt.
+        # KeyboardInterrupt, which is no Exception, must end the stream.
         options = self._options
         if self._retries >= options.times or not isinstance(error, Exception):
             return False
         return options.when is None or bool(options.when(error))
 
     def _attempted(self) -> None:
-        self._failed = None  # the error's traceback keeps frames and their variables
+        self._failed = None  # the error's traceback would keep frames and their variables alive
 
     def _due(self) -> float | None:
         return self._wait_until

@@ -1,4 +1,4 @@
-"""Places for elements that all substreams of a stream share."""
+"""The bound on the elements that all substreams of a stream hold together."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from rstreams_fast.streams.operators.substreams import Substream
 __all__ = ["SharedPlaces"]
 
 NAMED: Final = 3
-"""The most keys that an error names."""
+"""The most keys that an error message names."""
 
 
 class SharedPlaces:
-    """Asks ahead for ``prefetch`` elements, and then for as many as have left the substreams.
+    """Bounds the elements that all substreams of a ``group_by`` hold together by ``prefetch``.
 
-    When substreams without a reader hold all places, the stream is stuck until they get readers.
-    After ``patience`` seconds of that the stream ends with an error. It ends so, too, when the
-    readers that hold all places request no elements, while another reader waits.
+    It first requests ``prefetch`` elements, and then as many as have left the substreams. The
+    stream is stuck while substreams without a reader hold ``prefetch`` elements. The stream is also
+    stuck while the readers of all held elements request none, and another reader waits. A stream
+    that is stuck for ``patience`` seconds ends with an error.
     """
 
     __slots__ = ("_checked", "_clock", "_patience", "_replenish_at", "_stuck_since", "most")
@@ -36,23 +37,26 @@ class SharedPlaces:
         self.most = prefetch
         self._replenish_at = replenish_at(prefetch)
         self._patience = patience
-        # The time at which all places were taken, and how many elements had left by then. While the
-        # stream is stuck, that number stays the same.
+        # The time at which the bound was reached, and how many elements had left the substreams
+        # then. While the stream is stuck, no more elements leave.
         self._stuck_since: tuple[float, int] | None = None
         self._checked: tuple[float, int] | None = None
         self._clock = divider.add_clock(timer, self._due, partial(self._check, divider))
 
     def room(self, divider: Divider, /) -> int:
-        """Return how many more elements to ask for: many at a time, unless none are on the way."""
+        """Return how many elements to request now: 0, or many at a time.
+
+        Fewer are requested only if no requested element is still to come.
+        """
         asked = divider.asked
         if not asked and not divider.requested.value:
-            return 0  # upstream is not asked before the subscriber has asked
+            return 0  # make no request before the subscriber's first request
         room = self.most - (asked - divider.taken.value)
         dry = asked == divider.came and not divider.signals
         return room if dry or room >= self._replenish_at else 0
 
     def watch(self, divider: Divider, /) -> None:
-        """Start the clock if all places are taken."""
+        """Start the clock if as many elements are held as allowed."""
         if self._full(divider):
             self._stuck_since = self._clock.now(), divider.taken.value
             self._clock.look()
@@ -61,7 +65,7 @@ class SharedPlaces:
         return not divider.latch.won and divider.came - divider.taken.value >= self.most
 
     def _stuck(self, divider: Divider) -> list[Substream]:
-        """Return the substreams that hold all places, if no reader will take an element."""
+        """Return the substreams that hold elements, if the stream is stuck; else an empty list."""
         if not self._full(divider):
             return []
         substreams = divider.holding
@@ -71,7 +75,7 @@ class SharedPlaces:
         readers = [each.reader for each in holding if each.reader is not None]
         if not all(reader.sleeps(waiting) for reader in readers):
             return []
-        # Readers without demand are only slow, unless another reader waits for them.
+        # If all elements have readers, the stream is stuck only if another reader waits.
         return holding if waiting or len(readers) < len(holding) else []
 
     def _due(self) -> float | None:

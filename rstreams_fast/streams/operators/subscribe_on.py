@@ -1,8 +1,8 @@
-"""Calls ``subscribe`` and ``request`` of upstream on a resource, not on the calling thread.
+"""``subscribe_on``: calls ``subscribe`` and ``request`` of upstream on a resource (an executor).
 
-Directly below a source that is pulled, ``subscribe_on`` adds no subscriber: the drain of the source
-runs on the resource (see ``engine/pull.py``). This file serves all other publishers. Their signals
-go downstream on the threads that they come on.
+If upstream is an iterable source, ``subscribe_on`` adds no subscriber: the source itself works on
+the resource (see ``engine/pull.py``). This file serves all other publishers. Their signals are
+passed on by the threads on which they come.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SubscribeOn(Boundary):
         return _SubscribedOn(upstream, self.executor)
 
     def resource_above(self) -> Any:
-        """Return the executor: it pulls a source directly above, without another subscriber."""
+        """Return the executor, on which a source directly above then works."""
         return self.executor
 
     def describe(self) -> str:
@@ -60,9 +60,10 @@ class _SubscribedOn:
 
 
 class _Calls:
-    """Calls upstream on a resource, in the context of the thread that subscribed.
+    """Calls upstream on a resource, in the context (``contextvars``) of the subscribing thread.
 
-    Upstream is asked when its ``subscribe`` has returned and its ``on_subscribe`` has come.
+    The first request is made when upstream's ``subscribe`` has returned and its ``on_subscribe``
+    has come.
     """
 
     __slots__ = ("_context", "_pid", "_ready", "_resource")
@@ -71,7 +72,7 @@ class _Calls:
         self._resource = resource
         self._context = copy_context()
         self._pid = process_id()
-        self._ready = Wip()  # is_ready() enters twice
+        self._ready = Wip()  # both calls of is_ready() enter; the second one returns true
 
     def start(self, subscriber: Subscriber[Any], upstream: Publisher[Any]) -> None:
         """Signal ``on_subscribe`` on this thread, and subscribe to upstream on the resource."""
@@ -102,8 +103,9 @@ class _Calls:
 
     def make(self, subscription: PushSubscription, call: Callable[[], object], /) -> None:
         try:
-            self._context.run(call)  # one thread at a time calls upstream, so enters the context
-        except BaseException as leaving:  # no caller waits for it on this thread
+            # Only one thread at a time calls upstream, so the context is never entered twice.
+            self._context.run(call)
+        except BaseException as leaving:  # no caller on this thread could act on it
             subscription._fail(leaving)
             raise
 

@@ -1,6 +1,6 @@
-"""Substreams: the streams that ``group_by`` and ``window`` divide a stream into.
+"""Substreams: the streams into which ``group_by`` and ``window`` divide a stream.
 
-A substream holds the elements that wait for its one reader.
+A substream holds elements until its one subscriber, the *reader*, takes them.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class _Owner(Protocol):
 
 
 class CommonError:
-    """An error that ends several substreams. It is reported once if no subscriber receives it."""
+    """An error that ends several substreams. If no subscriber receives it, it is reported once."""
 
     __slots__ = ("_settled", "_waiting", "error")
 
     def __init__(self, error: BaseException, substreams: list[Substream], delivered: bool) -> None:
         self.error = error
         self._waiting = set(substreams)
-        self._settled = Latch()  # won when the error is delivered or reported
+        self._settled = Latch()  # closed when the error is delivered or reported
         if delivered:
             self._settled.win()
 
@@ -70,9 +70,9 @@ class CommonError:
 
 
 class Substream:
-    """The elements that wait for one reader, and the end that comes after them.
+    """Holds elements until the one reader (subscriber) takes them, and the end that follows.
 
-    The thread that takes an element out reports it to ``owner.took``, once.
+    The thread that takes an element out reports this to ``owner.took``.
     """
 
     __slots__ = ("abandoned", "elements", "error", "key", "over", "owner", "reader", "removed")
@@ -82,30 +82,30 @@ class Substream:
         self.owner = owner
         self.key = key
         self.reader: _SubstreamSubscription | None = None
-        self.abandoned = False  # whether there is no reader, and there can be none any more
+        self.abandoned = False  # whether nobody can subscribe any more, and nobody has
         self.over = False
-        self.removed = Latch()  # won by the thread that removes the substream from ``open``
+        self.removed = Latch()  # closed by the thread that removes this from ``Divider.open``
         self.error: CommonError | None = None
 
     def published_as(self, name: str, to_stream: ToStream) -> Publisher[Any]:
-        """Return the stream of the elements. Only the caller's reference keeps it alive."""
+        """Return the stream of the elements. The substream keeps no reference to the stream."""
         return to_stream(Foreign(_SubstreamPublisher(self), name, trusted=True))
 
     def wake(self) -> None:
-        """Let the reader deliver new ``elements``, as far as there is demand."""
+        """Deliver new ``elements`` to the reader, as far as the reader has demand."""
         if self.reader is not None:
             self.reader._enter()
         elif self.abandoned and self.owner.takes_no_more:
             self.discard()
 
     def end(self, error: CommonError | None) -> None:
-        """End after the elements that are held."""
+        """Note the end, which the reader gets after the elements that are held."""
         self.error = error
         self.over = True
         self.wake()
 
     def discard(self) -> None:
-        """Take out all elements that are left, and the error."""
+        """Drop all elements that are left, and the error."""
         count = 0
         with suppress(IndexError):  # another thread may take them out, too
             while self.elements:
@@ -116,7 +116,7 @@ class Substream:
         self._drop_error()
 
     def abandon(self) -> None:
-        """Note that there is no reader, and there can be none any more."""
+        """Note that nobody has subscribed, and nobody can subscribe any more."""
         self.abandoned = True
         self.owner.forget_abandoned()
         self._drop_error()
@@ -130,7 +130,7 @@ class Substream:
 class _SubstreamPublisher(StagesSource):
     """Publishes a substream to one subscriber.
 
-    Only user code refers to it. So when its finalizer runs, no reader can subscribe any more.
+    Only user code keeps a reference to this object. So after its finalizer nobody can subscribe.
     """
 
     __slots__ = ("__weakref__", "_latch", "_substream")
@@ -140,7 +140,7 @@ class _SubstreamPublisher(StagesSource):
 
     def __init__(self, substream: Substream) -> None:
         self._substream = substream
-        self._latch = Latch()  # won by the one subscriber, or by the finalizer
+        self._latch = Latch()  # closed by the one subscriber, or by the finalizer
 
     @property
     def key(self) -> Any:
@@ -151,14 +151,14 @@ class _SubstreamPublisher(StagesSource):
         return _SubstreamStages(self, stages)
 
     def whole(self) -> _SubstreamPublisher | None:
-        """Return itself as a source, if all elements have come and there is no reader."""
+        """Return this object as a source, if all elements have come and nobody has subscribed."""
         substream = self._substream
         owner = substream.owner
         whole = not owner.shares_places and substream.over and substream.error is None
         return self if whole and owner.custody is None and not self._latch.won else None
 
     def open(self) -> Iterator[Any]:
-        """Return an iterator of the elements, which have all come."""
+        """Return an iterator of the elements. All have come."""
         if not self._latch.win():
             raise _had_its_subscriber()
         elements, self._substream.elements = self._substream.elements, deque()
@@ -172,7 +172,7 @@ class _SubstreamPublisher(StagesSource):
         self.subscribe_below(_NO_STAGES, subscriber)
 
     def subscribe_below(self, stages: Stages, subscriber: Subscriber[Any]) -> None:
-        """Deliver the results of ``stages`` for the elements to ``subscriber``."""
+        """Subscribe ``subscriber`` to the elements, passed through ``stages``."""
         if not self._latch.win():
             refuse(subscriber, _had_its_subscriber())
             return
@@ -184,7 +184,7 @@ class _SubstreamPublisher(StagesSource):
         reader._begin()
 
     def __del__(self) -> None:
-        # When the interpreter exits, the names of a module are None.
+        # At interpreter exit the globals of a module may be None already.
         if self._latch.win() and call_from_finalizer is not None:
             call_from_finalizer(self._substream.abandon)
 
@@ -194,7 +194,7 @@ def _had_its_subscriber() -> RuntimeError:
 
 
 class _SubstreamStages:
-    """Publishes the results of stages for the elements of a substream."""
+    """Publishes the elements of a substream, passed through stages."""
 
     __slots__ = ("_publisher", "_stages")
 
@@ -209,7 +209,7 @@ class _SubstreamStages:
 
 
 class _SubstreamSubscription(Drain):
-    """The subscription of the one reader."""
+    """The subscription of a substream's one subscriber (reader)."""
 
     __slots__ = ("_ended", "_pulled", "_substream")
 
@@ -224,7 +224,8 @@ class _SubstreamSubscription(Drain):
         stages = self._stages(program.stages)
         self._run = run = FusedRun(substream.elements, stages, slot, self._demand)
         if not program.stages or run.ratio == UNBOUNDED:
-            self._grows = False  # no stage is slow, or no element comes out before the end
+            # Large bursts delay no element: no stage is slow, or no result comes before the end.
+            self._grows = False
             self._burst = BURST
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
@@ -236,11 +237,11 @@ class _SubstreamSubscription(Drain):
         return self._subscriber if self._demand.value > 0 and not self._substream.elements else None
 
     def sleeps(self, waiting: set[int]) -> bool:
-        """Return whether the subscriber has no demand, and will not request by itself.
+        """Return whether the subscriber has no demand, and will make no request by itself.
 
-        A foreign subscriber sleeps if it has no demand. An internal subscriber may be slow, or
-        may wait for a slow one. It sleeps if it needs an element from another subscriber whose
-        ``id`` is in ``waiting``.
+        A subscriber from outside this package counts as asleep if it has no demand. An internal
+        subscriber may only be slow. It counts as asleep if it needs an element of another
+        subscriber (as ``zip`` does) whose ``id`` is in ``waiting``.
         """
         subscriber = self._subscriber
         if self._demand.value != 0 or self._wip.missed != 0 or subscriber is None:
@@ -251,7 +252,7 @@ class _SubstreamSubscription(Drain):
 
     def _drain(self) -> None:
         super()._drain()
-        # Ask outside of the drain: upstream may be slow to answer.
+        # Request more elements after the drain: upstream may take long within ``request``.
         self._substream.owner.ask_again()
 
     def _work(self) -> bool:
@@ -263,7 +264,7 @@ class _SubstreamSubscription(Drain):
             return False
         if self._ended:
             return self._end(run)
-        over = substream.over  # read before the elements: then an empty substream is the end
+        over = substream.over  # read before the elements: an empty substream is then the end
         if not self._demand.value and (substream.elements or not over):
             return False
         status = self._burst_on(run)
@@ -284,7 +285,7 @@ class _SubstreamSubscription(Drain):
         return False
 
     def _end(self, run: FusedRun) -> bool:
-        """Deliver the elements that stages hold, when no more come or no more are needed."""
+        """Close the substream, and deliver the elements that stages still hold."""
         self._ended = True
         self._stop()
         self._substream.discard()

@@ -14,7 +14,7 @@ __all__ = ["SwitchIfEmpty"]
 
 
 class SwitchIfEmpty(Boundary):
-    """The boundary of ``Stream.switch_if_empty``, its argument checked."""
+    """The boundary that ``Stream.switch_if_empty`` adds to a stream. Checks the arguments."""
 
     one_to_one = True
 
@@ -39,7 +39,7 @@ def _switched(
 
 
 class _IfEmpty:
-    """Returns ``other``, once, unless an element has come."""
+    """Chooses ``other`` as the next publisher, once, unless upstream has sent an element."""
 
     def __init__(self, other: Publisher[Any]) -> None:
         self._other: Publisher[Any] | None = other

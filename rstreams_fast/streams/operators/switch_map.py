@@ -1,4 +1,4 @@
-"""``switch_map``: the elements of one publisher, until a new element brings the next publisher."""
+"""``switch_map``: makes a publisher of each element, and delivers only the newest publisher."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from rstreams_fast.streams.operators.flat_map import ToPublisher, publisher_from
 
 __all__ = ["SwitchMap"]
 
-#: Further messages in the mail. _SWITCH: its inner becomes current. _ATTACHED: it can be asked.
+#: Messages in the queue of the drain, about an inner (the subscriber to one publisher). _SWITCH:
+#: the drain delivers this inner from now on. _ATTACHED: this inner accepts requests.
 _SWITCH, _ATTACHED = Ended(None), Ended(None)
 
 
 class _Run(Ended):
-    """A further message: the drain must run ``sequence``."""
+    """A message in the queue of the drain: the drain must iterate ``sequence``."""
 
     __slots__ = ("sequence",)
 
@@ -34,7 +35,7 @@ class _Run(Ended):
 
 
 class SwitchMap(Boundary):
-    """The boundary of ``Stream.switch_map``, its arguments checked."""
+    """The boundary that ``Stream.switch_map`` adds to a stream. Checks the arguments."""
 
     def __init__(self, fn: ToPublisher, prefetch: int) -> None:
         self.fn = fn
@@ -51,11 +52,12 @@ class SwitchMap(Boundary):
 
 
 class _SwitchMapSubscription(FanIn):
-    """One inner is the outer publisher. An element of it makes another inner the current one.
+    """Delivers the publisher that the function made of the newest element of upstream.
 
-    The current inner is asked for the demand that the inners before it have not met (§1.1). Only
-    the drain knows how much that is. So the drain notes it in ``_askable``, and the upward work
-    asks.
+    An *inner* is the subscriber to one publisher: ``_outer`` to upstream, the current inner to the
+    newest publisher. The current inner gets a request for the demand that earlier publishers have
+    not met (§1.1). Only the drain knows how much this is. So the drain notes it in ``_askable``,
+    and the thread that does the upward work (calls to publishers) makes the request.
     """
 
     __slots__ = (
@@ -81,25 +83,25 @@ class _SwitchMapSubscription(FanIn):
         super().__init__(subscriber)
         self._fn: ToPublisher | None = self._using(options.fn)
         self._prefetch = options.prefetch
-        self._requested = PendingDemand()  # all that the subscriber has ever asked for
+        self._requested = PendingDemand()  # the sum of all requests of the subscriber
         self._outer = new_inner(self, upstream)
         self._unsubscribed.append(self._outer)
         self._outer_attached = False
-        # How many elements of the outer publisher have come, and a list of the last one. The thread
-        # that takes the element out of the list uses it, or discards it.
+        # How many elements of upstream have come, and a list with the newest one. The thread that
+        # takes the element out of the list makes a publisher of it, or discards it.
         self._newest: tuple[int, list[Any]] = (0, [])
-        # For the upward work:
-        # The current inner, after the number of the element that it was made of.
+        # Only the thread that does the upward work writes these:
+        # The number of the newest element that was used, and the inner that was made of it.
         self._current: tuple[int, Inner | None] = (0, None)
-        self._asked = 0  # elements that the current inner was asked for
-        self._outer_asked = 0  # elements that the outer publisher was asked for
-        # For the holder of the drain:
+        self._asked = 0  # elements requested of the current inner
+        self._outer_asked = 0  # elements requested of upstream
+        # Only the thread that holds the drain writes these:
         self._active: Inner | None = None  # the inner whose elements are delivered
         self._delivered = 0
         self._outer_over = False
-        # The inner that may be asked, and how many elements were delivered before its first.
+        # The inner that accepts requests, and how many elements earlier inners have delivered.
         self._askable: tuple[Inner | None, int] = (None, 0)
-        self._asks_current = False  # whether the upward work has not looked at _askable yet
+        self._asks_current = False  # whether _askable is new, and a request is due
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
@@ -107,7 +109,7 @@ class _SwitchMapSubscription(FanIn):
             self._call_up()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """The metrics of the boundaries above, the current publisher's first."""
+        """Return the metrics of the boundaries above, the current publisher's first."""
         current = self._current[1]
         return (*(() if current is None else current.metrics()), *self._outer.metrics())
 
@@ -133,7 +135,7 @@ class _SwitchMapSubscription(FanIn):
             first = self._up.enter()
             number, current = self._current
             if current is not None and number < came:
-                current.cancel()  # at once: the upward work may be busy with its elements
+                current.cancel()  # now, as the thread that does the upward work may be busy
             if first:
                 self._go_up()
         if over:
@@ -188,7 +190,8 @@ class _SwitchMapSubscription(FanIn):
             del element
         self._asked = 0
         self._mail.append((inner, _SWITCH))
-        self._current = (number, inner)  # after the message, and before a thread may read it
+        # Set _current after _SWITCH is queued (see _work), and before a drain reads the message.
+        self._current = (number, inner)
         self._enter()
         if self._newest[0] == number and self._add(inner):
             inner.subscribe()
@@ -211,7 +214,7 @@ class _SwitchMapSubscription(FanIn):
                 elif what.error is not None:
                     report_dropped(what.error, "an error of a publisher that was switched from")
             elif isinstance(what, list):
-                if inner.owner is not None:  # else it was switched from
+                if inner.owner is not None:  # None: a newer publisher has replaced this one
                     self._delivered += len(what)
                     self._deliver(what)
                 else:
@@ -234,8 +237,10 @@ class _SwitchMapSubscription(FanIn):
         if self._demand.value < 0:
             return self._act_on_end()
         if self._outer_over and self._active is None:
+            # Read _mail last: _switch() queues _SWITCH before it sets _current. So, if _current is
+            # up to date and _mail is empty, no publisher is about to begin.
             opening = self._newest[0] != self._current[0]
-            if not opening and not self._mail:  # last: _SWITCH is mailed before _current is set
+            if not opening and not self._mail:
                 return self._complete()
         return False
 

@@ -16,7 +16,7 @@ __all__ = ["TakeUntil"]
 
 
 class TakeUntil(Boundary):
-    """The boundary of ``Stream.take_until``, its argument checked."""
+    """The boundary that ``Stream.take_until`` adds to a stream. Checks the arguments."""
 
     one_to_one = True
 

@@ -36,7 +36,7 @@ __all__ = ["TimedBatch"]
 
 
 class TimedBatch(Boundary):
-    """The boundary of ``Stream.batch`` by time or bytes, its arguments checked."""
+    """The boundary that ``Stream.batch`` by time or bytes adds to a stream. Checks the arguments."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ __all__ = ["Timeout"]
 
 
 class Timeout(Boundary):
-    """The boundary of ``Stream.timeout``, its arguments checked."""
+    """The boundary that ``Stream.timeout`` adds to a stream. Checks the arguments."""
 
     one_to_one = True
 

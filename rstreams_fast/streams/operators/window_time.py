@@ -19,7 +19,7 @@ __all__ = ["WindowTime"]
 
 
 class WindowTime(Boundary):
-    """The boundary of ``Stream.window_time``, its arguments checked."""
+    """The boundary that ``Stream.window_time`` adds to a stream. Checks the arguments."""
 
     def __init__(
         self,
