@@ -1,4 +1,4 @@
-"""``take_last``: the last elements, delivered at the end."""
+"""``take_last``: delivers the last elements, when upstream has completed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``take_until``: elements until another publisher signals."""
+"""``take_until``: delivers elements until another publisher signals."""
 
 from __future__ import annotations
 
@@ -40,13 +40,14 @@ def _taken_until(
 
 
 class _Until:
-    """Ends the stream at the first signal of ``inner``, which is asked for one element before
-    upstream is subscribed to.
+    """Ends the stream at the first signal of the other publisher, to which ``inner`` subscribes.
+
+    The other publisher gets a request for one element before upstream is subscribed to.
     """
 
     def __init__(self, inner: Inner) -> None:
         self.inner = inner
-        inner.custody = None  # its elements are not elements of this stream
+        inner.custody = None  # ``on_discard`` is not for the elements of the other publisher
 
     def took(self, _burst: list[Any], _over: bool, /) -> bool:
         return True

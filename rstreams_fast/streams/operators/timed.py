@@ -1,6 +1,6 @@
 """``debounce``, ``throttle_first`` and ``sample``: pass or drop an element by its time of arrival.
 
-Upstream is asked for an unbounded number of elements. Elements left out are counted as dropped. At
+The operators make an unbounded request. Elements that they leave out are counted as dropped. At
 most one element waits for demand; a later element replaces it.
 """
 
@@ -53,20 +53,20 @@ class Timed(OverflowBoundary):
 
 
 class _Rule(Protocol):
-    """Says when an element may be offered. Its methods are called under the lock."""
+    """Decides when an element is passed on. Its methods are called under the lock."""
 
-    #: Until this moment the rule leaves out every element.
+    #: The rule drops every element that comes before this time.
     quiet_until: float
 
     def came(self, now: float, holds: bool, /) -> float | None:
-        """Return when the element that came at ``now`` is due; ``None``: at once.
+        """Return the time at which to pass on the element that came at ``now``; ``None``: at once.
 
         ``holds``: an earlier element waits for its time. The new element replaces it.
         """
 
 
 class _ThrottleFirst:
-    """Offer the first element at once, and leave out elements for the next ``seconds``."""
+    """Passes on the first element at once, and drops elements for the next ``seconds``."""
 
     __slots__ = ("_seconds", "quiet_until")
 
@@ -80,7 +80,7 @@ class _ThrottleFirst:
 
 
 class _Debounce:
-    """Offer an element when no other element has come for ``seconds``."""
+    """Passes on an element when no other element has come for ``seconds``."""
 
     __slots__ = ("_seconds",)
 
@@ -94,7 +94,7 @@ class _Debounce:
 
 
 class _Sample:
-    """Offer the newest element at each tick: every ``seconds`` from the subscription on."""
+    """Passes on the newest element at each tick: every ``seconds`` from the subscription on."""
 
     __slots__ = ("_due_at", "_seconds", "_start")
 
@@ -106,7 +106,7 @@ class _Sample:
         self._due_at = 0.0
 
     def came(self, now: float, holds: bool, /) -> float | None:
-        if not holds:  # no element waits, so earlier ticks do not matter
+        if not holds:  # no element waits, so the element is due at the next tick after ``now``
             self._due_at = now + self._seconds - (now - self._start) % self._seconds
         return self._due_at
 
@@ -121,8 +121,8 @@ _RULES: dict[str, Callable[[float, float], _Rule]] = {
 class _TimedSubscriber:
     """Subscribes to upstream, and offers elements to ``_target`` when the rule says so.
 
-    The target is the subscription that downstream holds. It guards against upstream's faults, holds
-    the element that waits for demand, and ends the stream.
+    The target is the subscription that downstream has. It guards against an upstream that breaks
+    the rules, holds the element that waits for demand, and ends the stream.
     """
 
     __slots__ = (
@@ -154,9 +154,10 @@ class _TimedSubscriber:
         stand_on(self, target)
         self._lock = target.lock
         self._newest: Any = MISSING  # the element that waits for its time
-        self._due_at = 0.0  # the time at which it is offered
-        self._offering = False  # whether a thread is offering an element whose time was up
-        self._end: Callable[[Any], None] | None = None  # called after that offer
+        self._due_at = 0.0  # the time at which ``_newest`` is offered
+        self._offering = False  # whether a thread offers an element to the target at present
+        # The function that ends the stream. If an offer is running at the end, it waits here.
+        self._end: Callable[[Any], None] | None = None
         self._deadline = Deadline(options.timer, self._due, self._time_is_up, target.finish)
         self._now = self._deadline.now
         self._rule = _RULES[options.operator](options.seconds, self._now())
@@ -165,10 +166,10 @@ class _TimedSubscriber:
         self._target.on_subscribe(subscription)
 
     def on_next(self, element: Any, /) -> None:
-        """Offer the element, hold it, or leave it out."""
+        """Offer the element to the target, hold it, or drop it."""
         target, rule = self._target, self._rule
         now = self._now()
-        # Without the lock, which would cost more than the rest of this method.
+        # Checked without the lock, which would take longer than the rest of this method.
         if self.custody is None and now < rule.quiet_until and target.open and element is not None:
             target.drops += 1
             return
@@ -194,7 +195,7 @@ class _TimedSubscriber:
             self._deadline.look()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Pass the error on after an element that waits for demand. Drop one that is not due."""
+        """Signal the error after an element that waits for demand. Drop an element not due yet."""
         check_error_signal(self, error)
         self._after_the_offer(partial(self._fail, error))
 
@@ -203,7 +204,10 @@ class _TimedSubscriber:
         self._after_the_offer(self._complete)
 
     def _after_the_offer(self, end: Callable[[Any], None]) -> None:
-        """Call ``end(newest)`` with the element that waits for its time, or ``MISSING``."""
+        """Call ``end`` with the element that waits for its time, or with ``MISSING``.
+
+        If another thread is offering an element, that thread calls ``end`` afterwards.
+        """
         with self._lock:
             if self._offering:  # the thread that offers an element calls ``end``
                 self._end = end

@@ -1,11 +1,11 @@
 """``batch`` with a bound on time or on bytes.
 
 A batch is ready when it is full, by number or weight, or when its time is up. A ready batch is
-delivered on demand. At most ``n`` elements are on their way or held, together.
+delivered on demand. At most ``n`` elements are held or requested of upstream.
 
-An element can be weighed only when it has come, and it may be a batch by itself. So with
-``max_bytes``, at most one element for each requested batch is on its way, and at least one. At most
-``max_bytes`` and one element more are held.
+An element can be weighed only when it has come, and may be heavy enough to be a batch by itself. So
+with ``max_bytes`` no more elements are requested at a time than the subscriber has requested
+batches, but at least one. At most ``max_bytes`` and one element more are held.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["TimedBatch"]
 
 
 class TimedBatch(Boundary):
-    """The boundary that ``Stream.batch`` by time or bytes adds to a stream. Checks the arguments."""
+    """The boundary of ``Stream.batch`` by time or bytes. Checks the arguments."""
 
     def __init__(
         self,
@@ -74,10 +74,11 @@ class TimedBatch(Boundary):
 
 
 class _BatchSubscription(OperatorSubscriber):
-    """The drain moves elements from the inbox to the batch, and delivers batches.
+    """Collects elements in batches. The drain, run by one thread at a time, delivers the batches.
 
-    The holder of ``_asking`` requests elements, outside of the drain. Upstream may take long to
-    answer, and the time of a batch may be up meanwhile.
+    Elements come into the inbox. The drain moves them to the batch. The thread that holds
+    ``_asking`` requests elements, outside of the drain: ``request`` may take long, and the time of
+    a batch may be up meanwhile.
     """
 
     __slots__ = (
@@ -116,17 +117,17 @@ class _BatchSubscription(OperatorSubscriber):
         if options.seconds is not None:
             self._deadline = Deadline(options.timer, self._due, self._time_is_up, self._fail)
         self._inbox: deque[tuple[Any, int, float]] = deque()  # elements, weights, times of arrival
-        self._news = Wip()  # elements that came since the drain last looked
-        # The batch. Only the drain uses it.
+        self._news = Wip()  # counts the elements that came since the drain looked at the inbox
+        # The current batch. Only the drain uses it.
         self._batch: list[Any] = []
         self._weight = 0
         self._full = False
-        self._due_at: float | None = None  # when the batch's time is up
-        self._look_at_time = False  # whether that time may have come; read when there is demand
-        # Counts of elements. Each has one writer at a time, and never falls.
-        self._asked = 0  # written by the thread that requests
-        self._arrived = 0  # written by the thread that upstream signals on
-        self._left = 0  # written by the drain
+        self._due_at: float | None = None  # the time at which the batch is due, full or not
+        self._look_at_time = False  # whether _due_at may be past, so that the drain compares it
+        # Counts of elements, which only grow. One thread at a time writes each.
+        self._asked = 0  # requested of upstream; the requesting thread writes it
+        self._arrived = 0  # received; the thread on which upstream signals writes it
+        self._left = 0  # delivered in batches; the drain writes it
         self._arrived_bytes = self._left_bytes = 0
         self._asking = Wip(held=True)  # held until on_subscribe has returned
 
@@ -134,7 +135,7 @@ class _BatchSubscription(OperatorSubscriber):
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more batches."""
-        super().request(n)  # enters the drain, if there was no demand
+        super().request(n)  # starts the drain, if there was no demand
         self._ask()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
@@ -172,10 +173,10 @@ class _BatchSubscription(OperatorSubscriber):
         self._arrived += 1
         self._arrived_bytes += weight
         self._inbox.append((element, weight, now))
-        # The drain must see the first element of a batch, for its time, and then a full batch.
+        # Start the drain at the first element of a batch, which sets its time, and at the last.
         first = self._news.enter()
         many = self._arrived - self._left >= self._n
-        # After the end: the drain may have cleared the inbox before this element came.
+        # After the end, start it to clear the inbox again.
         if first or many or self._weigher is not None or self._demand.value < 0:
             self._enter()
 
@@ -183,7 +184,7 @@ class _BatchSubscription(OperatorSubscriber):
 
     def _drain(self) -> None:
         super()._drain()
-        self._ask()  # outside of the drain: upstream may take long to answer
+        self._ask()  # after the drain: ``request`` may take long
 
     def _work(self) -> bool:
         if self._demand.value < 0:
@@ -199,13 +200,13 @@ class _BatchSubscription(OperatorSubscriber):
         return more
 
     def _hand_over(self, run: FusedRun) -> bool:
-        completed = self._completed  # read before the inbox: then an empty inbox is the end
+        completed = self._completed  # read before the inbox: an empty inbox is then the end
         while self._fill():
             status = self._deliver(run)
             if status is not RunStatus.MORE:
                 return self._answer(status, run)
         if self._full:
-            return False  # the batch waits for demand, and the inbox for room in the batch
+            return False  # the full batch waits for demand
         if self._batch and self._demand.value > 0 and (completed or self._is_overdue()):
             status = self._deliver(run)
             if status is not RunStatus.MORE:
@@ -217,14 +218,14 @@ class _BatchSubscription(OperatorSubscriber):
         return self._missed_news()
 
     def _missed_news(self) -> bool:
-        """Make the next element enter the drain; true if an element came without entering."""
+        """Have the next element start the drain; true if an element has come meanwhile."""
         news = self._news
         while not news.leave(news.missed):
             pass
         return len(self._inbox) > 0
 
     def _fill(self) -> bool:
-        """Move elements to the batch; return whether the batch is full and there is demand."""
+        """Move elements from the inbox to the batch. True if the batch can be delivered now."""
         inbox, max_bytes = self._inbox, self._max_bytes
         while inbox and not self._full:
             element, weight, arrived_at = inbox[0]
@@ -251,7 +252,7 @@ class _BatchSubscription(OperatorSubscriber):
         self._due_at = None
         self._gathered([batch])
         status = run.push(batch)
-        self._left += count  # after the batch took its demand: see _room
+        self._left += count  # after the delivery has lowered the demand: see _room
         self._left_bytes += weight
         return status
 
@@ -297,8 +298,8 @@ class _BatchSubscription(OperatorSubscriber):
             raise
 
     def _room(self) -> int:
-        """Return how many elements there is room for; 0 if no batch is asked for."""
-        # Read demand last: then a batch delivered in between counts as held, not as room.
+        """Return how many elements to request; 0 if no batch is requested."""
+        # Read the demand after ``left``: a batch delivered in between then counts as held.
         arrived, left = self._arrived, self._left
         demand = self._demand.value
         if demand <= 0 or self._completed:

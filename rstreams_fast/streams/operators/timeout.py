@@ -1,4 +1,4 @@
-"""``timeout``: a stream fails if it keeps its subscriber waiting for an element."""
+"""``timeout``: the stream fails if its subscriber waits too long for a requested element."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ class Timeout(Boundary):
 
 
 class _Clock:
-    """Ends the subscription if no element comes in time.
+    """Fails the stream if no element comes in time.
 
     The clock runs while there is demand and the subscriber is not processing an element. It starts
-    at the request that finds no demand, or after the previous element, whichever is later.
+    at the request that raises the demand from zero, or after the previous element, whichever is
+    later.
     """
 
     __slots__ = ("_came", "_deadline", "_delivering", "_demand", "_seconds", "_since")
@@ -55,7 +56,8 @@ class _Clock:
 
     def asks(self, demand: int, /) -> None:
         if demand == 0:
-            self._since = self._deadline.now()  # first: _due must not see demand and an old time
+            # Before the demand rises: otherwise _due() could see demand, and a time long ago.
+            self._since = self._deadline.now()
 
     def asked_first(self) -> None:
         self._since = self._deadline.now()
@@ -83,7 +85,7 @@ class _Clock:
 
     def _check(self, fail: Callable[[BaseException], None]) -> None:
         if self._delivering:
-            return  # the clock stands still during a delivery
+            return  # the clock does not run during a delivery
         due = self._due()
         if due is not None and due <= self._deadline.now():
             fail(

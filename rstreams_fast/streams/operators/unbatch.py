@@ -1,4 +1,7 @@
-"""``unbatch``: the items of elements that are iterables. One iterable is requested at a time."""
+"""``unbatch``: delivers the items of elements that are iterables.
+
+One iterable is requested of upstream at a time.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class Unbatch(StagesBoundary):
     """The boundary of ``Stream.unbatch``."""
 
     def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:  # noqa: ARG002
-        """Return a publisher of the items. It works where upstream signals, and in ``request``."""
+        """Return a publisher of the items, passed through ``stages``."""
         where = "the threads that upstream signals on, and the caller of request"
         return Below(upstream, _UnbatchSubscription, stages, where)
 
@@ -33,7 +36,7 @@ class Unbatch(StagesBoundary):
 
 
 class _Items(Iterator[Any]):
-    """Iterates over the current iterable, and after ``open`` over the next one."""
+    """An iterator over the items of one iterable, and after ``open`` over those of the next."""
 
     __slots__ = ("_enter", "current")
 
@@ -42,18 +45,18 @@ class _Items(Iterator[Any]):
         self._enter: Callable[[Any], None] | None = None
 
     def open(self, iterable: Any, custody: Custody | None) -> None:
-        """Make ``iterable`` the current iterable."""
+        """Iterate over ``iterable`` from now on."""
         self.current = iter(iterable)
         if custody is not None:
             self._enter = None if custody.open(iterable) else custody.enter
 
     def close(self) -> Iterator[Any] | None:
-        """Drop the current iterable; return its iterator."""
+        """Stop iterating; return the iterator of the current iterable, for the caller to close."""
         current, self.current = self.current, None
         return current
 
     def over(self) -> bool:
-        """Whether the current iterable is known to have no item left, without taking an item."""
+        """Whether the current iterable is known to have no item left. Takes no item."""
         return self.current is None or at_end(self.current)
 
     def __next__(self) -> Any:
@@ -83,7 +86,7 @@ class _UnbatchSubscription(OperatorSubscriber):
     def __init__(self, subscriber: Subscriber[Any], program: Stages) -> None:
         super().__init__(subscriber, None)
         self._items = _Items()
-        self._next: Any = None  # an iterable that has come and is not open yet
+        self._next: Any = None  # an iterable that has come, but is not iterated yet
         self._outstanding = False  # whether a requested iterable has not come yet
         self._ended = False
         self._takes_nothing = program.takes_nothing
@@ -92,7 +95,7 @@ class _UnbatchSubscription(OperatorSubscriber):
         self._run = FusedRun(self._items, self._stages(program.stages), slot, self._demand)
 
     def on_next(self, element: Any, /) -> None:
-        """Keep the iterable for the drain."""
+        """Keep the iterable until the drain, which delivers items, takes it."""
         if not self._takes(element) or self._ended:
             return
         if not self._outstanding or self._next is not None:
@@ -123,7 +126,7 @@ class _UnbatchSubscription(OperatorSubscriber):
         if self._ended or self._takes_nothing:
             return self._end(run)
         self._waits.end()
-        completed = self._completed  # read before _next: then _next holds the last iterable
+        completed = self._completed  # read before _next: no iterable comes after that in _next
         if self._next is not None:
             element, self._next = self._next, None
             self._outstanding = False

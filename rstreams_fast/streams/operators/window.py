@@ -1,4 +1,7 @@
-"""Windows of ``n`` elements, as lists or as streams; a new one begins every ``skip`` elements."""
+"""``window(n, skip)`` and ``batch(n, skip)``: windows of ``n`` elements, as streams or as lists.
+
+A new window begins every ``skip`` elements.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ __all__ = ["Window"]
 
 
 class Window(Boundary):
-    """The boundary of ``Stream.window``, or, without ``to_stream``, of ``batch`` with ``skip``."""
+    """The boundary of ``Stream.window``. Without ``to_stream``, that of ``batch`` with ``skip``."""
 
     def __init__(self, n: int, skip: int | None, to_stream: ToStream | None) -> None:
         self.name = "batch" if to_stream is None else "window"
@@ -43,8 +46,8 @@ def _subscription(subscriber: Subscriber[Any], options: Window) -> Divider:
 class _ByCount:
     """Puts each element in all open windows, which are lists or substreams.
 
-    Upstream is asked for as many elements as fill the requested windows. So substreams share no
-    places.
+    As many elements are requested of upstream as the requested windows need. So there is no common
+    bound on the elements of several windows.
     """
 
     __slots__ = ("_n", "_skip", "_to_stream", "most")
@@ -57,17 +60,17 @@ class _ByCount:
         self.most = options.n * -(-options.n // options.skip)
 
     def room(self, divider: Divider, /) -> int:
-        """Return how many more elements to ask for."""
+        """Return how many more elements to request."""
         requested = divider.requested.value
         if not requested or divider.takes_no_more:
             return 0
         return min((requested - 1) * self._skip + self._n, UNBOUNDED) - divider.asked
 
     def watch(self, divider: Divider, /) -> None:
-        """Do nothing: a window without a reader holds up no other window."""
+        """Do nothing: a window without a subscriber does not delay other windows."""
 
     def take(self, burst: list[Any], divider: Divider, /) -> None:
-        """Cut the burst where a window begins or is full, and add each piece to the windows."""
+        """Cut ``burst`` where a window begins or ends, and add each piece to the open windows."""
         n, skip, at = self._n, self._skip, 0
         add = self._add_to_lists if self._to_stream is None else self._add_to_streams
         while at < len(burst):
@@ -83,7 +86,7 @@ class _ByCount:
             add(piece, divider)
 
     def _add_to_lists(self, piece: list[Any], divider: Divider) -> None:
-        lists = divider.lists  # oldest first: the first list is full first
+        lists = divider.lists  # the oldest list is the first, and is full before the others
         for window in lists:
             window += piece
         if lists and len(lists[0]) == self._n:

@@ -1,4 +1,7 @@
-"""``window_time``: the elements that come within ``seconds`` of the first, as a stream."""
+"""``window_time``: a stream (window) for the elements of each time interval.
+
+A window holds the elements that come within ``seconds`` of its first element.
+"""
 
 from __future__ import annotations
 
@@ -51,25 +54,26 @@ def _subscription(subscriber: Subscriber[Any], options: WindowTime) -> Divider:
 
 
 class _ByTime:
-    """Puts each element in the open window. A clock ends the window, or the end of upstream."""
+    """Puts each element in the open window, which a clock or the end of upstream closes."""
 
     __slots__ = ("_clock", "_ends_at", "_lock", "_options")
 
     def __init__(self, divider: Divider, options: WindowTime) -> None:
         self._options = options
         self._ends_at: float | None = None
-        # Guards the window against its end. Reentrant, because the garbage collector may run any
-        # code on the thread that holds the lock. No other user code runs under it.
+        # Taken to put elements in a window and to close it, so that none is put in a closed window.
+        # Reentrant, because the garbage collector may run any code on the thread that holds the
+        # lock. No other user code runs under it.
         self._lock = threading.RLock()
         self._clock = divider.add_clock(
             options.timer, lambda: self._ends_at, partial(self._time_is_up, divider)
         )
 
     def take(self, burst: list[Any], divider: Divider, /) -> None:
-        """Put all elements of the burst in one window: they come at the same time."""
+        """Put all elements of ``burst`` in one window, as they come at the same time."""
         now = self._clock.now()
         self._end_what_is_due(now, divider)
-        if not burst:  # a nested signal has taken the elements out of the burst
+        if not burst:  # a nested call of this method has taken the elements
             return
         divider.came += len(burst)
         with self._lock:

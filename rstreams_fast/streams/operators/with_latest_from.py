@@ -1,4 +1,4 @@
-"""``with_latest_from``: each element in a tuple with the newest elements of other publishers."""
+"""``with_latest_from``: pairs each element with the newest elements of other publishers."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ class WithLatestFrom(Boundary):
 
 
 class _LatestSubscription(FanIn):
-    """Upstream is asked for as many elements as the subscriber asks for, once each other publisher
-    has sent an element.
+    """Delivers tuples of an element of upstream and the newest elements of the other publishers.
+
+    The subscriber's demand is passed on to upstream once each other publisher has sent an element.
     """
 
     __slots__ = (
@@ -60,11 +61,11 @@ class _LatestSubscription(FanIn):
         self._others = tuple(new_inner(self, each) for each in options.others)
         self._main = new_inner(self, upstream)
         self._unsubscribed.extend((*self._others, self._main))
-        self._asks: deque[Inner] = deque()  # other inners to ask
+        self._asks: deque[Inner] = deque()  # other publishers that need an unbounded request
         self._pending = PendingDemand()  # the demand not yet passed on to upstream
-        # For the holder of the drain:
-        self._latest: dict[Inner, Any] = {}  # the newest elements of the others
-        self._unpaired: set[Inner] = set()  # inners whose newest element was not delivered yet
+        # Only the thread that holds the drain writes these:
+        self._latest: dict[Inner, Any] = {}  # the newest element of each other publisher
+        self._unpaired: set[Inner] = set()  # publishers whose newest element is in no tuple yet
         self._dropped = 0  # elements replaced before they were delivered
         self._waits = Waits()
 
@@ -124,7 +125,7 @@ class _LatestSubscription(FanIn):
     def _take(self, inner: Inner, what: list[Any] | Ended) -> None:
         latest, unpaired = self._latest, self._unpaired
         if not isinstance(what, list):
-            if inner not in latest:  # upstream is over, or none of its elements can be paired
+            if inner not in latest:  # upstream is over; or ``inner`` is, and never sent an element
                 super()._take(inner, what)
         elif inner is self._main:
             newest = tuple([latest[other] for other in self._others])

@@ -1,4 +1,4 @@
-"""``zip_``: a tuple of the first elements of all publishers, then of the second elements."""
+"""``zip_``: delivers a tuple of the first elements of all publishers, then of the second ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ __all__ = ["zip_source"]
 
 
 def zip_source(publishers: tuple[Publisher[Any], ...], prefetch: int) -> Foreign:
-    """Check the arguments of ``rstreams_fast.zip_``; return its source. At least one publisher."""
+    """Return the source of ``rstreams_fast.zip_``, after a check of its arguments.
+
+    ``publishers`` is not empty.
+    """
     check_publishers("zip_", publishers)
     zipped = _Zip(publishers, check_capacity("prefetch", prefetch))
     return Foreign(zipped, zipped.describe(), trusted=True, inside=publishers)
@@ -33,7 +36,7 @@ class _Zip:
         _ZipSubscription(subscriber, self._publishers, prefetch).start()
 
     def describe(self) -> str:
-        """Say in one line how many elements may be held."""
+        """Return a line that says how many elements may be held."""
         count = len(self._publishers)
         return (
             f"zip of {count} publishers: at most {self._prefetch} elements of each, "
@@ -42,7 +45,10 @@ class _Zip:
 
 
 class _ZipSubscription(FanIn):
-    """Elements wait in the queues of their inners until each inner has one."""
+    """Delivers tuples. An *inner* is the subscriber to one publisher.
+
+    Elements wait in the queues of their inners until each inner has an element.
+    """
 
     __slots__ = ("_consumed", "_lacking", "_order")
 
@@ -56,7 +62,7 @@ class _ZipSubscription(FanIn):
         self._order = tuple(new_inner(self, publisher) for publisher in publishers)
         self._unsubscribed.extend(self._order)
         self._lacking = len(publishers)  # inners without an element
-        self._consumed = 0  # elements of each inner consumed since the last request
+        self._consumed = 0  # elements taken from each inner since the last request
 
     def _lacking_for(self, inner: Inner, /) -> list[Inner]:
         order = self._order if inner.queue else ()
@@ -94,7 +100,10 @@ class _ZipSubscription(FanIn):
         return True
 
     def _sort(self) -> bool:
-        """Move the mail to the queues; true if an inner is over, and its queue is empty."""
+        """Move the received elements from ``_mail`` to the queues of their inners.
+
+        True if an inner has ended and its queue is empty.
+        """
         mail = self._mail
         over = False
         while mail:

@@ -1,1 +1,1 @@
-"""One subscription to upstream, shared by any number of subscribers."""
+"""The parts of ``multicast`` and ``replay``: many subscribers share one subscription."""

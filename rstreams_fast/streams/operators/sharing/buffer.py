@@ -1,16 +1,18 @@
-"""A bounded sequence of elements, and a cursor for each of its readers.
+"""The buffer of a multicast: a bounded sequence of elements, and a cursor for each subscriber.
 
-Elements are numbered as they come. A cursor is the number of the element that its reader gets next.
-An element is dropped when all cursors have passed it, unless it is retained for late readers. A
-reader takes a slice at a time, and its cursor moves while the reader delivers the slice.
+A *reader* is one subscriber's subscription. Elements are numbered as they come. A *cursor* is the
+number of the element that its reader gets next. An element is dropped when all cursors have passed
+it, unless it is retained for late readers. A reader takes a slice (list) of elements at a time. Its
+cursor moves while the reader delivers the slice.
 
-Upstream is asked for as many elements as the greediest reader wants, as far as the buffer has room.
-A reader *lags* by the unretained elements that wait for it. The room is ``size`` less the lag of
-the slowest reader, which so *gates* upstream. If readers do not gate, the fastest reader sets the
-pace, and a reader that lags by more than ``size`` is dropped.
+The publisher requests as many elements of upstream as the reader with the largest demand, as far as
+the buffer has room. A reader *lags* by the number of elements that wait for it, without retained
+elements. The room is ``size`` minus the lag of the slowest reader, which so slows upstream down
+(*gates*). If readers do not gate, the room is ``size`` minus the lag of the fastest reader, and a
+reader that lags by more than ``size`` is dropped.
 
 All methods are called under one lock, but any thread moves and reads cursors. No method calls user
-code: objects that may have a finalizer go to ``release``, which drops them without the lock.
+code: objects that may have a finalizer go to ``release``, which drops them after the lock is free.
 """
 
 from __future__ import annotations
@@ -28,30 +30,33 @@ __all__ = ["Cursor", "MulticastBuffer", "Retention"]
 R = TypeVar("R")
 
 NOWHERE: Final = -1
-"""A number that no cursor reaches."""
+"""An element number that no cursor (position of a reader) reaches."""
 
 _NOTHING: Final[Iterator[Any]] = iter(())
 
 
 class Retention(Protocol):
-    """Decides how many of the newest elements are kept for late readers."""
+    """Decides how many of the newest elements are kept for late subscribers."""
 
     kept: int
 
     def weigh(self, elements: list[Any], weights: list[int]) -> None:
-        """Append the weight of each element to ``weights``. Called without the lock: user code."""
+        """Append the weight of each element to ``weights``.
+
+        Called without the lock, because the weigher is user code.
+        """
         ...
 
     def now(self) -> float:
-        """Return the time. Called without the lock, too."""
+        """Return the time. Called without the lock, because the timer may be user code."""
         ...
 
     def keep(self, weights: list[int], now: float) -> None:
-        """Keep further elements of these ``weights``, which came at the time ``now``."""
+        """Count new elements of these ``weights``, which came at the time ``now``, as kept."""
         ...
 
     def evict(self, now: float) -> None:
-        """Lower ``kept`` by the elements beyond the bounds at the time ``now``."""
+        """Lower ``kept`` by the elements that are beyond the bounds at the time ``now``."""
         ...
 
     @property
@@ -66,8 +71,9 @@ class Retention(Protocol):
 
 
 class Cursor:
-    """The position of one reader. Its ``demand`` is the sum of all requests and never falls, so
-    that ``limit`` is exact at any moment.
+    """The position of one reader (a subscriber's subscription) in the numbered elements.
+
+    ``demand`` is the sum of all requests and never falls. So ``limit`` is exact at any time.
     """
 
     __slots__ = ("by_bursts", "demand", "in_hand", "left", "start", "stop", "taken_at")
@@ -75,25 +81,27 @@ class Cursor:
     def __init__(self, demand: DemandCounter, *, by_bursts: bool) -> None:
         self.demand = demand
         self.start = 0
-        self.taken_at = 0  # the first element of the slice that the reader is delivering
-        self.stop = 0  # the element after that slice
+        self.taken_at = 0  # number of the first element of the slice that is being delivered
+        self.stop = 0  # number of the first element after that slice
         self.in_hand: list[Any] = []  # the elements of that slice
         self.left: Iterator[Any] = _NOTHING  # iterates over in_hand, and so moves the cursor
-        self.by_bursts = by_bursts  # else slices are short: the buffer holds a slice to its end
+        # Whether the reader delivers a slice in one call. Otherwise slices are short, because the
+        # buffer keeps a slice until its last element is delivered.
+        self.by_bursts = by_bursts
 
     @property
     def at(self) -> int:
-        """The number of the element that the reader gets next. Any thread."""
+        """The number of the element that the reader gets next. Any thread may read this."""
         return self.stop - length_hint(self.left)
 
     @property
     def limit(self) -> int:
-        """The number of the first element not requested; negative if the reader is over."""
+        """The number of the first element that was not requested; negative after the end."""
         total = self.demand.value
         return self.start + total if total >= 0 else total
 
     def begin_at(self, start: int) -> None:
-        """Start with the element number ``start``."""
+        """Set the position to the element number ``start``."""
         self.start = self.stop = self.taken_at = start
 
     def pass_all(self) -> None:
@@ -102,7 +110,7 @@ class Cursor:
 
 
 class MulticastBuffer(Generic[R]):
-    """The elements that readers still need, and the readers with their cursors."""
+    """Holds the elements that readers (subscriptions) still need, and the readers' positions."""
 
     __slots__ = (
         "_at_floor",
@@ -141,17 +149,20 @@ class MulticastBuffer(Generic[R]):
         self._replenish_at = replenish_at(size)
         self._portion = -(-size // 4)
         self._elements: list[Any] = []
-        self._first = 0  # the number of the first place in _elements
-        self._gone = 0  # how many places at the front of _elements are empty
-        self.end = 0  # the number of the next element to come
+        self._first = 0  # the number of the element at index 0 of _elements
+        self._gone = 0  # how many items at the front of _elements were dropped, and are None
+        self.end = 0  # the number of the next element that comes
         self.readers: dict[Cursor, R] = {}
         self._floor = 0  # no cursor is before this number
-        self._at_floor = 0  # the most cursors that may still be at _floor
-        self.asked = 0  # upstream was asked for all elements before this number; only grows
+        self._at_floor = 0  # upper bound on the number of cursors at _floor
+        self.asked = 0  # all elements before this number were requested of upstream; only grows
         self.ask_at = NOWHERE  # call to_be_asked again when a cursor reaches this number
-        self.starving = False  # call to_be_asked after each delivery: a reader has had all elements
+        # Whether to call to_be_asked after each delivery: a reader has received all elements, and
+        # only the lack of room stops a request for more.
+        self.starving = False
         self.error: BaseException | None = None  # set before ``ended``
-        self.traceback: TracebackType | None = None  # the error's own: raising it adds frames
+        # The traceback that the error came with: raising the error adds frames to its traceback.
+        self.traceback: TracebackType | None = None
         self.ended = False  # whether no more elements are added
 
     @property
@@ -162,7 +173,7 @@ class MulticastBuffer(Generic[R]):
     # -- elements --------------------------------------------------------------------------------
 
     def append(self, elements: list[Any], weights: list[int], now: float) -> list[R] | None:
-        """Add ``elements``. Return the readers that lag too much; ``None`` if there is no room."""
+        """Add ``elements``. Return the readers that lag too far behind; ``None``: no room."""
         if self.ended:
             return []
         requested = self.end + len(elements) <= self.asked
@@ -177,7 +188,10 @@ class MulticastBuffer(Generic[R]):
         return self._make_room(kept - self.size)
 
     def _make_room(self, floor: int) -> list[R] | None:
-        """Return the readers before ``floor``, to drop them; ``None`` if the buffer is full."""
+        """Return the readers whose cursor is before ``floor``, for the caller to drop.
+
+        ``None`` if readers are not dropped, so that the buffer is full.
+        """
         if not self.readers:
             if self._gates:
                 return None
@@ -190,8 +204,9 @@ class MulticastBuffer(Generic[R]):
         return None if self._gates else [r for c, r in self.readers.items() if c.at < floor]
 
     def pass_by(self) -> bool:
-        """Count an element that all readers get past the buffer; they have had all earlier ones.
-        Return whether to call ``to_be_asked`` again.
+        """Count an element that all readers get without the buffer.
+
+        All readers have received all earlier elements. Return whether to call ``to_be_asked``.
         """
         self.end = end = self.end + 1
         for cursor in self.readers:
@@ -204,7 +219,7 @@ class MulticastBuffer(Generic[R]):
         return end >= self.asked or NOWHERE < self.ask_at <= end
 
     def take(self, cursor: Cursor) -> list[Any] | None:
-        """Return the next slice of a reader with no elements in hand; ``None`` at the end."""
+        """Return the next elements of a reader that has none in hand; ``None`` at the end."""
         if cursor not in self.readers:
             return []
         taken_at = cursor.taken_at
@@ -216,8 +231,9 @@ class MulticastBuffer(Generic[R]):
         return cursor.in_hand
 
     def hand_out(self, cursor: Cursor) -> bool:
-        """Put the next requested elements in hand, which is empty; return whether there are any.
-        The caller calls ``trim`` later.
+        """Put the next requested elements in ``cursor.in_hand``, which is empty.
+
+        Return whether there are any. The caller calls ``trim`` later.
         """
         at = cursor.taken_at = cursor.stop
         stop = cursor.start + cursor.demand.value  # before ``at`` if the reader is over
@@ -234,7 +250,10 @@ class MulticastBuffer(Generic[R]):
         return True
 
     def close(self, error: BaseException | None, *, at_once: bool) -> bool:
-        """Add no more elements; false if closed before. ``at_once``: the end overtakes elements."""
+        """Accept no more elements; false if closed before.
+
+        ``at_once``: readers get the end before the elements that are still in the buffer.
+        """
         if self.ended:
             return False
         self.error = error
@@ -245,13 +264,13 @@ class MulticastBuffer(Generic[R]):
         return True
 
     def clear(self) -> None:
-        """Keep no elements for late readers, from now on."""
+        """Drop all elements, and keep none for late readers from now on."""
         self._retention = None
         self._drop_before(self.end)
         self._floor = self.end
 
     def _has_moved(self, taken_at: int) -> bool:
-        """Note that a reader has left ``taken_at``; return whether it was the last at the floor."""
+        """Note that a reader has left ``taken_at``; true if it was the last at ``_floor``."""
         if taken_at > self._floor:
             return False
         self._at_floor -= 1
@@ -261,7 +280,7 @@ class MulticastBuffer(Generic[R]):
         return True
 
     def trim(self) -> bool:
-        """Drop elements no longer needed; return whether to call ``to_be_asked`` again."""
+        """Drop elements that no reader needs; return whether to call ``to_be_asked``."""
         due = False
         if self.readers:
             places = [cursor.stop - length_hint(cursor.left) for cursor in self.readers]
@@ -276,7 +295,10 @@ class MulticastBuffer(Generic[R]):
         return due
 
     def _retain(self) -> int:
-        """Drop passed elements that are not retained; return the first retained number."""
+        """Drop elements that all readers have passed, and that are not kept for late readers.
+
+        Return the number of the first element that is kept for late readers.
+        """
         kept = self.end - (self._retention.kept if self._retention is not None else 0)
         if not self.readers:
             self._floor = kept
@@ -299,7 +321,7 @@ class MulticastBuffer(Generic[R]):
     # -- readers ---------------------------------------------------------------------------------
 
     def join(self, cursor: Cursor, reader: R, now: float) -> None:
-        """Add ``reader``, which begins with the oldest element still available."""
+        """Add ``reader``, which begins with the oldest element that is still available."""
         start = self._oldest(now)
         cursor.begin_at(start)
         if not self.readers or start < self._floor:
@@ -320,9 +342,9 @@ class MulticastBuffer(Generic[R]):
         return max(oldest, self.end - self.size)  # readers further back are about to be dropped
 
     def leave(self, cursor: Cursor, *, leaves_rest: bool) -> bool | None:
-        """Forget a reader; return whether it was the slowest, or ``None`` if it was not here.
+        """Remove a reader; return whether it was the slowest, or ``None`` if it was not present.
 
-        ``leaves_rest``: the last reader leaves its elements to the next reader.
+        ``leaves_rest``: the elements that the last reader has not received wait for the next one.
         """
         if self.readers.pop(cursor, None) is None:
             return None
@@ -336,12 +358,12 @@ class MulticastBuffer(Generic[R]):
     # -- demand ----------------------------------------------------------------------------------
 
     def to_be_asked(self) -> int:
-        """Return how many elements to ask of upstream now. They count as asked from here on."""
+        """Return how many elements to request of upstream now. They count as requested then."""
         self.trim()
         asked = max(self.asked, self.end)  # elements may have come without a request
         wanted = asked
-        front = 0  # the foremost cursor of the readers that want more
-        pace: Cursor | None = None  # the cursor of the reader that sets the pace
+        front = 0  # the largest position of the readers whose demand exceeds the requests so far
+        pace: Cursor | None = None  # the slowest reader if readers gate, else the fastest
         for cursor in self.readers:
             limit, at = cursor.limit, cursor.at
             if limit < 0:
@@ -361,7 +383,7 @@ class MulticastBuffer(Generic[R]):
         room = self.end + self.size - max(0, kept - at) - asked
         n = max(0, min(wanted - asked, room))
         if n < self._replenish_at and n < wanted - asked and front < asked:
-            n = 0  # no small requests, while the foremost reader has elements to deliver
+            n = 0  # make no small request while the fastest reader still has elements to deliver
         self.asked = asked = asked + n
         if wanted > asked:
             self.starving = front >= asked

@@ -1,8 +1,8 @@
-"""A lock for short entries, which user code on the same thread may interrupt.
+"""A lock whose critical sections (*entries*) user code on the same thread may interrupt.
 
 A garbage collection or a signal may run user code in the middle of an entry, on the same thread: a
-finalizer, or a signal handler, that cancels a subscription. This code must not wait for its own
-thread, nor find the state half written. Its calls are deferred until the entry is complete.
+finalizer or a signal handler that cancels a subscription. This code must not wait for its own
+thread, and must not see the state half written. So its calls are deferred until the entry is over.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ R = TypeVar("R")
 
 
 class DeferredWork:
-    """Entries one after the other, by any thread. An entry calls no user code, and none of the
-    methods that begin with ``defer``.
+    """Runs functions (*entries*) one at a time under a lock, and defers calls made within them.
+
+    Any thread may call any method. An entry calls no user code, and not ``defer``.
     """
 
     __slots__ = ("_deferred", "_lock", "_owner", "_released")
@@ -51,11 +52,17 @@ class DeferredWork:
         return result
 
     def release(self, thing: object) -> None:
-        """In an entry: keep ``thing`` until the lock is free, as its finalizer may be user code."""
+        """Keep ``thing`` until the lock is free, because its finalizer may be user code.
+
+        Only an entry may call this.
+        """
         self._released.append(thing)
 
     def defer(self, call: Callable[..., object], *args: Any) -> bool:
-        """Call ``call(*args)`` after the entry that this thread is in; false if it is in none."""
+        """Have ``call(*args)`` called after the entry that this thread is in.
+
+        False, without a call, if this thread is in no entry.
+        """
         if self._owner != get_ident():
             return False
         self._deferred.append(lambda: call(*args))

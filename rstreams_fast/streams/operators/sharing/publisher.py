@@ -1,9 +1,9 @@
-"""One subscription to upstream, shared by any number of subscribers through one buffer.
+"""The publisher of a multicast: many subscribers share one subscription through one buffer.
 
-Each subscriber has a drain of its own. Upstream enters the drain with elements, the subscriber with
-a request. Elements travel in bursts: the lock is taken once for a burst that upstream sends, and
-once for a burst that a subscriber takes. No user code runs under the lock. An element that comes
-while all subscribers wait for it does not enter the buffer.
+Each subscriber has a drain of its own, the loop that delivers elements to it. New elements and
+requests start the drain. Elements are passed in bursts (lists): the lock is taken once for a burst
+that upstream sends, and once for a burst that a subscriber takes. No user code runs under the lock.
+An element for which all subscribers wait is delivered without the buffer.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ _enter: Final = MulticastSubscription._enter
 
 
 class _SharedUpstream(Upstream):
-    """An upstream that is cancelled when the last reference to the publisher is dropped."""
+    """An ``Upstream`` that cancels its subscription when the publisher is garbage-collected."""
 
     __slots__ = ()
 
     def __del__(self) -> None:
-        # When the interpreter exits, modules are empty.
+        # At interpreter exit the globals of a module may be None already.
         if not self.over and call_from_finalizer is not None:
             call_from_finalizer(self.cancel)
 
 
 class MulticastPublisher(ListSubscriber, Generic[T]):
-    """A subscriber to one upstream and a publisher of the same elements to many.
+    """Subscribes to one upstream, and publishes its elements to many subscribers.
 
-    Upstream need not keep the rules: it may signal from several threads at once, nest its calls,
-    send too many elements, signal after its end, or never begin.
+    Upstream may break the rules: it may signal from several threads at once, nest its calls, send
+    too many elements, signal after its end, or never call ``on_subscribe``.
     """
 
     prompt: ClassVar[bool] = True
@@ -110,32 +110,33 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
     ) -> None:
         stand_on(self, None)
         self._name = name
-        self._gates = gates  # whether slow subscribers hold upstream back; else they are dropped
+        self._gates = gates  # whether slow subscribers slow upstream down; if not, they are dropped
         self._delay_error = delay_error
         self._keeps = keeps  # whether the publisher goes on after the last subscriber's cancel
         self._connected = connected  # false: ``connect`` has yet to subscribe to upstream
-        # Whether an error of upstream is lost if all subscribers cancel: no later one receives it.
+        # Whether nobody has received the end, and no later subscriber will. An error is then
+        # reported when the last subscriber has cancelled.
         self._unseen = restarts
-        self._pid: int | None = None  # the process whose threads upstream runs on
+        self._pid: int | None = None  # the process in which upstream runs
         self._retention = retention
         self._registry: Registry[MulticastSubscription] = registry or Registry()
         self._upstream = _SharedUpstream()
         self._deferred = DeferredWork()
-        #: Changed only within an entry of ``_deferred``, which holds the lock.
+        #: Changed only by functions that ``_deferred.enter`` calls under its lock.
         self.buffer: MulticastBuffer[MulticastSubscription] = MulticastBuffer(
             buffer_size,
             gates=gates,
             retention=retention,
             release=self._deferred.release,
         )
-        # Counts the work of asking. Held until upstream has called on_subscribe.
+        # Held by the thread that makes requests, and until upstream has called on_subscribe.
         self._asking = Wip(held=True)
         self.burst: list[Any] = []
 
     # -- the publisher's side --------------------------------------------------------------------
 
     def subscribe(self, subscriber: Subscriber[T], /) -> None:
-        """Signal ``subscriber``, beginning with the oldest element still available (§1.9, §1.11).
+        """Subscribe ``subscriber``. It gets the oldest element still available first (§1.11).
 
         Args:
             subscriber: Any object with the four methods of ``Subscriber``.
@@ -148,18 +149,27 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
             self.admit(subscriber)
 
     def refuses(self, subscriber: Subscriber[T]) -> bool:
-        """Refuse ``subscriber`` if upstream runs in the parent of this forked process."""
+        """Refuse ``subscriber`` if this is a forked child, and upstream runs in the parent.
+
+        Return whether ``subscriber`` was refused.
+        """
         left_behind = self._pid not in (None, process_id()) and not self.ended
         if left_behind:
             refuse(subscriber, forked())
         return left_behind
 
     def defer(self, call: Callable[..., object], *args: Any) -> bool:
-        """Defer ``call(*args)`` if this thread is in an entry of ``_deferred``; else false."""
+        """Defer ``call(*args)`` if this thread is under the lock; otherwise return false.
+
+        This happens if a finalizer or signal handler interrupts code under the lock.
+        """
         return self._deferred.defer(call, *args)
 
     def admit(self, subscriber: Subscriber[T], *, unless_ended: bool = False) -> bool:
-        """Subscribe ``subscriber``. ``unless_ended``: if the publisher has ended, return false."""
+        """Subscribe ``subscriber``, or refuse it by ``on_error``.
+
+        False if the publisher has ended and ``unless_ended`` is set; nothing is signalled then.
+        """
         subscription = MulticastSubscription(self, subscriber)
         same = self._registry.claim(subscriber, subscription)
         while same is not None and same.subscription.is_cancelled:
@@ -198,16 +208,16 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
             "§1.10: this subscriber is subscribed already; subscribe another one, or cancel first"
         )
         if same.subscriber is subscriber:
-            # The subscriber has had its on_subscribe, which must not come twice (§2.12). So its
-            # present subscription ends with the error.
+            # The subscriber has already got on_subscribe, which must not come twice (§2.12). So
+            # its present subscription ends with the error.
             same.subscription.end_with(error)
         else:
             refuse(subscriber, error)
 
     def connect(self, upstream: Publisher[T], min_subscribers: int, below: object = None) -> None:
-        """Subscribe to ``upstream``, once, when there are ``min_subscribers``.
+        """Subscribe to ``upstream``, once, when there are ``min_subscribers`` subscribers.
 
-        ``below`` is the newest subscriber.
+        ``below`` is the newest subscriber, on whose thread this is called.
         """
         if self._deferred.enter(self._may_connect, min_subscribers):
             self._pid = process_id()
@@ -217,29 +227,30 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
             try:
                 with awaited_nowhere():
                     subscribe_to(upstream, self)
-            except BaseException as raised:  # §1.9; no other caller has received this error
+            except BaseException as raised:  # §1.9: signal it, as no other code has received it
                 self._end(raised, at_once=True, cancel=True)
                 if leaves(raised):
                     raise
 
     def _may_connect(self, min_subscribers: int) -> bool:
-        """Return true, once, when it is time to subscribe. Called under the lock."""
+        """Return true, once, when there are enough subscribers. Called under the lock."""
         buffer, connected = self.buffer, self._connected
         self._connected = connected or not (buffer.ended or len(buffer.readers) < min_subscribers)
         return self._connected and not connected
 
     @property
     def ended(self) -> bool:
-        """Whether the publisher has ended or shut down, so that further signals have no effect. Any
-        thread may read this.
+        """Whether the publisher has ended or shut down, so that signals have no effect any more.
+
+        Any thread may read this.
         """
         return self.buffer.ended
 
     # -- the subscriber's side -------------------------------------------------------------------
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription and cancel any other (§2.5); request the elements that
-        subscribers asked for.
+        """Take the first subscription and cancel any other (§2.5). Request the elements that
+        subscribers have requested.
 
         Args:
             subscription: The subscription.
@@ -251,8 +262,8 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
     def on_next(self, element: T, /) -> None:
         """Deliver ``element`` to all subscribers.
 
-        An element that no subscriber asked for is buffered, if the buffer has room. After the end
-        the call has no effect (§2.8).
+        An element that no subscriber has requested is buffered, if the buffer has room. After the
+        end the call has no effect (§2.8).
 
         Args:
             element: The element; not ``None``.
@@ -262,7 +273,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         self._take_one(element)
 
     def _take_one(self, element: T) -> None:
-        """Deliver an element past the buffer, if all subscribers wait for it."""
+        """Deliver an element. The buffer is not used if all subscribers wait for the element."""
         if self._retention is not None or self.buffer.ended:
             self._add([element])
         elif not self._deferred.defer(self._add, [element]):
@@ -276,14 +287,17 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
                 self._tell(ready, _drain)
 
     def _hand_to_all(self) -> tuple[list[MulticastSubscription], bool | None]:
-        """Return the subscriptions whose drains were entered, and whether to ask upstream.
+        """Enter the drains of all subscriptions, for an element that does not use the buffer.
 
-        The second value is ``None`` if a subscription is not ready. Called under the lock.
+        Return the subscriptions whose drains were entered, and whether a request to upstream is
+        due. The second value is ``None`` if a subscription is not ready for the element. Called
+        under the lock.
         """
         buffer, end = self.buffer, self.buffer.end
         ready: list[MulticastSubscription] = []
         for cursor, one in buffer.readers.items():
-            # A subscription may lag behind its demand: then its request is about to enter it.
+            # Not ready: the subscription has not received all earlier elements, has no demand, or
+            # another thread runs its drain.
             if cursor.stop < end or cursor.start + cursor.demand.value <= end or not one.enter():
                 return ready, None
             ready.append(one)
@@ -292,14 +306,15 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
     def on_burst(self) -> None:
         """Deliver the elements in ``burst`` to all subscribers."""
         elements = self.burst[:]
-        self.burst.clear()  # upstream keeps and reuses this list
+        self.burst.clear()  # upstream appends the next elements to the same list
         if len(elements) == 1:
             self._take_one(elements.pop())
             return
         if self._gates:
             self._add(elements)
             return
-        # In portions, so that no subscriber is dropped because all elements come at once.
+        # Add a quarter of the buffer at a time: otherwise one large burst would make subscribers
+        # lag, and they would be dropped.
         portion = -(-self.buffer.size // 4)
         for start in range(0, len(elements), portion):
             self._add(elements[start : start + portion])
@@ -320,7 +335,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
                 failure = raised
                 del elements[len(weights) :]
         lagging, ready = self._deferred.enter(self._append, elements, weights, now)
-        elements.clear()  # the caller holds the list, too
+        elements.clear()  # the caller still has the list, and would keep the elements alive
         if lagging is None:
             failure = DemandExceededError(
                 "§1.1: more elements came than had been asked for, and the buffer of "
@@ -341,9 +356,10 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
     def _append(
         self, elements: list[T], weights: list[int], now: float
     ) -> tuple[list[MulticastSubscription] | None, list[MulticastSubscription]]:
-        """Return the subscriptions to drop, and the subscriptions that this thread must drain.
+        """Add elements to the buffer, and enter the drains of the subscriptions that want them.
 
-        The subscriptions to drain have their next elements in hand. Called under the lock.
+        Return the subscriptions to drop (``None``: the buffer is full), and the subscriptions whose
+        drain this thread must run. These have their next elements in hand. Called under the lock.
         """
         buffer = self.buffer
         lagging = buffer.append(elements, weights, now)
@@ -361,19 +377,19 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         deliver: Callable[[MulticastSubscription], object],
         due: bool | None = None,
     ) -> None:
-        """Call ``deliver`` with each subscription, and then ask upstream once, if that is due."""
+        """Call ``deliver`` with each subscription, then make one request to upstream if due."""
         asking = self._asking
         mine = asking.enter()
         self._tell(ready, deliver)
         if due is None:
             due = self._deferred.enter(self.buffer.trim)
         if due and asking.enter():
-            self._ask_now()  # a thread that asked before the delivery may have seen no room
+            self._ask_now()  # before the delivery a thread may have found no room for a request
         elif mine and (asking.missed > 1 or not asking.leave()):
             self._ask_now()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Pass ``error`` on, at once unless ``delay_error`` is set (§4.2).
+        """Signal ``error`` to all subscribers: at once, unless ``delay_error`` is set (§4.2).
 
         Args:
             error: An exception instance.
@@ -398,14 +414,16 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         return first
 
     def _break_off(self, what: str) -> None:
-        """End with an error, as upstream broke §2.13, and raise the error."""
+        """End with a ``NoneSignalError``, and raise it: upstream broke rule §2.13."""
         error = NoneSignalError(f"§2.13: {what}")
         self._end(error, at_once=True, cancel=True)
         raise error
 
     def _end(self, error: BaseException | None, *, at_once: bool, cancel: bool = False) -> None:
-        """End, or report ``error`` if it comes too late. Subscribers get the end ``at_once``, or
-        after the elements in the buffer.
+        """End the publisher. After an earlier end, only report ``error``.
+
+        ``at_once``: subscribers get the end before the elements in the buffer. ``cancel``: upstream
+        is cancelled.
         """
         if self.defer(lambda: self._end(error, at_once=at_once, cancel=cancel)):
             return
@@ -424,7 +442,10 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
     def _close(
         self, error: BaseException | None, at_once: bool
     ) -> list[MulticastSubscription] | None:
-        """Close the buffer; return all subscriptions, or ``None`` if closed before. Locked."""
+        """Close the buffer. Return all subscriptions; ``None`` if the buffer was closed before.
+
+        Called under the lock.
+        """
         if not self.buffer.close(error, at_once=at_once):
             return None
         return list(self.buffer.readers.values())
@@ -434,7 +455,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         everybody: list[MulticastSubscription],
         tell: Callable[[MulticastSubscription], object],
     ) -> None:
-        """Call ``tell`` with each subscription. If a call raises, end all, and re-raise."""
+        """Call ``tell`` with each subscription. If a call raises, end the publisher; re-raise."""
         left: BaseException | None = None
         for one in everybody:
             try:
@@ -452,8 +473,9 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
     # -- asking upstream -------------------------------------------------------------------------
 
     def ask(self) -> None:
-        """Ask upstream for the elements that subscribers want. Any thread may call this; requests
-        never overlap (§2.7).
+        """Request the elements that subscribers want of upstream.
+
+        Any thread may call this; requests never overlap (§2.7).
         """
         if not self.defer(self.ask) and self._asking.enter():
             self._ask_now()
@@ -466,7 +488,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
             if n > 0:
                 try:
                     self._upstream.request(n)
-                except BaseException as raised:  # §3.16; no other caller has received this error
+                except BaseException as raised:  # §3.16: signal it, as no other code has it
                     self._end(raised, at_once=True, cancel=True)
                     if leaves(raised):
                         raise
@@ -480,7 +502,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         return self._deferred.enter(self.buffer.take, cursor)
 
     def leave(self, subscription: MulticastSubscription) -> None:
-        """Forget a subscription that has ended. Further calls have no effect."""
+        """Forget a subscription that has ended. A second call has no effect."""
         if self.defer(self.leave, subscription):
             return
         moved, shut, lost = self._deferred.enter(self._forget, subscription)
@@ -498,10 +520,11 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
     def _forget(
         self, subscription: MulticastSubscription
     ) -> tuple[bool | None, bool, BaseException | None]:
-        """Return whether the buffer may have more room, whether the publisher has shut down, and
-        the error of upstream if nobody has received it, or can.
+        """Remove the subscription from the buffer. Called under the lock.
 
-        The first value is ``None`` if the reader was forgotten before. Called under the lock.
+        Return three values: whether the buffer may have more room (``None``: the subscription was
+        removed before), whether the publisher has shut down, and the error of upstream if nobody
+        has received it and nobody can.
         """
         buffer, cursor = self.buffer, subscription.cursor
         keeps = self._keeps or not self._connected

@@ -1,8 +1,8 @@
-"""The current subscribers: each has one subscription at a time (§1.10, §2.12).
+"""The registry of a multicast's current subscribers, to refuse one that subscribes twice (§1.10).
 
-Two subscribers are the same if they are one object, or if they have one type and one hash, and each
-equals the other by ``==``. A ``__hash__`` or ``__eq__`` that raises counts as a difference. These
-methods are user code: they are never called under a lock.
+Two subscribers are the same if they are one object. They are also the same if they have one type
+and one hash, and each equals the other by ``==``. If ``__hash__`` or ``__eq__`` raises, they are
+different. These methods are user code, and are never called under a lock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Entry(NamedTuple, Generic[S]):
 
 
 class Registry(Generic[S]):
-    """The subscribers of a publisher. Any thread may call any method."""
+    """The current subscribers of a publisher. Any thread may call any method."""
 
     def __init__(self) -> None:
         self._deferred = DeferredWork()
@@ -33,7 +33,7 @@ class Registry(Generic[S]):
         self._by_hash: dict[int, list[Entry[S]]] = {}
 
     def claim(self, subscriber: object, subscription: S) -> Entry[S] | None:
-        """Enter ``subscriber``; if the same subscriber is entered already, return its entry."""
+        """Add ``subscriber`` and return ``None``; or return the entry of an equal subscriber."""
         entry = Entry(subscriber, _hash(subscriber), subscription)
         compared: list[S] = []
         while True:
@@ -46,11 +46,13 @@ class Registry(Generic[S]):
                 if _equal(subscriber, other.subscriber):
                     return other
                 compared.append(other.subscription)
-            # The next round looks at subscribers that were entered meanwhile.
+            # The next round looks at subscribers that were added meanwhile.
 
     def _enter(self, entry: Entry[S], compared: list[S]) -> Entry[S] | list[Entry[S]]:
-        """Enter ``entry``. Otherwise return the entry of the identical subscriber, or all entries
-        that must be compared first. Called under the lock.
+        """Add ``entry`` and return an empty list, if no other subscriber can be the same.
+
+        Otherwise return the entry of the identical subscriber, or all entries that the caller must
+        compare first. Called under the lock.
         """
         identity = id(entry.subscriber)
         if (there := self._by_identity.get(identity)) is not None:
@@ -64,7 +66,7 @@ class Registry(Generic[S]):
         return others
 
     def release(self, identity: int, subscription: S) -> None:
-        """Forget the subscriber with the ``id()`` ``identity``, if it has ``subscription``."""
+        """Remove the entry with the ``id`` ``identity`` of a subscriber and ``subscription``."""
         if not self._deferred.defer(self.release, identity, subscription):
             self._deferred.enter(self._forget, identity, subscription)
 

@@ -1,4 +1,4 @@
-"""One subscriber's share of a multicast publisher."""
+"""The subscription of one subscriber to a multicast publisher."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class MulticastSubscription(Drain):
     # -- the subscription's face -----------------------------------------------------------------
 
     def request(self, n: int, /) -> None:
-        """Ask for ``n`` more elements (§3.8), and upstream for elements not in the buffer."""
+        """Ask for ``n`` more elements (§3.8). Request those of upstream that the buffer lacks."""
         if self._add_demand(n) < 0:
             return
         publisher = self._publisher
@@ -73,13 +73,16 @@ class MulticastSubscription(Drain):
         return publisher.metrics_for(demand, *self._waits.seconds(going_on=True))
 
     def enter(self) -> bool:
-        """Return whether the caller holds the drain now; otherwise the holder looks again."""
+        """Try to hold the drain, which delivers elements. True if the caller must now run it.
+
+        False if another thread runs the drain: that thread then looks for new elements again.
+        """
         return self._wip.enter()
 
     # -- the drain -------------------------------------------------------------------------------
 
     def pass_on(self, element: Any) -> None:
-        """Deliver an element that was not in the buffer, and leave the drain that was entered."""
+        """Deliver an element that did not use the buffer. The caller has called ``enter``."""
         hand_over, on_next = self._hand_over, self._on_next
         try:
             if self._demand.value >= 0 and on_next is not None:
@@ -110,7 +113,7 @@ class MulticastSubscription(Drain):
         if publisher is None or self._demand.value < 0:
             return self._act_on_end()
         self._waits.end()
-        # Handed out by the thread that brought the elements, which trims the buffer afterwards.
+        # If elements are in hand, upstream's thread has put them there, and trims the buffer later.
         handed_out = bool(cursor.in_hand)
         burst = cursor.in_hand if handed_out else publisher.take(cursor)
         if burst is None:
@@ -145,12 +148,12 @@ class MulticastSubscription(Drain):
         return False
 
     def _deliver(self, on_next: Callable[[Any], object], publisher: _Publisher) -> None:
-        """Deliver the elements in hand. A cancel empties the iterator."""
+        """Deliver the elements in hand. A cancel empties ``cursor.left``, which ends the loop."""
         buffer = publisher.buffer
         for element in self.cursor.left:
             on_next(element)
             if buffer.starving:
-                publisher.ask()  # the drain delivers elements that upstream sends in this call next
+                publisher.ask()  # upstream may send elements in this call: the drain delivers them
 
     def _stop(self) -> None:
         publisher = self._publisher
