@@ -87,4 +87,4 @@ __all__ = [
     "writer",
 ]
 
-serve_at(own_addresses)  # a limit of a job is served where Spark's executors reach it
+serve_at(own_addresses)  # executors must reach the process that serves a job's limits

@@ -1,4 +1,4 @@
-"""Where the driver listens, and the address by which executors know it."""
+"""The address at which the driver listens, and the address at which executors reach it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ __all__ = ["own_addresses"]
 
 
 def own_addresses() -> tuple[str, str]:
-    """Return where to listen, and the address that executors know this process by; loopback
-    without a session.
+    """Return the address to listen at, and the address at which executors reach this process.
+
+    Without a session both are the loopback address.
     """
     pyspark_for("Limit(scope='job')")
     from pyspark.errors import PySparkException
@@ -26,18 +27,19 @@ def own_addresses() -> tuple[str, str]:
         host = str(session.conf.get("spark.driver.host", "127.0.0.1"))
         here = str(session.conf.get("spark.driver.bindAddress", host))
         return _without_brackets(here), _without_brackets(host)
-    # There the driver is elsewhere. What leads to its server may lead back from its executors.
+    # A client of Spark Connect is not the driver. Its executors may reach the address from which
+    # this client reaches the server.
     host = _way_to(_without_brackets(session.client.host))
     return host, host
 
 
 def _without_brackets(host: str) -> str:
-    """Return an address of IPv6 as sockets take it; Spark writes ``[::1]``."""
+    """Return ``host`` without the brackets that Spark puts around an IPv6 address."""
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
 
 def _way_to(server: str) -> str:
-    """Return the address from which this process goes to ``server``; of IPv4 if it has both."""
+    """Return this machine's address on the way to ``server``, an IPv4 address if there is one."""
     refused: OSError | None = None
     try:
         found = socket.getaddrinfo(server, 9, type=socket.SOCK_DGRAM)

@@ -44,12 +44,11 @@ def map_batches(
     metrics: Metrics | None = None,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> MapBatches:
-    """Make a function from frame to frame of ``fn``, which is called for several Arrow batches at
-    once.
+    """Make a function from frame to frame that calls ``fn`` for several Arrow batches at once.
 
-    Outputs leave in the order of the inputs. Where ``fn`` has a ``Policy`` with ``retry``,
-    ``limit`` or ``circuit``, and with ``Bounds(seconds=...)`` or another ``on_failure`` than
-    ``"raise"``, the output of a call is whole before any of it leaves.
+    Outputs are in the order of the inputs. If ``fn`` has a ``Policy`` with ``retry``, ``limit`` or
+    ``circuit``, or with ``Bounds(seconds=...)`` or another ``on_failure`` than ``"raise"``, no
+    output of a call leaves before the call has ended.
 
     ```python
     import pyarrow as pa
@@ -67,9 +66,10 @@ def map_batches(
 
     Args:
         fn: Gets a ``pyarrow.RecordBatch`` and returns rows: a batch, a ``pyarrow.Table``, a pandas
-            frame, a structured array of numpy, or a list of dicts; or an iterable of such, which is
-            run on the same thread and waits when it is too far ahead of its turn. It runs on up to
-            ``concurrency`` threads; or it is ``async`` and returns rows or a list of such.
+            frame, a structured array of numpy, or a list of dicts; or an iterable of such, which
+            runs on the same thread, and pauses while its outputs wait for those of earlier batches.
+            ``fn`` runs on up to ``concurrency`` threads, or it is ``async`` and returns rows or a
+            list of such.
         schema: The schema of the output, as DDL, ``StructType`` or Arrow schema. Columns are
             matched by name and cast with checks; a mismatch names the column and the row.
         using: A factory of a context manager, opened once per partition, or a ``PerWorker``; its
@@ -79,10 +79,11 @@ def map_batches(
             rows. With ``"column"`` it gives a row for each row of its batch, with nulls and a last
             column ``outcome``: a struct of ``error`` (``type``, ``message``), ``attempts``,
             ``seconds`` and ``input``, the row that ``fn`` was given; ``error`` and ``input`` are
-            null in the rows of other calls. ``split_failures`` takes the two apart. The metrics
+            null in the rows of other calls. ``split_failures`` separates the two. The metrics
             count failures. ``Failures`` bounds how many calls may fail.
         bounds: A ``Bounds`` of bytes and seconds in each partition at work.
-        metrics: Where live metrics go; a batch counts as a call. Default: nowhere.
+        metrics: The ``Metrics`` that receive live counts; a batch counts as a call. Default: no
+            metrics.
         loop_factory: As in ``lookup``.
 
     Returns:
@@ -97,7 +98,8 @@ def map_batches(
     if isinstance(bounds, Bounds):
         if bounds.rows is not None:
             raise ValueError("map_batches(bounds): rows are not called one by one: give bytes")
-        # A call is pending from its start until its batches leave: the window is the concurrency.
+        # A call takes its place in the window until its output batches have left. So with
+        # ``concurrency`` places there are never more calls with output in memory.
         bounds = replace(bounds, rows=concurrency)
     options = options_of(
         fn,
@@ -116,11 +118,11 @@ class MapBatches(FrameMap):
     """A function from frame to frame, made by ``map_batches``. Immutable."""
 
     def work(self, schema: pa.Schema, partition: Partition, held: list[Any]) -> Iterator[Any]:
-        """Return what ``fn`` makes of the batches, in their order."""
+        """Return the output batches of ``fn``, in the order of the input batches."""
         return run_batches(self.options, schema, partition, held)
 
     def output_of(self, frame: DataFrame, declared: StructType) -> StructType:
-        """Return the declared schema; with ``on_failure="column"`` it tells of the calls."""
+        """Return the declared schema; ``on_failure="column"`` adds the column ``outcome``."""
         if self.options.on_failure != "column":
             return declared
         from pyspark.sql.types import StructField, StructType

@@ -1,6 +1,7 @@
-"""What a user declares: Spark and Arrow types of DDL strings, Spark types and Arrow types.
+"""Declared types: the Spark and the Arrow type of a DDL string, a Spark type or an Arrow type.
 
-The conversions are our own: those of PySpark are not public, and differ between its versions.
+This module converts the types itself: the conversions of PySpark are not public, and differ
+between its versions.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _DeclaredT = TypeVar("_DeclaredT", bound="DataType")
 
 def resolve_type(declared: Any, what: str) -> tuple[DataType, pa.DataType]:
     """Return the Spark and the Arrow type of a DDL string, a Spark type or an Arrow type."""
-    spark_version()  # refuses what is not supported
+    spark_version()  # refuses versions that are not supported
     pa = pyarrow_for("rstreams_fast.spark")
     from pyspark.sql.types import DataType
 
@@ -46,7 +47,7 @@ def resolve_type(declared: Any, what: str) -> tuple[DataType, pa.DataType]:
 
 def resolve_schema(declared: Any, what: str) -> tuple[StructType, pa.Schema]:
     """Return the Spark and the Arrow schema of a DDL string, ``StructType`` or Arrow schema."""
-    spark_version()  # refuses what is not supported
+    spark_version()  # refuses versions that are not supported
     pa = pyarrow_for("rstreams_fast.spark")
     from pyspark.sql.types import StructField, StructType
 
@@ -80,7 +81,7 @@ def resolve_schema(declared: Any, what: str) -> tuple[StructType, pa.Schema]:
 
 
 def as_arrow_has_it(declared: _DeclaredT) -> _DeclaredT:
-    """Return a Spark type with the finest of its times and intervals: Arrow has no others."""
+    """Return a Spark type with times and intervals of the finest precision, as Arrow's are."""
     from pyspark.sql import types as t
 
     def finest(part: DataType) -> DataType:
@@ -93,9 +94,9 @@ def as_arrow_has_it(declared: _DeclaredT) -> _DeclaredT:
 
 
 def _without_lengths(declared: Any) -> Any:
-    """Return a Spark type with strings for ``char`` and ``varchar``: a frame has no others.
+    """Return a Spark type with strings instead of ``char`` and ``varchar``.
 
-    So does Spark where it is given a schema; the lengths are a table's, which is written later.
+    Spark does the same with the schema of a frame: only tables have lengths.
     """
     from pyspark.sql import types as t
 
@@ -106,7 +107,7 @@ def _without_lengths(declared: Any) -> Any:
 
 
 def _with_parts(declared: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a Spark type with its parts that are not nested as ``change`` returns them."""
+    """Return a Spark type in which ``change`` has replaced each part that is not nested."""
     from pyspark.sql import types as t
 
     if isinstance(declared, t.ArrayType):
@@ -183,7 +184,7 @@ def _arrow_type(declared: DataType, what: str) -> pa.DataType:
             [pa.field(f.name, _arrow_type(f.dataType, what), f.nullable) for f in declared.fields]
         )
     if name == "VariantType":
-        tag = {b"variant": b"true"}  # by which Spark knows the struct
+        tag = {b"variant": b"true"}  # tells Spark that the struct is a variant
         return pa.struct(
             [
                 pa.field("value", pa.binary(), nullable=False),

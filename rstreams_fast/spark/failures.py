@@ -1,4 +1,4 @@
-"""Rows whose calls failed: how a frame tells of them, and how they are taken out of it."""
+"""Rows whose calls failed: the column that reports them, and how to separate them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["outcome_struct", "split_failures"]
 def split_failures(frame: DataFrame, column: str = OUTCOME) -> tuple[DataFrame, DataFrame]:
     """Return the good rows of ``frame``, and the rows whose call failed: the dead letters.
 
-    In the good rows the column of a ``lookup`` is its value, and the column of ``enrich`` and
-    ``map_batches`` is gone. The dead letters are as they were; those of ``map_batches`` have their
-    row in ``outcome.input``. Each of the two frames that is used makes the calls: ``persist()`` the
-    frame first, or write it.
+    In the good rows the column of a ``lookup`` is its value, and the column ``outcome`` of
+    ``enrich`` and ``map_batches`` is gone. The dead letters keep all columns; those of
+    ``map_batches`` have the input row in ``outcome.input``. Each use of one of the two frames makes
+    the calls again: ``persist()`` the frame first, or write it.
 
     Args:
         frame: A frame of ``lookup``, ``enrich`` or ``map_batches`` with ``on_failure="column"``.
-        column: The column of outcomes; for a ``lookup`` the column that it made.
+        column: The column of outcomes; for a ``lookup`` the column of its results.
 
     Returns:
         The frame of good rows, and the frame of dead letters.
@@ -55,7 +55,7 @@ def split_failures(frame: DataFrame, column: str = OUTCOME) -> tuple[DataFrame, 
 
 
 def outcome_struct(*, value: DataType | None = None, inputs: DataType | None = None) -> StructType:
-    """Return Spark's type of a column of outcomes: with values, or rows whose calls failed."""
+    """Return Spark's type of a column of outcomes; ``value`` and ``inputs`` add fields."""
     from pyspark.sql import types as t
 
     error = t.StructType([t.StructField(name, t.StringType()) for name in ("type", "message")])

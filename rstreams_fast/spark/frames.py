@@ -1,4 +1,4 @@
-"""What the stages over whole Arrow batches share: a function from frame to frame."""
+"""The base of stages over whole Arrow batches, and helpers for stages that return frames."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ __all__ = [
 ]
 
 MapFunction = Callable[[Iterable[Any]], Iterator[Any]]
-"""What ``mapInArrow`` takes."""
+"""A function for ``mapInArrow``: it gets the record batches of a partition, and yields others."""
 
 
 class FrameMap(ABC):
     """A function from frame to frame, carried out by ``mapInArrow``. Immutable.
 
-    It is pickled to Spark's workers, with the user's function in it; live are only the generators
-    that ``as_map_fn`` returns one of for each partition.
+    Spark's workers get a pickle of it, with the user's function. Only the generators that run it
+    have state, one for each partition.
     """
 
     def __init__(self, options: CallOptions, schema: Any) -> None:
@@ -50,12 +50,13 @@ class FrameMap(ABC):
 
     @abstractmethod
     def work(self, schema: pa.Schema, partition: Partition, held: list[Any]) -> Iterator[Any]:
-        """Return the output batches of a partition; ``held`` is its first input batch, to be taken
-        out.
+        """Return the output batches of a partition. ``held`` is a list of its first input batch.
+
+        The method removes the batch from the list, so that the list does not keep it in memory.
         """
 
     def __call__(self, frame: DataFrame) -> DataFrame:
-        """Return the frame of what becomes of the batches of ``frame``."""
+        """Return the frame of the stage's output for ``frame``."""
         check_frame(frame, repr(self))
         self.options.declare()
         declared, _ = resolve_schema(self._schema, "schema")
@@ -63,7 +64,7 @@ class FrameMap(ABC):
         return map_in_arrow(frame, self._map_fn(zone), self.output_of(frame, declared))
 
     def output_of(self, frame: DataFrame, declared: StructType) -> StructType:  # noqa: ARG002
-        """Return the schema of what becomes of ``frame``."""
+        """Return the schema of the stage's output for ``frame``. Default: the ``declared`` one."""
         return declared
 
     def as_map_fn(self) -> MapFunction:
@@ -101,7 +102,7 @@ class FrameMap(ABC):
 
 
 def describe_read_ahead(options: CallOptions) -> str:
-    """Say what bounds the read-ahead: a line of ``describe()``."""
+    """Return the line of ``describe()`` about the bounds of the read-ahead."""
     return (
         f"  read ahead: a ring of {READ_AHEAD_BATCHES} batches, under a demand counter of "
         f"{options.bounds.bytes} bytes (one larger batch passes alone)"
@@ -109,7 +110,7 @@ def describe_read_ahead(options: CallOptions) -> str:
 
 
 def describe_words(options: CallOptions) -> list[str]:
-    """Say what bounds the calls beside their number: lines of ``describe()``."""
+    """Return the lines of ``describe()`` about a policy and other bounds of the calls."""
     policy, lines = options.policy, []
     if policy.timeout is not None:
         lines.append(f"  time-out: {policy.timeout} s for each attempt")
@@ -135,7 +136,7 @@ def describe_words(options: CallOptions) -> list[str]:
 
 
 def check_frame(frame: object, what: str) -> None:
-    """Check the argument of ``what``, a frame of Spark's, classic or Connect."""
+    """Raise ``TypeError`` if the argument of ``what`` is no frame of Spark, classic or Connect."""
     if not callable(getattr(frame, "mapInArrow", None)):
         raise TypeError(
             f"{what} takes a Spark DataFrame, got {type(frame).__module__}.{type(frame).__name__}"
@@ -143,25 +144,25 @@ def check_frame(frame: object, what: str) -> None:
 
 
 def folding_of(frame: DataFrame) -> Callable[[str], str]:
-    """Return what makes names equal that are the same column to Spark."""
+    """Return a function that makes two names equal if Spark takes them for the same column."""
     cased = frame.sparkSession.conf.get("spark.sql.caseSensitive", "false")
     return str if str(cased).lower() == "true" else str.lower
 
 
 def check_intervals(frame: DataFrame) -> None:
-    """Refuse columns that cannot come back from Python: Spark's own word does not name them."""
+    """Refuse interval columns that Python cannot return: Spark's error does not name the column."""
     for field in frame.schema.fields:
         if "Interval" in repr(field.dataType):
             resolve_type(field.dataType, f"the frame's column {field.name!r}")
 
 
 def map_in_arrow(frame: DataFrame, run: MapFunction, schema: StructType) -> DataFrame:
-    """Return ``frame.mapInArrow(run, schema)``, whatever the columns of ``frame`` are called.
+    """Return ``frame.mapInArrow(run, schema)``, for columns with any names.
 
-    Spark's own asks for the columns by their names, and does not find one with a dot or a backtick
-    in it, nor one of two alike, and takes a star for all of them; the result goes by places.
-    So they get other names on the way, and ``run`` sees the real ones. What is finer in Arrow than
-    ``schema`` has it is cut by Spark.
+    Spark's method selects the columns by their names. It does not find a name with a dot or a
+    backtick, or a name that two columns have, and it expands a star. So the columns get plain names
+    in between; ``run`` sees the real names. Spark matches the results by position. Spark also casts
+    times and intervals that are finer in Arrow than in ``schema``.
     """
     carried = as_arrow_has_it(schema)
     if carried != schema:
@@ -180,7 +181,7 @@ def map_in_arrow(frame: DataFrame, run: MapFunction, schema: StructType) -> Data
 
 
 def _renamed(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
-    """Return ``batch`` with other names; its own method for this is since pyarrow 16."""
+    """Return ``batch`` with other names; pyarrow before 16 has no method for it."""
     schema = batch.schema
     for place, name in enumerate(names):
         schema = schema.set(place, schema.field(place).with_name(name))
@@ -201,9 +202,9 @@ def _cast_to(frame: DataFrame, schema: StructType) -> DataFrame:
 
 
 def carry_months(frame: DataFrame) -> tuple[DataFrame, Callable[[DataFrame], DataFrame]]:
-    """Return ``frame`` with its intervals of months as numbers, and what makes intervals of these.
+    """Return ``frame`` with month intervals as numbers, and a function that restores them.
 
-    Python has no value for such an interval, and so Spark hands over no frame that has one.
+    Python has no value for such an interval, so Spark passes no frame with one to Python.
     """
     kinds = {
         f"_{place}": field.dataType.simpleString()

@@ -1,4 +1,4 @@
-"""``lenient``: a declared type that takes what services give."""
+"""``lenient``: a declared type for results that do not fit it exactly."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ __all__ = ["Lenient", "declared_in", "lenient"]
 
 @dataclass(frozen=True)
 class Lenient:
-    """A declared type or schema, and that results become it leniently. Made by ``lenient``."""
+    """A declared type or schema that results need not fit exactly, made by ``lenient``."""
 
     declared: Any
 
 
 def lenient(declared: Any) -> Lenient:
-    """Declare a type or a schema that results need not fit exactly, as those of a service that
-    adds fields.
+    """Declare a type or a schema that results need not fit exactly: a service may add fields.
 
-    In each row and each struct, fields that are not declared are left out, and missing ones are
-    null. A text in ISO 8601 becomes a declared timestamp or date; without an offset a timestamp is
-    one of the session's zone, as a ``datetime`` without one is. All else is as exact as without.
+    In each row and each struct, fields that are not declared are left out, and missing fields are
+    null. A text in ISO 8601 becomes a declared timestamp or date. A timestamp without an offset is
+    in the session's zone, as a ``datetime`` without a zone is. All other conversions are as exact
+    as without ``lenient``.
 
-    It is for results that are dicts, data classes, or models of msgspec, pydantic or attrs, and for
-    lists of such that ``map_batches`` gets. The types say what a column is, so the leniency stands
-    with them: other columns of a job stay exact.
+    It applies to results that are dicts, data classes, or models of msgspec, pydantic or attrs, and
+    to lists of such results of ``map_batches``. Only the columns that it declares are lenient:
+    other columns of a job stay exact.
 
     ```python
     import rstreams_fast.spark as rs
@@ -40,15 +40,15 @@ def lenient(declared: Any) -> Lenient:
     ```
 
     Args:
-        declared: What ``returns`` of ``lookup``, ``output`` of ``enrich`` and the schema of
-            ``map_batches`` take: a DDL string, a type of Spark or Arrow, a schema.
+        declared: A value for ``returns`` of ``lookup``, ``output`` of ``enrich`` or the schema of
+            ``map_batches``: a DDL string, a type of Spark or Arrow, or a schema.
 
     Returns:
-        What these take in its place.
+        A value for the same argument.
     """
     return Lenient(declared)
 
 
 def declared_in(declared: Any) -> Any:
-    """Return a declared type without its leniency."""
+    """Return the type that ``lenient`` declares, or ``declared`` itself if it is not lenient."""
     return declared.declared if isinstance(declared, Lenient) else declared

@@ -65,9 +65,8 @@ def lookup(
 ) -> Lookup:
     """Make a column function of ``fn``, whose calls overlap.
 
-    Only the key columns cross to Python. Spark calls the result in SQL by the name of
-    ``spark.udf.register(name, lookup)`` (from PySpark 4.1 on). A ``Policy`` of ``fn`` holds for its
-    calls.
+    Only the key columns cross to Python. ``spark.udf.register(name, lookup)`` makes the result a
+    function of SQL (from PySpark 4.1 on). A ``Policy`` of ``fn`` applies to its calls.
 
     ```python
     import rstreams_fast.spark as rs
@@ -86,43 +85,43 @@ def lookup(
     Args:
         fn: Gets the values of the key columns as positional arguments and returns the value;
             ``None`` is null. It is ``async``, or a plain function, which then runs on up to
-            ``concurrency`` threads. It may have a ``Policy``, whose cache and journal know a call
-            by its keys.
+            ``concurrency`` threads. It may have a ``Policy``, whose cache and journal identify a
+            call by its keys.
         returns: The type of the column, as DDL, Spark or Arrow type. Values are checked and cast.
         using: A factory of an (async) context manager, opened once per partition on the stage's
             loop; its value is passed to ``fn`` first. Clients, connections and secrets go here,
             never into the closure. A ``PerWorker`` opens it once per Python worker.
         concurrency: The most calls at once, per partition at work. ``"auto"``: as many as the
-            service answers without making them wait, found from the time that they take, at most
-            1024 or the bound of the policy's ``limit``; it needs an async ``fn``.
-        ordered: It must be true here: the values of a column line up with their rows (``enrich``
-            can do without).
+            service answers without queueing them, found from their latencies; at most 1024, or the
+            bound of the policy's ``limit``. It needs an async ``fn``.
+        ordered: It must be ``True``: the values of a column line up with their rows. ``enrich``
+            also takes ``False``.
         batch: ``fn`` is called with a list of up to so many keys (tuples, if there are several key
-            columns), and returns a list of as many results, in which an exception is the failure of
-            its row: the row joins a later list, if ``retry`` has it called again. Otherwise the
-            policy holds for the calls of lists, but its cache and its journal, ``dedupe`` and
-            ``on_failure`` are about rows. A ``Batching`` bounds the bytes of a call, and says how
-            long a key waits for others. Default: one key a call.
-        dedupe: Whether equal keys in flight share one call, and its failure. Two NaN are equal; the
-            two times that a clock shows twice when it is put back are not.
-        serialize_by: The name of a parameter of ``fn``: for the rows of a partition with the same
-            value there, one call is made at a time, in their order; other rows go on beside them.
+            columns), and returns a list of as many results. An exception in this list is the
+            failure of its row; if ``retry`` repeats it, the row joins a later list. The cache and
+            the journal of the policy, ``dedupe`` and ``on_failure`` apply to rows; the rest of the
+            policy applies to calls with lists. A ``Batching`` bounds the bytes of a call, and says
+            how long a key waits for others. Default: one key a call.
+        dedupe: Whether rows with equal keys share a running call, and its failure. Two NaN are
+            equal. Two times that a clock shows twice, when it is put back, are not.
+        serialize_by: The name of a parameter of ``fn``. Rows of a partition with the same value of
+            this parameter have one call at a time, in their order; other rows do not wait.
         on_null: With ``"skip"`` a null among the keys gives null without a call; with ``"call"``
             ``fn`` gets ``None``.
         on_failure: With ``"raise"`` the exception fails the task, with the key that caused it. With
             ``"null"`` the value is null. With ``"column"`` the column is a struct of ``value``,
             ``error`` (``type``, ``message``; null where there is a value), ``attempts`` and
-            ``seconds``, which ``split_failures`` takes apart; then an answer that cannot become the
-            declared type is a failure, too, which otherwise fails the task. ``Failures`` bounds how
-            many calls may fail.
+            ``seconds``; ``split_failures`` separates the failed rows. Then a result that cannot
+            become the declared type is a failure, too; otherwise it fails the task. ``Failures``
+            bounds how many calls may fail.
         bounds: A ``Bounds`` of rows, bytes and seconds in each partition at work.
-        metrics: Where live metrics go. Default: nowhere.
-        loop_factory: Makes the event loop that the calls run on, one per partition. Default:
-            uvloop's, where it is installed, else asyncio's, as ``asyncio.new_event_loop`` gives it.
+        metrics: The ``Metrics`` that receive live counts. Default: no metrics.
+        loop_factory: Makes the event loop for the calls, one per partition. Default: uvloop's, if
+            it is installed, else ``asyncio.new_event_loop``.
         deterministic: By default Spark's optimizer neither merges nor moves the calls, and pushes
-            no filter below them; a plan that Spark runs twice (a retried task, the sampling of an
-            ``orderBy``, a frame used twice and not persisted) calls twice all the same. With
-            ``True`` it does, and where it merges plans it may call twice for a row.
+            no filter below them. Still, if Spark runs a plan twice (a retried task, the sampling of
+            an ``orderBy``, a frame used twice and not persisted), it makes the calls twice. With
+            ``True`` the optimizer may do all of this; if it merges plans, a row may have two calls.
 
     Returns:
         The column function, to be called with the key columns.
@@ -189,8 +188,8 @@ def enrich(
     Args:
         fn: Gets the values of the columns ``on`` and returns the value of the one ``output``
             column; for several columns a tuple in their order, or a dict, a ``Row`` or a named
-            tuple with exactly their names. ``None`` makes all of them null, which they can always
-            be. It may have a ``Policy``, as in ``lookup``.
+            tuple with exactly their names. ``None`` makes all of them null: they are always
+            nullable. ``fn`` may have a ``Policy``, as in ``lookup``.
         on: The name of the key column, or the names of several.
         output: The columns to add, as DDL, ``StructType`` or Arrow schema.
         using: As in ``lookup``.
@@ -280,7 +279,7 @@ class Lookup:
     def _outcome(self) -> Literal["", "within"]:
         return "within" if self._options.on_failure == "column" else ""
 
-    # What ``spark.udf.register`` asks of a function; Spark's words.
+    # The attributes that ``spark.udf.register`` needs, under the names that Spark gives them.
 
     def asNondeterministic(self) -> Lookup:  # noqa: N802
         """Return a lookup that is not ``deterministic``."""
@@ -333,7 +332,7 @@ class Lookup:
 
 
 class Enrich:
-    """A function from frame to frame, made by ``enrich``. Immutable; it may be used again."""
+    """A function from frame to frame, made by ``enrich``. Immutable; for any number of frames."""
 
     def __init__(self, options: CallOptions, on: tuple[str, ...], output: Any) -> None:
         self._options = options
@@ -367,7 +366,7 @@ class Enrich:
                     "cast it to a string or a number"
                 )
         check_intervals(carried)
-        # A key that is null, or a call, may make any of them null: Spark must know.
+        # Spark must know that the new columns are nullable: a null key, or a call, gives nulls.
         added = [StructField(f.name, f.dataType, True, f.metadata) for f in declared.fields]
         schema_after = StructType([*carried.schema.fields, *added])
         return back(map_in_arrow(carried, self._over(keys, schema), schema_after))
@@ -396,7 +395,7 @@ def _is_lenient(declared: Any) -> bool:
 
 
 def _resolve_name(name: str, names: Sequence[str], fold: Callable[[str], str]) -> str:
-    """Find a column as Spark does: by its name, else by what ``fold`` makes of it."""
+    """Find a column as Spark does: by its exact name, else by its name after ``fold``."""
     if list(names).count(name) == 1:
         return name
     alike = [known for known in names if fold(known) == fold(name)]

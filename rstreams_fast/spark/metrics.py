@@ -1,8 +1,9 @@
 """Live metrics of stages, through a directory of small files.
 
-Accumulators say nothing about a task that was stopped early; a file does. Each partition of a stage
-writes its own, a few times a second, always as a whole (written aside, then renamed). What has
-ended is added up: files are as many as workers, not as tasks.
+Spark's accumulators lose the counts of a task that was stopped early; a file keeps them. Each
+partition of a stage writes its own file a few times a second, always as a whole (under another
+name, then renamed). The counts of ended partitions are added up. So there are as many files as
+workers, not as tasks.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ __all__ = ["Metrics", "StageMetrics"]
 
 
 class Metrics:
-    """Where stages leave their metrics: ``metrics=rs.Metrics()`` in any stage.
+    """Receives the metrics of stages: ``metrics=rs.Metrics()`` in any stage.
 
     The object may be pickled; a copy sends nothing to a collector. ``cleanup``, or leaving a
     ``with`` block, removes the files. Any thread may use the object.
@@ -82,8 +83,8 @@ class Metrics:
     def read(self) -> list[StageMetrics]:
         """Return the metrics of every partition and attempt so far, in order of their start.
 
-        What has ended some time ago is added up: one object for each stage and host, with the sum
-        of its ``partitions``, the number of Spark's stage and partition -1.
+        Partitions that ended some time ago are added up: one object for each stage and host, with
+        the number of its ``partitions``; its ``spark_stage`` and ``partition`` are -1.
         """
         return self._runs().all()
 
@@ -93,11 +94,11 @@ class Metrics:
     def totals(self, stage: str | None = None) -> StageMetrics:
         """Sum up one attempt of every partition: the attempt that is done, else the latest.
 
-        The sum covers the ``partitions`` that have begun so far, of every action: a second action
-        on the same frame adds its own. Calls of the other attempts are its ``repeated_attempts``.
-        ``state`` is ``failed`` if one of them failed, else ``running`` if one runs, else ``lost``
-        or ``stopped`` if one was, else ``done``; ``never ran`` or ``unknown`` if there are none.
-        With another value than ``done`` the sum is a partial one; with ``done`` it lacks the
+        The sum covers the ``partitions`` of every action that have begun so far: a second action on
+        the same frame adds its partitions. Calls of the other attempts are ``repeated_attempts``.
+        ``state`` is ``failed`` if a partition failed, else ``running`` if one runs, else ``lost``
+        or ``stopped`` if one was, else ``done``; without partitions ``never ran`` or ``unknown``.
+        Unless ``state`` is ``done``, the sum is incomplete. A sum that is ``done`` lacks only
         partitions that have not begun.
 
         Args:
@@ -113,7 +114,7 @@ class Metrics:
     def by_stage(self) -> dict[str, StageMetrics]:
         """Return the totals of every stage so far, by name, in order of their first start.
 
-        First come the stages that have ``never ran``.
+        Stages that ``never ran`` come first.
         """
         return totals_by_stage(self._runs())
 
@@ -125,8 +126,8 @@ class Metrics:
         """Return the metrics of every stage so far, in Prometheus' text format.
 
         The names begin with ``rstreams_``; the labels are ``stage`` and, where a stage has several
-        values, ``type``, ``cause``, ``source`` or ``unit``. Counters never decrease, as long as the
-        same object is asked.
+        values, ``type``, ``cause``, ``source`` or ``unit``. In the texts of one object counters
+        never decrease.
         """
         return text_of(self._figures.read(self.by_stage().values()))
 
@@ -137,14 +138,14 @@ class Metrics:
             timeout: Seconds to wait at most.
 
         Returns:
-            Whether the collector has taken them; also if there is no collector.
+            Whether the collector has received the metrics; ``True`` without a collector.
         """
         return self._exporter is None or self._exporter.flush(timeout)
 
     def cleanup(self) -> None:
-        """Remove the files of metrics, and the directory if it was made here and is empty then.
+        """Remove the files of metrics; also the directory, if this object made it and it is empty.
 
-        A collector gets the last metrics before, in at most two seconds.
+        A collector first gets the last metrics, within two seconds.
         """
         if self._exporter is not None:
             self._exporter.close()

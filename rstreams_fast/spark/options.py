@@ -1,4 +1,4 @@
-"""The words of the stages about rows and columns: what they mean, their defaults, their checks."""
+"""The arguments of stages, ``lookup`` for example: their meaning, defaults and checks."""
 
 from __future__ import annotations
 
@@ -38,30 +38,30 @@ DEFAULT_BUFFER_BYTES: Final = 64 << 20
 """Bytes of input batches that one partition holds; one batch always passes."""
 
 MOST_AUTO: Final = 1024
-"""What ``concurrency="auto"`` never exceeds, without a limit that bounds it."""
+"""The most calls at once of ``concurrency="auto"``, if no ``Limit`` bounds them."""
 
 PENDING_PER_CALL: Final = 64
-"""Default places in the window per running call: so many rows may wait behind one slow call."""
+"""Default capacity of the window per running call: so many rows may wait behind a slow call."""
 
 MAX_DEFAULT_PENDING: Final = 65_536
-"""What the default number of places never exceeds, unless ``concurrency`` itself does."""
+"""The largest default capacity of the window, unless ``concurrency`` is larger."""
 
 MOST_BYTES: Final = 2**63 - 1
-"""What a byte budget can count."""
+"""The most bytes that a byte budget can count."""
 
 
 def check_metrics(metrics: object) -> Metrics | None:
-    """Return the argument ``metrics``, a ``Metrics`` or ``None``."""
+    """Return ``metrics`` if it is a ``Metrics`` or ``None``; else raise ``TypeError``."""
     if metrics is not None and not isinstance(metrics, Metrics):
         raise TypeError(f"metrics must be a Metrics, got {type(metrics).__name__}")
     return metrics
 
 
 def column_names(name: str, value: Any) -> tuple[str, ...]:
-    """Return the argument ``name``, one column's name or several."""
+    """Return ``value``, one column name or several, as a tuple; ``name`` is the argument's name."""
     if isinstance(value, str):
         return (value,)
-    with contextlib.suppress(TypeError):  # a Column says that it can be iterated, and raises this
+    with contextlib.suppress(TypeError):  # a Column raises this error when it is iterated
         names = tuple(value)
         if all(isinstance(column, str) for column in names):
             return names
@@ -70,14 +70,15 @@ def column_names(name: str, value: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a stage holds in each partition at work, and how long a partition may take.
+    """How much a stage holds in each partition at work, and how long a partition may take.
 
     Args:
-        rows: The most rows whose call was made, or waits for its turn (``serialize_by``), and whose
-            result has not left: so many may wait behind one slow call. Default: 64 x
+        rows: The most rows whose call has started, or waits for its turn (``serialize_by``), and
+            whose result has not left: so many rows may wait behind one slow call. Default: 64 x
             ``concurrency``, at most 65 536.
-        bytes: Bytes of input batches. One batch always passes, and the next is read ahead only if
-            one as large still fits. Results count against it, too. Default: 64 MiB.
+        bytes: Bytes of input batches. One batch always passes; the next is read ahead only if a
+            batch of the same size still fits. The same number bounds the bytes of results that
+            have not left. Default: 64 MiB.
         seconds: Seconds for a partition; then the task fails with ``TimeoutError``. Default: no
             bound.
 
@@ -100,12 +101,13 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Failures:
-    """What becomes of a failed call, and how many may fail: ``Failures("column", at_most=0.05)``.
+    """The result of failed calls, and how many may fail: ``Failures("column", at_most=0.05)``.
 
     Args:
-        become: What ``on_failure`` takes as a word, but ``"raise"``.
-        at_most: How many calls may fail in a partition (an ``int``), or which share of them (a
-            ``float``; of a hundred, where there are fewer), before the task fails. Default: all.
+        become: A value of ``on_failure`` other than ``"raise"``.
+        at_most: The most failed calls of a partition before the task fails: a number (an ``int``)
+            or a share of the calls (a ``float``). A share of fewer than a hundred calls is computed
+            as of a hundred. Default: all calls.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -132,7 +134,7 @@ class Failures:
 
 
 def batching_of(batch: int | Batching | None) -> Batching | None:
-    """Return the argument ``batch``: a ``Batching``, or the most keys of a call."""
+    """Return the argument ``batch`` as a ``Batching``; a number is the most keys of a call."""
     if batch is None or isinstance(batch, Batching):
         return batch
     return Batching(check_positive_int("batch", batch, MOST_CALLS))
@@ -140,7 +142,7 @@ def batching_of(batch: int | Batching | None) -> Batching | None:
 
 @dataclass(frozen=True, repr=False)
 class CallOptions(CallSettings):
-    """A checked set of a stage's words, with the function and its policy."""
+    """The checked arguments of a stage, with the function and its policy."""
 
     using: Callable[[], Any] | None = None
     ordered: bool = True
@@ -152,7 +154,7 @@ class CallOptions(CallSettings):
     bounds: Bounds = field(default_factory=Bounds)
     metrics: Metrics | None = None
     serialize_by: int | None = None
-    """Which of the keys it is whose calls take turns."""
+    """The index of a key column: calls with the same value there are made one after another."""
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
 
     def __post_init__(self) -> None:
@@ -185,18 +187,18 @@ class CallOptions(CallSettings):
             raise ValueError(f"concurrency='auto' needs an async fn: {self.label} runs on threads")
 
     def declare(self) -> None:
-        """Have the metrics tell of this stage, which is in a frame now, even if it never runs."""
+        """Tell the metrics that a frame has this stage: they show it even if it never runs."""
         if self.metrics is not None:
             declare(Path(self.metrics.path), self.label)
 
     @property
     def compares_keys(self) -> bool:
-        """Whether it matters which keys are equal."""
+        """Whether keys are compared: for ``dedupe``, a cache or ``serialize_by``."""
         return self.dedupe or self.policy.cache is not None or self.serialize_by is not None
 
     @property
     def window_rows(self) -> int:
-        """Places in the window: rows whose call was made and whose result is not yet handed on."""
+        """The capacity of the window: rows whose call has started and whose result has not left."""
         if self.bounds.rows is not None:
             return self.bounds.rows
         running = self.running_rows
@@ -213,9 +215,9 @@ def options_of(
     bounds: Bounds | None = None,
     **words: Any,
 ) -> CallOptions:
-    """Return the options of a stage. A function that has a ``Policy`` is taken apart.
+    """Return the options of a stage. A function with a ``Policy`` is split into these two.
 
-    ``on_failures`` are the words that ``on_failure`` may be. ``words`` are further options.
+    ``on_failures`` are the values that ``on_failure`` may have. ``words`` are further options.
     """
     policy = PolicyWords()
     if isinstance(fn, PolicyFunction):
@@ -247,7 +249,7 @@ def options_of(
 
 
 def place_of(parameter: object, fn: Callable[..., Any], using: object) -> int | None:
-    """Return which of the keys the ``parameter`` of ``fn`` gets, for ``serialize_by``."""
+    """Return the index of the key that the ``parameter`` of ``fn`` gets, for ``serialize_by``."""
     if parameter is None:
         return None
     if not isinstance(parameter, str):
@@ -260,7 +262,7 @@ def place_of(parameter: object, fn: Callable[..., Any], using: object) -> int | 
     except (TypeError, ValueError) as unknown:
         raise ValueError(f"serialize_by: the parameters of fn are not known: {unknown}") from None
     names = [each.name for each in found if each.kind in kinds]
-    keys = names if using is None else names[1:]  # the first gets what using has opened
+    keys = names if using is None else names[1:]  # the first parameter gets the client
     if parameter not in keys:
         raise ValueError(
             f"serialize_by: {parameter!r} is no parameter of fn that gets a key; "

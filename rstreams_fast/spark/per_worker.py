@@ -1,4 +1,4 @@
-"""``using=rs.PerWorker(factory)``: a model on a card, a pool of connections."""
+"""``using=rs.PerWorker(factory)``: a context manager that is opened once per Python worker."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ __all__ = ["PerWorker"]
 
 @dataclass(frozen=True, repr=False)
 class PerWorker:
-    """A context manager that ``using`` opens once per Python worker: a model on a card, a pool.
+    """A context manager that ``using`` opens once per Python worker: a model on a GPU, a pool.
 
-    ``using=rs.PerWorker(factory)``. The first partition of a worker enters the context manager, and
-    all later partitions use it, of all stages that have the same object; where a plan has two of
-    them in one worker, both use it at once, on any thread. It is entered on one of a partition's
-    threads, left on the worker's own, and knows of no partition that fails. A factory that raises
-    is asked again by the next partition. An async manager is refused: it belongs to a loop, and
-    each partition has its own.
+    ``using=rs.PerWorker(factory)``. The first partition of a worker enters the context manager. All
+    later partitions of all stages with the same object use its value. If a worker runs two such
+    stages of a plan, both use the value at once, on any thread. A thread of a partition enters the
+    manager, and the worker's main thread leaves it; the manager is not told of partitions that
+    fail. If the factory raises, the next partition calls it again. An async manager is refused: it
+    belongs to a loop, and each partition has its own loop.
 
-    It is left when the worker ends by itself: after a minute without a task, after a task that
-    failed or was not read to its end, and, without ``spark.python.worker.reuse``, after each task.
-    A worker that is killed leaves nothing: when a task is cancelled, when an executor is lost, and
-    at the end of the application. Then the kernel closes its files and connections.
+    The manager is left when the worker ends by itself: after a minute without a task, after a task
+    that failed or was not read to its end, and, without ``spark.python.worker.reuse``, after each
+    task. Spark kills a worker when a task is cancelled, when an executor is lost, and at the end of
+    the application. A killed worker does not leave the manager: the kernel closes its files and
+    connections.
 
     Args:
         factory: Returns the context manager; its value is passed to the function first.
@@ -48,8 +49,8 @@ class PerWorker:
             )
 
     def __repr__(self) -> str:
-        return f"PerWorker({label_of(self.factory)})"  # a partial would show its arguments
+        return f"PerWorker({label_of(self.factory)})"  # the repr of a partial shows arguments
 
     def __call__(self) -> AbstractContextManager[Any]:
-        """Return a context manager for a partition, which gives what the worker has open."""
+        """Return a context manager for one partition; its value is the worker's open value."""
         return opened(self.id, self.factory)

@@ -1,11 +1,11 @@
 """The files of metrics: a file for each run, and sums of the runs that have ended.
 
-Each run of a stage over a partition writes its own file. At its end that becomes a line in the file
-of its process. When those lines have become many, the process adds them up: a host has one file
-with a sum for each stage. So the folder does not grow with the number of partitions.
+Each run of a stage over a partition writes its own file. At the end of the run the content becomes
+a line in the file of its process. When this file has many lines, the process adds them up: a host
+has one file with a sum for each stage. So the folder does not grow with the number of partitions.
 
-Of several attempts of a partition one counts. The sums name the partitions that they cover, so that
-a late attempt of one of them is known as such.
+If a partition has several attempts, one of them counts. The sums list the partitions that they
+cover, so that a late attempt does not count again.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ PATTERNS: Final = (
 HOST: Final = socket.gethostname()
 
 SPARK_STAGES: Final = 256
-"""Of so many Spark stages, the latest ones, the sums know the partitions that they cover, and runs
-that were not done are kept: Spark may make another attempt."""
+"""For so many of the latest Spark stages, the sums list the partitions that they cover, and runs
+that are not done are kept: Spark may make another attempt."""
 
 MOST_KEPT: Final = 256
-"""The most runs that are kept because they were not done; of more, the earliest are added up."""
+"""The most runs that are kept because they are not done. The earliest others are added up."""
 
 Place = tuple[str, int, int]
 """A stage's key, Spark's number of the stage, and the partition."""
@@ -81,7 +81,7 @@ class Sums:
         covered: The partitions in the sums, by the stage's key and Spark's number of the stage; the
             latest are last.
         kept: Runs that are not in the sums yet.
-        absorbed: The names of files whose runs are here, and which may be there still.
+        absorbed: The names of files whose runs are in this object. The files may still exist.
     """
 
     stages: dict[str, StageMetrics] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Sums:
 
     @classmethod
     def read(cls, file: Path) -> Sums:
-        """Read a file; one that is not there, or of another version, is empty."""
+        """Read a file. The result is empty if the file is missing, or of another version."""
         sums = cls()
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             content = json.loads(file.read_text(encoding="utf-8"))
@@ -114,7 +114,7 @@ class Sums:
         aside.replace(file)
 
     def add(self, run: StageMetrics, *, counts: bool) -> None:
-        """Add a run: as one that ``counts``, or as a repeated attempt of its partition."""
+        """Add a run: one that ``counts``, or else a repeated attempt of its partition."""
         total = self.stages.get(run.stage)
         if total is None:
             total = StageMetrics(run.stage, state="", partitions=0, host=HOST)
@@ -126,7 +126,7 @@ class Sums:
         total.partitions += 1
         if run.spark_stage >= 0:
             place = run.key, run.spark_stage
-            some = self.covered[place] = self.covered.pop(place, set())  # it is the last one now
+            some = self.covered[place] = self.covered.pop(place, set())  # moves it to the end
             some.add(run.partition)
 
 
@@ -138,13 +138,13 @@ def declare(folder: Path, stage: str) -> None:
 
 @dataclass
 class Runs:
-    """What the files of a folder say.
+    """The content of all files in a folder.
 
     Attributes:
         runs: The runs of partitions that are not in the sums.
         sums: The sums of the hosts, one for each stage.
         covered: The partitions in the sums.
-        declared: The names of the stages in frames.
+        declared: The names of all stages in frames, even if they never ran.
     """
 
     runs: list[StageMetrics]
@@ -168,7 +168,7 @@ class Runs:
         return run.partition in self.covered.get((run.key, run.spark_stage), ())
 
     def of(self, stage: str) -> Runs:
-        """Return those of one stage."""
+        """Return the runs and sums of one stage."""
         return Runs(
             [run for run in self.runs if run.stage == stage],
             [total for total in self.sums if total.stage == stage],
@@ -180,7 +180,7 @@ class Runs:
 def read_runs(folder: Path) -> Runs:
     """Read the files of ``folder``."""
     by_file: dict[str, list[StageMetrics]] = {}
-    # Those at work first: one that ends meanwhile is found among the others, and so on.
+    # Files of running runs first: a run that ends meanwhile is then found among the ended runs.
     for suffix in (FILE_SUFFIX, ENDED_SUFFIX):
         for file in folder.glob(f"*{suffix}"):
             by_file[file.name] = list(_read(file))
@@ -216,14 +216,14 @@ def totals_by_stage(found: Runs) -> dict[str, StageMetrics]:
 
 
 def _chosen(runs: Iterable[StageMetrics]) -> dict[Place, list[StageMetrics]]:
-    """Return, of each partition, the runs of the attempt that counts: a task may have several."""
+    """Return for each partition the runs of the attempt that counts, which may have several."""
     places: dict[Place, dict[tuple[int, int], list[StageMetrics]]] = {}
     for run in runs:
         attempts = places.setdefault(_place_of(run), {})
         attempts.setdefault((run.task, run.attempt), []).append(run)
 
     def weight(attempt: tuple[tuple[int, int], list[StageMetrics]]) -> tuple[bool, tuple[int, int]]:
-        # Of a speculative copy and its original one is done; the other, killed, stays "running".
+        # If Spark runs a speculative copy, one attempt is done; the killed one stays "running".
         number, runs = attempt
         return all(run.state == "done" for run in runs), number
 
@@ -231,7 +231,7 @@ def _chosen(runs: Iterable[StageMetrics]) -> dict[Place, list[StageMetrics]]:
 
 
 def sum_of(found: Runs) -> StageMetrics:
-    """Add up the runs that count: of each partition those of one attempt."""
+    """Add up the runs that count: for each partition the runs of one attempt."""
     counting = _chosen(run for run in found.runs if not found.covers(run))
     parts = [run for runs in counting.values() for run in runs]
     parts += [total for total in found.sums if total.partitions]
@@ -261,7 +261,7 @@ NEVER_RAN: Final = "never ran"
 """The state of a stage that is in a frame and has not run."""
 
 STATES: Final = ("failed", "running", "lost", "stopped", "done", "")
-"""The state of a sum is the first of these that one of its parts is in."""
+"""The state of a sum is the first of these states that one of its parts has."""
 
 _ADDED: Final = [f.name for f in fields(StageMetrics) if f.name not in IDENTITY]
 
@@ -272,13 +272,13 @@ _ADDED: Final = [f.name for f in fields(StageMetrics) if f.name not in IDENTITY]
 def fold(folder: Path, present: int) -> None:
     """Add up the runs that have ended in this process, and in processes of this host that are gone.
 
-    The caller keeps other threads from writing the file of this process. ``present`` is the task
-    that this process works for: it may have further runs.
+    The caller keeps other threads from writing the file of this process. ``present`` is the id of
+    the task that runs in this process: it may have further runs.
     """
     own = process_of(os.getpid()).rpartition(" ")[0]
     name = f"{HOST}-{crc32(own.encode()):08x}"
     with contextlib.suppress(BlockingIOError), (folder / f"{name}{LOCK_SUFFIX}").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # else another process is at it
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if another process adds up
         _fold_into(folder, folder / f"{name}{SUMS_SUFFIX}", own, present)
 
 
@@ -324,7 +324,7 @@ def _fold_into(folder: Path, file: Path, own: str, present: int) -> None:
 
 
 def _is_over(run: StageMetrics, own: str) -> bool:
-    """Whether a run of this host, as its own processes see it, writes its file no more."""
+    """Whether a run has ended; ``False`` for runs of other hosts and PID namespaces."""
     if run.host != HOST or run.process.rpartition(" ")[0] != own:
         return False
     if run.pid == os.getpid():
@@ -333,7 +333,7 @@ def _is_over(run: StageMetrics, own: str) -> bool:
 
 
 def _ranges(numbers: set[int]) -> str:
-    """Write numbers as ``0-4,7``."""
+    """Return ``numbers`` as a text such as ``0-4,7``."""
     found: list[list[int]] = []
     for number in sorted(numbers):
         if found and found[-1][1] == number - 1:
@@ -357,7 +357,7 @@ def fields_of(metrics: StageMetrics) -> dict[str, Any]:
 
 
 def _short(metrics: StageMetrics) -> dict[str, Any]:
-    """Return the fields that are not as in a new object."""
+    """Return the fields whose values are not the defaults."""
     found = fields_of(metrics)
     return {name: value for name, value in found.items() if value != _DEFAULTS.get(name)}
 
@@ -371,7 +371,7 @@ _refused: Final[set[Path]] = set()
 def _read(file: Path) -> Iterator[StageMetrics]:
     try:
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:  # its run has ended meanwhile
+    except FileNotFoundError:  # the run has ended meanwhile
         return
     except OSError as refused:
         if file not in _refused:
@@ -380,14 +380,14 @@ def _read(file: Path) -> Iterator[StageMetrics]:
             log.warning("metrics: %s is left out (%s)", file, refused)
         return
     for line in lines:
-        with contextlib.suppress(json.JSONDecodeError):  # cut: the disk was full
+        with contextlib.suppress(json.JSONDecodeError):  # the line is cut: the disk was full
             content = json.loads(line)
             if isinstance(content, dict):
                 yield StageMetrics(**_known(content))
 
 
 def _known(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of this version: another one may have others, of other types."""
+    """Return the fields that this version has: another version may have written ``content``."""
     found: dict[str, Any] = {}
     for name, value in content.items():
         kind = _KINDS.get(name)
@@ -418,29 +418,29 @@ def process_of(pid: int) -> str:
 
 
 def _start_of(pid: int) -> str:
-    # After the name, which may hold anything, the 20th.
+    # The start is the 20th field after the name, which may contain spaces and brackets.
     return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
 
 
 def is_lost(metrics: StageMetrics) -> bool:
-    """Whether the process is gone; ``False`` if that cannot be known."""
+    """Whether the process of a run is gone; ``False`` if this cannot be known."""
     own = process_of(os.getpid()).split(" ")
     theirs = metrics.process.split(" ")
     if len(own) != len(theirs) or len(own) == 1:
         return not _lives(metrics.pid)
-    if theirs[0] != own[0]:  # before a restart of this machine, or one of the same name
+    if theirs[0] != own[0]:  # another boot of this machine, or a machine of the same name
         return metrics.updated < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     if theirs[1] != own[1]:
         return False
     if not _lives(metrics.pid):
         return True
-    with contextlib.suppress(OSError):  # hidden from this user
+    with contextlib.suppress(OSError):  # the process is hidden from this user
         return _start_of(metrics.pid) != theirs[2]
     return False
 
 
 def _lives(pid: int) -> bool:
-    if os.name != "posix":  # where 0 is a signal like any other
+    if os.name != "posix":  # on Windows os.kill(pid, 0) sends a signal
         return True
     try:
         os.kill(pid, 0)

@@ -14,65 +14,66 @@ __all__ = ["IDENTITY", "PER_PARTITION", "TABLES", "StageMetrics"]
 class StageMetrics(CallCounts):
     """The work of one stage in one partition, or the sum of several (``Metrics.totals``).
 
-    ``max_*`` are bounds and high-water marks, counted at every change. A sum adds up the counts and
-    seconds of the partitions; of marks and bounds, which hold for each partition, it has the
+    ``max_*`` are bounds and high-water marks, updated at every change. A sum adds up the counts and
+    the seconds of the partitions. Of the marks and bounds, which hold for one partition, it has the
     largest.
 
     Attributes:
         stage: The name of the user's function.
-        key: Tells two stages with the same function apart.
+        key: The id of the stage: two stages may have the same function.
         spark_stage: Spark's number of the stage.
         partition: Spark's number of the partition.
         attempt: Spark's number of the attempt within the task set.
-        task: Spark's own number of the attempt: of two, the later one has the larger.
-        run: Tells the runs of a stage over partitions apart.
+        task: Spark's id of the attempt. A later attempt has a larger id.
+        run: The id of this run of the stage over the partition.
         host: The host of the worker.
         pid: The worker's process, on ``host``.
-        process: Tells the process from others with its ``pid``: the boot of the machine, the PID
-            namespace and the start. Empty where the system has no ``/proc``.
-        state: ``running``, ``done``, ``stopped`` (nobody wanted the rest), ``failed``, or ``lost``:
-            its worker was killed, on this host and where its process could be seen from here. Of a
-            sum of nothing ``never ran``, if a frame has the stage: no action has run, or Spark's
-            optimizer has dropped its column, which nothing reads; else ``unknown``.
-        partitions: How many partitions are summed up here: those that the stage ran over, also
-            where one task had several (``coalesce``).
+        process: The boot of the machine, the PID namespace and the start of the process: other
+            processes may have the same ``pid``. Empty if the system has no ``/proc``.
+        state: ``running``, ``done``, ``stopped`` (Spark wanted no more rows), ``failed``, or
+            ``lost``: the worker was killed. A reader sees a lost worker only on its own host and in
+            its own PID namespace. A sum without partitions is ``never ran`` if a frame has the
+            stage (no action has run, or Spark's optimizer has dropped the column, which nothing
+            reads); else it is ``unknown``.
+        partitions: How many partitions are in the sum. If one task has several partitions
+            (``coalesce``), each of them counts.
         partitions_running: Of a sum: how many of the partitions run now.
         rows_in: Rows of input that were read.
-        rows_out: Rows of output that left.
+        rows_out: Rows of output that were passed to Spark.
         batches_in: Batches of input that were read.
-        batches_out: Batches of output that left.
-        calls: Calls of the function, each once however many attempts it took; with ``batch`` calls
-            of lists. A row that a ``cache`` or a ``journal`` answered makes no call.
+        batches_out: Batches of output that were passed to Spark.
+        calls: Calls of the function. A call with many attempts counts once; with ``batch`` a call
+            has a list of rows. A row that a ``cache`` or a ``journal`` answered makes no call.
         attempts: How often the function was called, further attempts included: what the service
             saw.
-        shared: Rows that shared a call in flight of an equal key (``dedupe``).
-        repeated_attempts: Of a sum: calls of the function besides, by Spark's attempts of tasks
-            that do not count: killed ones, failed ones, the slower of two copies. The service saw
-            them, too.
+        shared: Rows that shared the running call of an equal key (``dedupe``).
+        repeated_attempts: In a sum: calls of the function by attempts of tasks that do not count:
+            killed attempts, failed attempts, and the slower of two copies. The service saw these
+            calls, too.
         running: Calls that run now.
         max_running: The most calls that ran at once.
-        pending: Rows in the window now: called, and not handed on.
+        pending: Rows in the window now: their call has started, and their result has not left.
         max_pending: The most rows in the window at once.
         cache_hits: Rows that a ``cache`` answered, without a call.
         journal_hits: Rows that a ``journal`` answered, without a call.
         skipped: Rows without a call, because a key was null.
-        nulls: Rows whose call gave ``None``.
+        nulls: Rows whose call returned ``None``.
         retries: Further attempts of calls that had failed, as ``Retry`` says.
-        throttled: Attempts that raised ``RetryAfter``, and were made again when they had waited.
+        throttled: Attempts that raised ``RetryAfter``, and were made again after a wait.
         refused: Attempts that an open ``Circuit`` did not make.
         timeouts: Attempts that took longer than ``timeout``, and calls that took longer than
             ``deadline``.
-        failures: Calls that failed in the end: what ``on_failure`` is about.
+        failures: Calls that failed in the end: ``on_failure`` decides about them.
         failure_types: How many of the ``failures`` there were of each type of exception.
-        latencies: How many attempts took how long: ``latency`` reads it. A key is the number of a
-            bucket; bucket *n* ends at ``2 ** ((n + 1) / 8)`` seconds. After some hundred
-            attempts some are timed, and each counts for those before it.
-        waited_limit: Seconds that calls waited for a ``Limit``; of all calls together, and so may
-            be more than ``seconds``. The next two, too.
+        latencies: How many attempts took how long; ``latency`` reads this table. A key is the
+            number of a bucket; bucket *n* ends at ``2 ** ((n + 1) / 8)`` seconds. After five
+            hundred attempts one of 128 is timed, and counts for all 128.
+        waited_limit: Seconds that calls waited for a ``Limit``. The waits of all calls are added
+            up, so they may be more than ``seconds``. The same holds for the next two.
         waited_service: Seconds that calls waited because of ``RetryAfter``.
         waited_retry: Seconds that calls waited before a retry.
         circuit_open: Seconds in which the ``Circuit`` was open.
-        spent: What ``rs.spent`` said that the attempts have spent, by unit.
+        spent: The amount of each unit that the attempts reported by ``rs.spent``.
         buffered_rows: Rows of input held now.
         max_buffered_rows: The most rows of input held at once.
         buffered_bytes: Bytes of input held now.
@@ -83,17 +84,16 @@ class StageMetrics(CallCounts):
         max_pending_rows: The bound on rows in the window.
         max_buffer_bytes: The bound on bytes of input.
         waiting_upstream: Seconds in which calls could have been made, but there was no input.
-        waiting_function: Seconds in which there was nothing to do but calls, and work on their
-            results.
-        waiting_downstream: Seconds in which results were ready and nobody took them.
-        blocked: Of ``waiting_function``, seconds in which an ``async`` function kept the event
-            loop, as with ``time.sleep``: no other call moved. Pauses of less than a tenth of a
-            second do not count.
+        waiting_function: Seconds in which the stage waited for calls, or worked on their results.
+        waiting_downstream: Seconds in which results were ready, and Spark did not take them.
+        blocked: The part of ``waiting_function`` in which an ``async`` function blocked the event
+            loop, as ``time.sleep`` does: no other call could go on. Pauses of less than a tenth of
+            a second do not count.
         blocked_at: The seconds of ``blocked`` for each line of code, as ``file.py:12``.
         seconds: Seconds from the start to the last update.
         started: The start, in seconds since the epoch.
-        updated: The last update, in seconds since the epoch; an old one with ``state="running"``
-            means: perhaps killed, on another host, or in another container.
+        updated: The last update, in seconds since the epoch. If it is old and ``state`` is
+            ``running``, the worker was perhaps killed, on another host or in another container.
     """
 
     key: str = ""

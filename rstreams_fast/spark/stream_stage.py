@@ -27,9 +27,9 @@ def stage(
     bounds: Bounds | None = None,
     metrics: Metrics | None = None,
 ) -> StreamStage:
-    """Make a function from frame to frame of a stream.
+    """Make a function from frame to frame that runs a stream over each partition.
 
-    Calls are made by the stream: it has ``retry``, ``timeout`` and ``on_error_continue``, and the
+    The stream itself makes calls: it has ``retry``, ``timeout`` and ``on_error_continue``, and the
     function of ``map_async`` may have a ``Policy``.
 
     ```python
@@ -46,14 +46,14 @@ def stage(
 
     Args:
         build: Called once per partition. It gets the ``Stream`` of the partition's
-            ``pyarrow.RecordBatch`` objects and returns the stream of the output's. A stream that
+            ``pyarrow.RecordBatch`` objects and returns the stream of output batches. A stream that
             ends early (``take``) ends the partition.
         schema: The schema of the output, as in ``map_batches``.
-        bounds: ``Bounds(bytes=...)``: bytes of input batches that are alive, read ahead or in the
-            stream. The prefetch of each boundary bounds the results of its stages. A stream that
-            keeps batches (``batch``, ``reduce``) is given one more, beyond the bound, when nothing
-            was released for a second.
-        metrics: Where live metrics go. Default: nowhere.
+        bounds: ``Bounds(bytes=...)``: the most bytes of input batches that are read ahead or in the
+            stream. The prefetch of the stream's boundaries bounds its results. A stream that keeps
+            batches (``batch``, ``reduce``) and releases none for a second gets one more batch,
+            beyond the bound.
+        metrics: The ``Metrics`` that receive live counts. Default: no metrics.
 
     Returns:
         The function from frame to frame.
@@ -75,7 +75,7 @@ class StreamStage(FrameMap):
     """A function from frame to frame, made by ``stage``. Immutable."""
 
     def work(self, schema: pa.Schema, partition: Partition, held: list[Any]) -> Iterator[Any]:
-        """Return what the stream makes of the batches."""
+        """Return the output batches of the stream."""
         return run_stream(self.options.fn, self.options.label, schema, partition, held)
 
     def describe(self) -> str:

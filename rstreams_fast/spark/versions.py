@@ -1,4 +1,4 @@
-"""What differs between the versions of PySpark, 3.5 to 4.3, classic and Connect."""
+"""The code that differs between versions of PySpark, 3.5 to 4.3, classic and Connect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ARROW_UDF: Final = (4, 1)
 
 
 def spark_version() -> tuple[int, int]:
-    """Return PySpark's version; one that is not supported is a ``RuntimeError``."""
+    """Return PySpark's version. ``RuntimeError``: this version is not supported."""
     pyspark = pyspark_for("rstreams_fast.spark")
     major, minor = (int(part) for part in pyspark.__version__.split(".")[:2])
     if not OLDEST <= (major, minor) <= NEWEST:
@@ -36,7 +36,7 @@ def spark_version() -> tuple[int, int]:
 
 
 def parse_ddl(ddl: str) -> Any:
-    """Return the type of a DDL string; ``None`` without a session, ``ValueError`` if it is none."""
+    """Return the type of a DDL string; ``None`` without a session. ``ValueError``: no valid DDL."""
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType
@@ -49,9 +49,9 @@ def parse_ddl(ddl: str) -> Any:
         if _condition_of(refused) in _NO_SESSION:
             return None
         raise ValueError(str(refused)) from refused
-    ddl = _LENGTHS.sub("string", ddl)  # which is what they become, and there only in a table
+    ddl = _LENGTHS.sub("string", ddl)  # char becomes string; in 3.5 only a table may have it
     try:
-        # A type by itself, else the columns of a table.
+        # Try the text as a single type first, then as the columns of a table.
         return _schema_of(session, f"value {ddl}")["value"].dataType
     except (PySparkException, ValueError):
         try:
@@ -93,10 +93,10 @@ def _schema_of(session: Any, ddl: str) -> Any:
 
 
 _MOMENT: Final = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS"}
-"""How JSON has timestamps that are keys."""
+"""The options of ``to_json`` for keys that are timestamps."""
 
 ColumnFunction = Callable[[Iterator[Any]], Iterator[Any]]
-"""Of Arrow arrays, or tuples of them, to Arrow arrays."""
+"""A function from Arrow arrays, or tuples of arrays, to Arrow arrays."""
 
 
 def column_of(
@@ -106,7 +106,7 @@ def column_of(
     keys: tuple[str | Column, ...],
     deterministic: bool,
 ) -> Column:
-    """Return the column that ``run`` gives for the ``keys``."""
+    """Return the column of the results of ``run`` for the ``keys``."""
     if spark_version() >= _ARROW_UDF:
         column: Column = arrow_function_of(run, declared, label, len(keys), deterministic)(*keys)
         return column
@@ -116,7 +116,7 @@ def column_of(
 def arrow_function_of(
     run: ColumnFunction, declared: DataType, label: str, keys: int, deterministic: bool
 ) -> Any:
-    """Return ``run`` as Spark's function of columns; ``RuntimeError`` where Spark has none."""
+    """Return ``run`` as an Arrow UDF. ``RuntimeError``: this PySpark has no Arrow UDFs."""
     if spark_version() < _ARROW_UDF:
         raise RuntimeError(
             f"{label}: to register a lookup by a name takes PySpark "
@@ -131,7 +131,7 @@ def arrow_function_of(
     kind = Iterator[pa.Array] if keys == 1 else Iterator[tuple[pa.Array, ...]]
     call.__annotations__ = {"arrays": kind, "return": Iterator[pa.Array]}
     call.__name__ = call.__qualname__ = _identifier(label)
-    functions: Any = pyspark.sql.functions  # whose types do not tell of arrow_udf
+    functions: Any = pyspark.sql.functions  # older type hints lack arrow_udf
     function = functions.arrow_udf(call, declared)
     return function if deterministic else function.asNondeterministic()
 
@@ -147,12 +147,12 @@ def _pandas_column(
     keys: tuple[str | Column, ...],
     deterministic: bool,
 ) -> Column:
-    """The same where Spark has no Arrow UDFs, through pandas.
+    """Do what ``column_of`` does with a pandas UDF: PySpark before 4.1 has no Arrow UDFs.
 
-    pandas turns integers beside a null into floats, and a null struct into one of nulls. So every
-    key, and every result, travels in an array of one element, or of none for null. A column more
-    says what the keys are, and in which time zone: pandas drops that. A last one has those that are
-    timestamps as texts in UTC: pandas refuses zones that only Java knows.
+    pandas turns integers beside a null into floats, and a null struct into a struct of nulls. So
+    each key and each result is in an array of one element; an empty array means null. Another
+    column has the time zone and the types of the keys, which pandas drops. The last column has the
+    timestamps among the keys as texts in UTC: pandas refuses zones that only Java knows.
     """
     import pyspark.sql.functions
     from pyspark.sql.types import ArrayType
@@ -196,7 +196,7 @@ def _pandas_column(
 
 
 def _takes_timestamps() -> bool:
-    """Say whether PySpark is free of a misspelt name, which a vendor's 3.5.0 may be, too."""
+    """Whether PySpark lacks the bug SPARK-47202, a misspelt name; a vendor may have mended it."""
     from pyspark.sql.pandas import types
 
     return "pd.Timstamp(" not in inspect.getsource(types)
