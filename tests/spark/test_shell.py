@@ -79,6 +79,7 @@ def run(source: Path, *words: str) -> int:
         ([*CALL, "--on", "a,b"], "does not take what it would get: 2 keys"),
         ([*CALL, "--using", f"{NAME}:client"], "would get: the client of --using and 1 key"),
         ([*CALL, "--rate", "-1"], "--rate must be finite and > 0, got -1.0"),
+        ([*CALL, "--budget", "-1"], "--budget must be finite and >= 0, got -1"),
         ([*CALL, "--retries", "-1"], "--retries must be >= 1, got -1"),
         ([*CALL, "--timeout", "0"], "--timeout must be > 0 seconds"),
         ([*CALL, "--call", f"{NAME}:plain", "--timeout", "1"], "--timeout needs an async fn"),
@@ -162,11 +163,12 @@ def test_rows_go_in_and_come_out(source: Path) -> None:
         [*CALL, "--add", "big array<int>", "--output", out],
         [*CALL, "--types", "txt int", "--output", out],
         [*CALL, "--output", out],
+        [*CALL, "--output", out, "--budget", "0"],
         [*CALL, "--output", out, "--dead-letters", dead, "--page", str(page)],
-        [*CALL, *own_policy, "--explain"],
+        [*CALL, *own_policy, "--explain", "--budget", "7"],
         [*CALL, *own_policy, *from_dead, "--quiet", "--output", again],
     )
-    assert statuses == [2, 2, 2, 2, 1, 3, 0, 0]
+    assert statuses == [2, 2, 2, 2, 1, 1, 3, 0, 0]
     assert "--on: the input has no column 'kye'; it has key, text\n" in errors
     assert "--add='big strin' is no valid DDL" in errors
     assert "doesn't support the column `big`" in errors
@@ -175,10 +177,12 @@ def test_rows_go_in_and_come_out(source: Path) -> None:
         "run: LookupError: nobody knows it\nrstreams_fast: raised by upper for the key key='bad'"
         in errors
     )
+    assert "BudgetSpentError: the budget 'tests.spark.test_shell:upper' is spent" in errors
     assert not re.search("Traceback|pyspark", errors)
     assert "1 rows whose call failed" in said
     for told in (
         "has a Policy with timeout=2.0, which holds",
+        "budget: at most 7 calls",
         "rows: 4, of which 1 have a null key and make no call",
         "calls: about 2, by one worker",
         "64 calls at once, 50 calls a second, 3 letters in 60 s",

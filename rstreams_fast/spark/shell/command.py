@@ -89,6 +89,7 @@ _ARGUMENTS: Final[dict[str, dict[str, _Argument]]] = {
     "what surrounds a call": {
         "limit": ("N", "calls at once, over all tasks (64 in each task)", {"type": int}),
         "rate": ("N", "calls a second, over all tasks (no bound)", {"type": float}),
+        "budget": ("N", "attempts in all; then calls fail (no bound)", {"type": int}),
         "batch": ("N", "the function gets a list of up to N keys (one key)", {"type": int}),
         "timeout": ("S", "seconds for an attempt of an async function (no bound)", {"type": float}),
         "retries": ("N", "further attempts of a call that failed (0)", {"type": int}),

@@ -52,6 +52,7 @@ _OPTIONS: Final[Mapping[str, str]] = {
     "on_failure='column'": "--dead-letters",
     "Limit(concurrency)": "--limit",
     "Limit(rate)": "--rate",
+    "Budget(calls)": "--budget",
     "Retry(times)": "--retries",
     "Cache(entries)": "--cache",
     "Journal(uri)": "--journal",

@@ -130,6 +130,9 @@ def told(
     ]
     if policy.retry is not None:
         lines.append(f"  attempts: at most {policy.retry.times + 1} for each call")
+    if policy.budget is not None:
+        amounts = ", ".join(f"{amount:,g} {unit}" for unit, amount in policy.budget.units.items())
+        lines.append(f"  budget: at most {amounts}; then calls fail")
     if policy.journal is not None:
         lines.append(
             "  journal: what it has answers for makes no call, and is not counted off here"

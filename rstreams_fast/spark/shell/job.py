@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from rstreams_fast.calls.budget import Budget
 from rstreams_fast.calls.functions import label_of
 from rstreams_fast.calls.journal.journal import Journal
 from rstreams_fast.calls.journal.uris import SCHEME, shown_uri
@@ -114,6 +115,8 @@ class Job:
                 words["limit"] = Limit(
                     options.call, concurrency=options.limit, rate=options.rate, scope="job"
                 )
+            if options.budget is not None:
+                words["budget"] = Budget(options.call, calls=options.budget)
             if options.timeout is not None:
                 words["timeout"] = options.timeout
             if options.retries:
