@@ -178,16 +178,6 @@ class PrivateLoop:
         if loop is not None:
             _stop(loop)
 
-    def join(self, timeout: float | None = None) -> bool:
-        """Wait for the thread's end; ``False`` on time-out, or if called by the thread itself."""
-        thread = self._thread
-        if thread is threading.current_thread():
-            return False
-        if thread is not None:
-            thread.join(timeout)
-            return not thread.is_alive()
-        return True
-
 
 class _Share:
     """A share of a private loop, for a holder that found the loop running."""

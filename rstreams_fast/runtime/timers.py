@@ -129,9 +129,6 @@ class _Queue:
         self._pending = DemandCounter()
         self._on_empty = on_empty
 
-    def __len__(self) -> int:
-        return len(self._heap)
-
     @property
     def pending(self) -> int:
         return self._pending.value

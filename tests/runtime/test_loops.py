@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import AsyncIterator
 
@@ -10,6 +11,7 @@ import pytest
 
 import rstreams_fast as rsf
 from tests.helpers import DEADLINE, run_python, wait_for
+from tests.rules.probes import Recorder, subscribed
 
 
 async def slowly(n: int) -> AsyncIterator[int]:
@@ -41,6 +43,26 @@ def test_what_is_subscribed_to_on_a_private_loop_outlives_what_that_was_made_for
     stream: rsf.Stream[int], expected: int, no_leaked_threads: None
 ) -> None:
     assert len(stream.to_list()) == expected
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_a_private_loop_lives_as_long_as_somebody_holds_a_stream_on_it(
+    forgotten: bool, no_leaked_threads: None
+) -> None:
+    held: list[Recorder] = []
+
+    async def call(n: int) -> int:
+        held.append(subscribed(later(3)))
+        return n
+
+    assert rsf.range_(1).map_async(call).to_list() == [0]
+    if not forgotten:
+        held[0].subscription.request(5)
+        held[0].wait_terminal()
+        held[0].subscription.cancel()
+        assert held[0].elements == [0, 1, 2]
+    held.clear()
+    gc.collect()
 
 
 def test_the_end_of_a_private_loop_cancels_tasks_and_waits_for_generators_and_threads(

@@ -22,7 +22,7 @@ from rstreams_fast.errors import (
     ShutDownError,
 )
 from tests.helpers import DEADLINE, Element, start_thread, wait_for
-from tests.rules.probes import Forgetful, ManualPublisher, Plain, Recorder, subscribed
+from tests.rules.probes import Forgetful, ManualPublisher, Plain, Recorder, raising, subscribed
 from tests.stepping import steps
 
 ALL = rsf.UNBOUNDED
@@ -435,6 +435,24 @@ def test_an_interrupt_leaves_and_everybody_is_told(signal: str) -> None:
         recorder.check()
     assert publisher.cancels == (1 if signal == "on_next" else 0)
     assert subscribed(processor).terminal is not None
+
+
+@pytest.mark.parametrize("leaves_from", ["request", "subscribe"])
+def test_an_interrupt_that_leaves_upstream_reaches_everybody(leaves_from: str) -> None:
+    class Interrupted(ManualPublisher):
+        def subscribe(self, subscriber: Any, /) -> None:
+            super().subscribe(subscriber)
+            if leaves_from == "subscribe":
+                raise KeyboardInterrupt
+
+    source = Interrupted(raising(KeyboardInterrupt()))
+    shared = rsf.from_publisher(source).multicast(min_subscribers=2)
+    idle, asking = subscribed(shared), Recorder(request=1)
+    with pytest.raises(KeyboardInterrupt):
+        shared.subscribe(asking)
+    assert isinstance(idle.error, KeyboardInterrupt)
+    assert isinstance(asking.error, KeyboardInterrupt)
+    assert source.cancels == 1
 
 
 # -- nothing is kept -------------------------------------------------------------------------------

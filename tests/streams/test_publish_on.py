@@ -193,6 +193,20 @@ def test_an_executor_that_refuses_work_cancels_upstream_and_signals_on_error(whe
     recorder.check()
 
 
+def test_work_that_a_pool_accepts_and_drops_cancels_upstream_and_signals_on_error() -> None:
+    blocked, leave = threading.Event(), threading.Event()
+    pool = ThreadPoolExecutor(1)
+    pool.submit(lambda: (blocked.set(), leave.wait(DEADLINE)))
+    wait_for(blocked)
+    publisher, recorder = ManualPublisher(), Recorder(request=3)
+    rsf.from_publisher(publisher).publish_on(pool).subscribe(recorder)
+    pool.shutdown(wait=False, cancel_futures=True)
+    leave.set()
+    recorder.wait_terminal()
+    assert isinstance(recorder.error, RuntimeError)
+    assert publisher.cancels == 1
+
+
 @pytest.mark.parametrize("taken", [False, True], ids=["kept", "taken"])
 def test_work_that_a_pool_keeps_though_it_starts_no_thread_is_run_once(taken: bool) -> None:
     """A pool puts work in its queue, then fails to start one more thread, and raises."""
