@@ -1,4 +1,4 @@
-"""Spark's own daemon; its workers install the seam after the fork."""
+"""Runs Spark's own daemon. Its workers install the seam (replaced functions) after the fork."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def main() -> None:
             daemon.worker = _with_windows(daemon.worker)
         else:
             print(f"rstreams_fast.spark.daemon: {refusal}: workers run as ever", file=sys.stderr)
-    # Spark's logging, and processes that a worker spawns, read the spec of the main module.
+    # Spark's logging, and processes that a worker spawns, read the spec of the main module:
+    # it must name Spark's daemon.
     sys.modules["__main__"].__spec__ = daemon.__spec__
     daemon.manager()
 

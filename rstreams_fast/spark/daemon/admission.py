@@ -133,7 +133,8 @@ class Admission:
         return self.full and not self.stopped and self._needed is not call
 
     def _refuses(self, call: UdfCall) -> bool:
-        # A thread may have taken a call, and not started it, before a later call failed.
+        # Calls before the failed call are still made: their outcomes come first. On a thread such a
+        # call may not have started when a later call failed.
         return self.stopped and not 0 < call.number < self._failed_number
 
     def count(self, call: UdfCall) -> None:
@@ -173,7 +174,7 @@ class Admission:
                 self._wait(call, partial(self._is, state), left)
 
     def given(self, call: UdfCall) -> None:
-        """Count the result of ``call`` as handed on."""
+        """Stop counting the result of ``call``: the main thread passes it on."""
         if call.size:
             with self._changed:
                 self._held -= call.size
@@ -183,7 +184,7 @@ class Admission:
                     self._tell()
 
     def failure_among(self, calls: Iterable[UdfCall]) -> BaseException:
-        """Return the first failure in the order of ``calls``, or else the earliest one."""
+        """Return the first failure in the order of ``calls``, or else the one that came first."""
         for call in calls:
             failed = call.failure if call.done else None
             if failed is not None and not isinstance(failed, Abandoned):
@@ -195,7 +196,8 @@ class Admission:
 
     @contextmanager
     def _needing(self, call: UdfCall) -> Iterator[None]:
-        # The counted results can leave only after this call's: so this call starts in any case.
+        # Counted results can leave only after the result of this call. So this call may start even
+        # if the bound is reached.
         if not self.full:
             yield
             return
@@ -217,7 +219,8 @@ class Admission:
         begun = time.monotonic()
         ends = None if seconds is None else begun + seconds
         try:
-            # Both are read after the waiter is published, so no change is missed.
+            # ``done`` and ``asleep`` are read after other threads can see the waiter. So the
+            # waiter misses no change.
             while not call.done and asleep():
                 left = -1.0
                 if ends is not None:
@@ -253,7 +256,7 @@ class Admission:
     def _tell(self) -> None:
         self._let_calls_look()
         for waiter in self._waiters:
-            with suppress(RuntimeError):  # its call has ended as well
+            with suppress(RuntimeError):  # the end of its call has released the waiter
                 waiter.release()
 
     def _let_calls_look(self) -> None:

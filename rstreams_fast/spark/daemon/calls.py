@@ -28,10 +28,10 @@ CALLS_PER_TURN = 1024
 """Calls that are queued for the loop at once."""
 
 NONE = PolicyWords()
-"""No policy: what surrounds a call is in the user's function."""
+"""No policy: only the user's function itself may have one."""
 
 BATCH_GRACE_SECONDS = 0.5
-"""The threads of batches stop waiting so much earlier than the main thread."""
+"""The threads of batches stop waiting so many seconds before the main thread does."""
 
 
 class UdfCall:
@@ -61,7 +61,7 @@ class UdfCall:
             return
         try:
             self.result = self.fn(*self.args)
-        except BaseException as raised:  # outcome() raises it where the stock worker would have
+        except BaseException as raised:  # outcome() raises it in the order of the rows
             self.failure = raised
         self.end()
 
@@ -141,7 +141,7 @@ class ThreadCalls:
 
 
 class LoopCalls:
-    """Makes calls of async functions on a loop of its own. It is source and sink of their pump."""
+    """Makes calls of async functions on its own loop. It is the source and sink of its pump."""
 
     room = CALLS_PER_TURN
 
@@ -234,7 +234,7 @@ class LoopCalls:
         return calls
 
     def take(self, window: CallWindow, most: int) -> int:
-        return len(window.take(most))  # each call has its own outcome
+        return len(window.take(most))  # drops the results: each call keeps its outcome
 
     def _go_on(self) -> None:
         self._notified = False
@@ -309,11 +309,11 @@ def _outcome(pending: deque[Any], admission: Admission) -> Any:
 def batches_in_order(
     calls: Iterable[tuple[UdfCall, int]], most: int, admission: Admission
 ) -> Iterator[Any]:
-    """Yield the results in the lists that ``calls`` return, in order; each call comes with its
-    rows.
+    """Yield the results in the lists that ``calls`` return, in order. Each call has its number of
+    rows beside it.
 
-    Two or more calls run at any time: more while the rows of all are fewer than ``most``. After a
-    failure no more batches are taken.
+    At least two calls run at once, and more while their rows together are fewer than ``most``.
+    After a failure no more batches are taken.
     """
     pending: deque[tuple[UdfCall, int]] = deque()
     held = 0

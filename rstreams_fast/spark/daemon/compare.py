@@ -18,8 +18,8 @@ def compared_rows(
 ) -> Iterator[Any]:
     """Yield ``rows``; report on stderr whether the first rows equal ``one_by_one``.
 
-    ``names``: of the UDFs; with several, a row is a tuple of their results. ``calls``: how many
-    calls overlap.
+    ``names``: the names of the UDFs; with several UDFs a row is a tuple of their results.
+    ``calls``: how many calls overlap.
     """
     overlapped: list[Any] = []
     try:

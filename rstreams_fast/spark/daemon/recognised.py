@@ -1,4 +1,4 @@
-"""Whether the seam fits the installed ``worker.py``: by its contents, not by its version."""
+"""Checks that the seam (the replaced functions) fits the content of ``pyspark/worker.py``."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ EXPECTED: Final = ["eval_type", "runner_conf"]
 
 
 def told() -> str:
-    """Return whether the seam fits, in words, for ``rstreams-fast info --spark``."""
+    """Return a text on whether the seam fits, for ``rstreams-fast info --spark``."""
     try:
         refusal = unrecognised()
     except ModuleNotFoundError as missing:

@@ -1,11 +1,12 @@
 """Replaces parts of ``pyspark.worker``, so that the calls of scalar UDFs overlap.
 
-For a plain UDF, the function that ``read_single_udf`` made is replaced by one that submits the
-call; the rows of the stock generator then contain calls, whose results are put in, in order. An
-Arrow-optimised UDF runs the stock code for a whole batch, on one thread per batch; only one
-variable in it is replaced, which makes the calls of the batch. So every conversion, check and
-message is the stock worker's. Scalar pandas and Arrow UDFs run the stock code of several batches on
-threads in the same way, if the user asks for batches at once.
+These replacements are the seam. For a plain UDF, the function that ``read_single_udf`` made is
+replaced by a function that submits the call. The rows of the stock generator then contain calls;
+their results replace them, in order. An Arrow-optimised UDF runs the stock code for a whole batch,
+on one thread per batch. Only one variable in this code is replaced: the function that makes the
+calls of the batch. So every conversion, check and message is the stock worker's. Scalar pandas and
+Arrow UDFs run the stock code of several batches on threads in the same way, if the user asks for
+batches at once.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class _Seam:
 
     def read_udfs(self, *args: Any) -> Any:
         if len(sys.modules) != self._modules:
-            # As at a worker's start: let collections skip what the last task has imported.
+            # As at a worker's start: garbage collections skip the modules of the last task.
             self._modules = len(sys.modules)
             gc.freeze()
         eval_type = args[2]
@@ -217,7 +218,7 @@ class _Task:
         return offsets, lambda *args: submit(fn, args)
 
     def _next_is_alone(self) -> bool:
-        """Say whether the calls of the UDF that was read last must not overlap."""
+        """Return whether the calls of the UDF that was read last must not overlap."""
         functions, self._unnamed = self.functions[self._unnamed :], len(self.functions)
         self._names.append(", ".join(functions))
         names = {name for label in functions for name in (label, label.rsplit(".", 1)[-1])}
@@ -503,7 +504,7 @@ def _suspends(parts: Iterable[Function]) -> bool:
 
 
 def _profiles(part: Any) -> bool:
-    """Say whether ``part`` is a profiler's, which can measure only one call at a time."""
+    """Return whether ``part`` belongs to a profiler, which can measure only one call at a time."""
     code = getattr(part, "__code__", None)
     return code is not None and (
         code.co_name == "profiling_func"

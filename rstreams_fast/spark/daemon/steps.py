@@ -40,11 +40,12 @@ _driven = _Driven()
 
 
 class Step:
-    """One of the user's functions, in a call that ``drive`` makes."""
+    """Stands for one of the user's functions in a call that ``drive`` makes."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn = fn
-        #: Whether the call returns this function's result unchanged, so that its awaitable will do.
+        #: Whether the call returns this function's result unchanged: then the step returns the
+        #: awaitable itself.
         self.alone = False
 
     def __getattr__(self, name: str) -> Any:

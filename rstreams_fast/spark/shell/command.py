@@ -130,7 +130,7 @@ _ARGUMENTS: Final[dict[str, dict[str, _Argument]]] = {
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command; return the exit status. For the main thread."""
+    """Run the command, on the main thread; return the exit status."""
     from rstreams_fast.spark.shell.job import Job
 
     stopped = False
@@ -169,7 +169,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _is_of_interest(record: logging.LogRecord) -> bool:
-    """Whether the record is not py4j's traceback of an interrupt."""
+    """Return ``False`` for the traceback that py4j logs when Ctrl-C interrupts it."""
     return "while sending command" not in record.getMessage()
 
 

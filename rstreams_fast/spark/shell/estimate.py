@@ -26,14 +26,14 @@ CALL_SECONDS: Final = 0.1
 
 @dataclass(frozen=True)
 class Keys:
-    """The rows of one worker."""
+    """The numbers of rows and keys that one worker gets."""
 
     rows: int
     with_key: int
     different: int
 
     def calls(self, entries: int | None) -> float:
-        """Return how many rows make a call, if the worker keeps ``entries`` results."""
+        """Return how many rows cause a call, if the worker keeps ``entries`` results."""
         if entries is None:
             return self.with_key
         fits = min(1.0, entries / max(1, self.different))
@@ -56,13 +56,14 @@ class Estimate:
     ) -> Estimate:
         """Count the rows and the keys of ``frame``, in one pass over the key columns.
 
-        A sample does not show how often a key recurs in the whole input, and so what a cache saves.
+        All rows are counted: a sample would not show how often keys recur in the whole input, and
+        so how many calls a cache saves.
 
         Args:
             frame: The input.
             on: Its key columns.
             slots: How many tasks run at once, if that is known.
-            sampled: Whether keys are sampled, which takes a second pass.
+            sampled: Whether the result has a sample of keys, which takes a second pass.
         """
         from pyspark.sql import functions as f
 

@@ -1,4 +1,4 @@
-"""The run itself: read, call, write, and let the output appear."""
+"""``Job``: reads the input, calls the function, writes, and makes the output appear."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ class Job:
 
     @contextlib.contextmanager
     def _watched(self, frame: DataFrame) -> Iterator[None]:
-        """Show the bar while the block runs, and the tables at its end."""
+        """Show a progress bar while the block runs, and tables of metrics at its end."""
         if self._metrics is None or not self._reports:
             yield
             return

@@ -27,7 +27,7 @@ _UNDER_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
 def session(
     master: str | None, remote: str | None, conf: Mapping[str, str], log: Path
 ) -> Iterator[SparkSession]:
-    """Start Spark, and stop it at the end of the block. For the main thread.
+    """Start Spark, on the main thread, and stop it at the end of the block.
 
     Args:
         master: Spark's master. Default: ``local[*]``, or the master given to spark-submit.
@@ -46,7 +46,7 @@ def session(
         builder = builder.remote(remote)
     elif master or _UNDER_SUBMIT not in os.environ:
         builder = builder.master(master or "local[*]")
-        if (master or "local").startswith("local"):  # no other machine may reach it
+        if (master or "local").startswith("local"):  # keep other machines out
             loopback = ("spark.driver.host", "spark.driver.bindAddress")
             settings = {**dict.fromkeys(loopback, "127.0.0.1"), **settings}
     for name, value in settings.items():

@@ -46,7 +46,7 @@ TOLD: Final = "rstreams_fast.outcome"
 
 
 class CalledSink(ABC):
-    """A sink of this package with the arguments of a user's function: a client and rows."""
+    """A built-in sink, which is called like a user's function: with a client and rows."""
 
     batch: Batching
     """How many rows a call gets, if the user does not say."""
@@ -93,7 +93,7 @@ def _one_of(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
 
 
 class FunctionSink(Sink):
-    """Makes calls of a function, under its policy, as a stage of rows does."""
+    """Writes rows by calls of a function, under its policy, as ``lookup`` makes calls."""
 
     def __init__(self, fn: Callable[..., Any], words: SinkWords) -> None:
         if not callable(fn):
@@ -114,7 +114,7 @@ class FunctionSink(Sink):
             batch, using = fn.batch, partial(fn.client, concurrency)
         self._batch = words.batch or batch
         self._words = replace(words, using=using, concurrency=concurrency, batch=self._batch)
-        self._stage(self._calls(None), "")  # checks the words
+        self._stage(self._calls(None), "")  # raises if the words are wrong
 
     def drain(self, frame: Frame) -> MapFunction:
         names, words = frame.names, self._words
@@ -124,7 +124,7 @@ class FunctionSink(Sink):
             )
         part = "" if frame.batch is None else str(frame.batch)
         calls = self._calls(_RowIds(names, words.key or names, frame.job or self._label, part))
-        version = ascii((frame.job, part))  # equal rows of other jobs or batches differ
+        version = ascii((frame.job, part))  # an equal row of another batch is a new call
         outcomes = self._stage(calls, version).as_map_fn(names, TOLD)
         return _Drain(calls, outcomes, words.letters, f"{frame.run}-{part}")
 
@@ -168,7 +168,7 @@ class _Calls:
         """How often sending a row failed."""
 
     def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the ``batches`` of a partition. Later calls count for this partition."""
+        """Yield the ``batches`` of a partition. This resets the counts of calls and rows."""
         self.counts, self.failed = PartCounts(), 0
         for batch in batches:
             if self._schema is None:
@@ -178,7 +178,7 @@ class _Calls:
 
     @contextlib.contextmanager
     def _call(self, keys: list[Any]) -> Iterator[Any]:
-        """Yield the rows as the function's argument. In the block ``call_id`` knows the rows."""
+        """Yield the function's argument: the rows. In the block ``call_id`` returns their ids."""
         ids, schema = self._ids, self._schema
         assert ids is not None  # noqa: S101 - for mypy
         rows = keys if len(ids.names) > 1 else [(key,) for key in keys]
@@ -256,7 +256,7 @@ def _takes_batches(fn: Callable[..., Any], place: int) -> bool:
 
 
 class _Drain:
-    """Writes the batches of a partition. The workers get a pickle of it."""
+    """The function that writes the batches of a partition. The workers get its pickle."""
 
     def __init__(
         self, calls: _Calls, outcomes: MapFunction, letters: DeadLetters | None, run: str
@@ -267,7 +267,7 @@ class _Drain:
         self._run = run
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one batch of counts, when all rows are written."""
+        """Write all rows of ``batches``, then yield one batch of counts."""
         calls, refused = self._calls, 0
         context = task_context()
         partition = 0 if context is None else context.partitionId()

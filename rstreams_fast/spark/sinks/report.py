@@ -39,7 +39,7 @@ class WriteReport:
 
 @dataclass
 class PartCounts:
-    """The counts of one partition. ``token`` names the rows that wait for the commit."""
+    """The counts of one partition. ``token`` identifies its rows that wait for the commit."""
 
     rows: int = 0
     retried: int = 0

@@ -1,4 +1,4 @@
-"""The base of all sinks: a drain for each partition, and begin and commit on the driver."""
+"""The base of all sinks. A sink makes a drain, the function that writes one partition."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class SinkWords:
-    """The words of ``write`` and ``writer``; ``None`` where the sink has its own default."""
+    """The arguments of ``write`` and ``writer``; ``None`` means the sink's own default."""
 
     key: tuple[str, ...] = ()
     using: Callable[[], Any] | None = None
@@ -62,7 +62,9 @@ class SinkWords:
 
 
 class Sink(ABC):
-    """The target of a frame. The sink stays on the driver; the workers get its drain."""
+    """The target of a frame. It stays on the driver, and begins and commits the write there. The
+    workers get its drain.
+    """
 
     @abstractmethod
     def drain(self, frame: Frame) -> MapFunction:

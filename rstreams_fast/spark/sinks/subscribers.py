@@ -51,7 +51,7 @@ class SubscriberSink(Sink):
 
 
 class _Subscribed:
-    """Makes the stream of a partition: its only element comes when all batches are written."""
+    """Makes the stream of a partition. Its only element, the counts, comes after the last write."""
 
     def __init__(self, factory: Callable[[], Subscriber[pa.RecordBatch]]) -> None:
         self._factory = factory
@@ -92,7 +92,7 @@ class _Counted:
 
     def on_complete(self) -> None:
         if self._told(self._subscriber.on_complete):
-            self._counts.token = getattr(self._subscriber, "token", "")  # _Copied has it
+            self._counts.token = getattr(self._subscriber, "token", "")  # of sinks.postgres
             self._end.next(self._counts.batch())
             self._end.complete()
 
