@@ -13,7 +13,7 @@ __all__ = ["BatchesForm", "ColumnForm"]
 
 
 class ColumnForm:
-    """The answers are values of one declared column, or rows of several."""
+    """Stores answers that are values of one declared column, or rows of several columns."""
 
     def __init__(self, columns: Columns) -> None:
         import pyarrow as pa
@@ -35,12 +35,12 @@ class ColumnForm:
         return pa.StructArray.from_arrays(arrays, fields=list(self.type), mask=nulls)
 
     def value(self, scalar: pa.Scalar) -> Any:
-        """Return the answer that became ``scalar``."""
+        """Return the answer from which ``array`` made ``scalar``."""
         return scalar.as_py()
 
 
 class BatchesForm:
-    """The answers are lists of record batches of one schema."""
+    """Stores answers that are lists of record batches of one schema."""
 
     def __init__(self, schema: pa.Schema) -> None:
         import pyarrow as pa

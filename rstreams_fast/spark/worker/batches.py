@@ -73,14 +73,14 @@ def run_batches(
 
 
 def _key_of(options: CallOptions, batch: pa.RecordBatch) -> tuple[Any, ...]:
-    """Return what a call is known by: what the policy's ``key`` says, or what is in the batch."""
+    """Return the key of a call: the result of the policy's ``key``, or a digest of the batch."""
     if (key := options.policy.key) is not None:
         return checked_key((key(batch),), options.label)
     return (KeyDigest(options.label, "")((batch,)),)
 
 
 def leaves_as_it_comes(options: CallOptions) -> bool:
-    """Say whether rows may leave before their call has ended: then it is never repeated."""
+    """Return whether rows may leave before their call has ended. Such a call is never repeated."""
     policy = options.policy
     after = (policy.retry, policy.limit, policy.circuit, options.bounds.seconds)
     whole = options.is_async or options.on_failure != "raise" or policy.remembers
@@ -88,9 +88,8 @@ def leaves_as_it_comes(options: CallOptions) -> bool:
 
 
 def _whole(options: CallOptions, schema: pa.Schema) -> Callable[..., Any]:
-    """Return the function; an iterable result becomes a list, so its errors are the call's.
-
-    Where results are remembered, they are lists of batches of the ``schema``.
+    """Return the function, which turns an iterable result into a list, so that its errors are
+    errors of the call. For a cache or a journal the list has batches of the ``schema``.
     """
     fn, label = options.fn, options.label
 
@@ -111,7 +110,7 @@ def _whole(options: CallOptions, schema: pa.Schema) -> Callable[..., Any]:
 
 
 def _listed(result: Any) -> Any:
-    # The rows of numpy are one structured array, which has a dtype.
+    # A structured array of numpy is one result. It is iterable, but has a dtype.
     return list(result) if _are_several(result) and not hasattr(result, "dtype") else result
 
 
@@ -154,7 +153,10 @@ def _name_of(first_row: int, rows: int) -> str:
 
 
 class _Job:
-    """A batch in work. Its outputs go through its own ring, which the main thread reads in turn."""
+    """A call with one batch. Its outputs go through its own ring.
+
+    The main thread reads the rings of all jobs in the order of their batches.
+    """
 
     def __init__(self, batch: Any, lease: ByteLease, first_row: int) -> None:
         self.batch = batch
@@ -166,9 +168,10 @@ class _Job:
 
 
 class _BatchesOnThreads:
-    """Calls a sync function on threads, which take batches in turn: so jobs are in order.
+    """Calls a sync function on threads. One thread at a time takes a batch, so jobs are in order.
 
-    The turn is the threads' work: a thread that has taken a batch passes the turn on.
+    The right to take a batch (the turn) is the work that ``CallThreads`` hands out: a thread that
+    has taken a batch puts the turn back for the next thread.
     """
 
     def __init__(
@@ -217,7 +220,7 @@ class _BatchesOnThreads:
                         raise job.failure
                     self._partition.budget.release(job.lease)
             finally:
-                self._threads.close()  # whatever becomes of _close
+                self._threads.close()  # even if _close fails
             if (failure := self._failure or self._read_ahead.error) is not None:
                 raise failure
 
@@ -265,7 +268,7 @@ class _BatchesOnThreads:
         self._client.context.copy().run(self._partition.threads.start, run, name)
 
     def _take_turn(self, number: int) -> None:
-        """Take a batch, announce its job, pass the turn on, and do the job."""
+        """Take a batch, queue its job for the main thread, pass the turn on, and do the job."""
         try:
             try:
                 batch, lease = self._read_ahead.ring.get()
@@ -288,7 +291,7 @@ class _BatchesOnThreads:
             self._do(job)
         except RingClosed:
             pass  # the stage was closed
-        except BaseException as raised:  # out of memory, say, after a batch was taken
+        except BaseException as raised:  # a MemoryError, for example, after a batch was taken
             self._fail(raised)
 
     def _do(self, job: _Job) -> None:
@@ -411,7 +414,7 @@ class _BatchCalls:
         return result._replace(value=list(_pieces(result.value, self._schema, self._label)))
 
     def _told(self, outcome: Outcome, batch: Any) -> list[Any]:
-        """Return the rows of a call and its outcome; of a failed call nulls and its input rows."""
+        """Return the rows of a call with its outcome; for a failed call, nulls and input rows."""
         import pyarrow as pa
 
         schema = self._schema

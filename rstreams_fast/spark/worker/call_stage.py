@@ -41,7 +41,7 @@ from rstreams_fast.spark.worker.way_out import OutputSink, WayOut
 __all__ = ["REPORT_SECONDS", "CallStage"]
 
 FLUSH_SECONDS: Final = 0.1
-"""How long a result may wait for more results to leave with."""
+"""How long a result may wait for more results, so that they leave in one batch."""
 
 REPORT_SECONDS: Final = 0.2
 """How often the metrics are updated."""
@@ -59,7 +59,8 @@ LAST_SECONDS: Final = 0.1
 class CallStage:
     """Makes the calls of one partition: takes items from the source, puts results in the sink.
 
-    Only ``outputs`` and ``stop`` may be called outside the loop's thread.
+    The host task on the loop opens and closes the context manager of ``using``. Only ``outputs``
+    and ``stop`` may be called outside the loop's thread.
     """
 
     def __init__(
@@ -107,11 +108,11 @@ class CallStage:
         """The exception that the main thread has to raise."""
         self._finishing = False
         self._complete = False
-        """All rows were handed to the main thread."""
+        """Whether all rows were passed to the main thread."""
         self._stopping = False
         self._stopped_at = 0.0
         self._hung_up = False
-        """Spark wants no more rows."""
+        """Whether Spark wants no more rows."""
         self._ended = False
         self._flush_timer: asyncio.TimerHandle | None = None
         self._state = "waiting_upstream"
@@ -154,7 +155,7 @@ class CallStage:
                 raise GeneratorExit("Spark has hung up")
 
     def stop(self) -> None:
-        """Cancel everything and end; does nothing once the loop has ended. Thread-safe."""
+        """Cancel the calls and end the stage, unless the loop has ended. Thread-safe."""
         self._call_soon(self._stop)
 
     def _wake(self) -> None:
@@ -213,8 +214,8 @@ class CallStage:
                 latest = min(latest, time.monotonic() + STAGE_CLOSE_SECONDS)
                 if time.monotonic() > latest:  # the loop runs no callbacks: give up
                     raise
-                # If a call raised it, the window handles it first and names the item; then _fail
-                # does nothing.
+                # If a call raised the exception, the window handles it first, and names the item;
+                # then _fail does nothing.
                 self._loop.call_soon(self._loop.call_soon, self._fail, raised)
             else:
                 if not self._ended:
@@ -229,7 +230,8 @@ class CallStage:
     async def _open_and_close(self) -> None:
         """Open the journal and ``using``, wait for the end of the calls, and close both.
 
-        In one task, which owns the task groups, time-outs and tokens that ``using`` makes.
+        This is the body of the host task. One task does all of it, since the task groups, time-outs
+        and tokens that ``using`` makes belong to one task.
         """
         failure: BaseException | None = None
         try:
@@ -243,7 +245,8 @@ class CallStage:
                     self._host_opens = False
                     self._make_engine(opened)
                     self._context = copy_context()
-                    self._loop.call_soon(self._go_on, context=self._context)  # fn starts in no task
+                    # A callback, since fn must not start inside the host task.
+                    self._loop.call_soon(self._go_on, context=self._context)
                     await self._calls_over
             except asyncio.CancelledError:
                 if self._host_opens and not self._stopping:
@@ -319,7 +322,7 @@ class CallStage:
 
     def _set_failure(self, failure: BaseException) -> None:
         if self._failure is None:
-            if isinstance(failure, GeneratorExit):  # raised, it would mean a closed generator
+            if isinstance(failure, GeneratorExit):  # would look like a closed generator
                 cause = failure
                 failure = RuntimeError(f"{self._counters.stage}: GeneratorExit was raised in it")
                 failure.__cause__ = cause
@@ -345,7 +348,7 @@ class CallStage:
             self._finish()
 
     def _finish(self) -> None:
-        """The calls are over: let the host task leave ``using``, which ends the loop."""
+        """After the calls: let the host task close ``using``. Its end also ends the loop."""
         if self._finishing:
             return
         self._finishing = True
@@ -365,7 +368,7 @@ class CallStage:
         since = self._stopped_at if self._stopping else time.monotonic()
         end_tasks(self._loop, lambda: max(LAST_SECONDS, since + STOP_SECONDS - time.monotonic()))
 
-    # -- results out, items in, until neither moves ------------------------------------------------
+    # -- moving results out and items in -----------------------------------------------------------
 
     def _go_on(self) -> None:
         engine, pump = self._engine, self._pump
@@ -376,7 +379,7 @@ class CallStage:
                 self._step(engine, pump)
         except BaseException as raised:
             failure = None if engine is None else engine.window.failure
-            if failure is not None and failure[1] is raised:  # SystemExit of a call's first step
+            if failure is not None and failure[1] is raised:  # SystemExit raised by a call
                 self._call_failed(*failure)
             self._fail(raised)
             if not isinstance(raised, Exception):
@@ -400,14 +403,14 @@ class CallStage:
         self._counters.count_failure(error)
         if self._engine is not None:
             self._engine.failed(error)
-        if isinstance(error, asyncio.CancelledError):  # raised, it would look like ours
+        if isinstance(error, asyncio.CancelledError):  # would look like the stage's own
             cancelled = RuntimeError(f"{label} was cancelled, but not by the stage")
             cancelled.__cause__ = error
             error = cancelled
         return noted(error, f"raised by {label} for {self._source.name_of(item)}")
 
     def _look_ahead(self, pump: CallPump) -> None:
-        """After a step: flush results that nothing else would flush; notice the end."""
+        """After a step: flush results if no later step would flush them; detect the end."""
         out = self._out
         if pump.at_rest:
             out.flush()

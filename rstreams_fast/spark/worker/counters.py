@@ -23,10 +23,11 @@ from rstreams_fast.spark.stage_metrics import TABLES, StageMetrics
 __all__ = ["Counters", "MetricsWriter", "task_context"]
 
 ENDED_LINES: Final = 31
-"""After so many runs those that have ended are added up with the next."""
+"""The number of ended runs in this process's file after which the next end adds them up."""
 
 ENDED_FILES: Final = 16
-"""The same after so many files of processes of this host: each task may have its own process."""
+"""The number of files of this host after which the first ended run of a process adds them up:
+each task may have its own process."""
 
 WRITE_SECONDS: Final = 0.2
 """How old the content of a metrics file may be."""
@@ -130,8 +131,8 @@ class MetricsWriter:
     def end(self) -> None:
         """Append the final counts to the file of this process, and remove the file of this run.
 
-        Only the stages of this process write that file; one ``write`` appends the whole line. When
-        it has many lines, or there are many files of processes that are gone, they are added up.
+        Only the stages of this process write its file; one ``write`` appends the whole line. When
+        the file has many lines, or the folder many files of this host, ``fold`` adds them up.
         """
         if self._file is None:
             return
@@ -152,7 +153,7 @@ class MetricsWriter:
                 self._file.unlink()
             _ended[folder] = lines + 1, number
             if lines >= ENDED_LINES:
-                _ended[folder] = 0, number + 1  # not the file that is being added up
+                _ended[folder] = 0, number + 1  # a new file: fold removes the old one
                 fold(folder, self.counters.task)
 
     def _snapshot(self) -> str:

@@ -38,7 +38,7 @@ def new_loop(
 
 
 def is_the_stages(raised: BaseException) -> bool:
-    """Say whether a callback of the stage raised ``raised``, and not one of a user's client."""
+    """Return whether a callback of the stage raised the exception, and not a user's callback."""
     return any(
         frame.f_globals.get("__name__", "").startswith(_WORKER)
         for frame, _ in walk_tb(raised.__traceback__)

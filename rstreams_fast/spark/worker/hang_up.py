@@ -1,4 +1,4 @@
-"""Notice that Spark has closed its end of the socket: after a ``LIMIT``, say, it wants no more."""
+"""Detects that Spark has closed its end of the socket: it wants no more rows, after a ``LIMIT``."""
 
 from __future__ import annotations
 

@@ -120,8 +120,8 @@ class _KeyDict(dict[Any, Any]):
 def shareable(keys: list[Any], array: pa.Array | PythonColumn) -> list[Any]:
     """Return keys of ``array`` as hashable values; they are equal where Spark's keys are.
 
-    Structs, lists and maps are dicts and lists with a hash. All NaN are one object, and the two
-    moments that a clock shows twice differ.
+    Structs, lists and maps are dicts and lists with a hash. All NaN are one object. Two times that
+    a clock shows twice, when it is put back, differ.
     """
     import pyarrow as pa
 

@@ -47,9 +47,9 @@ def _code_of(fn: Any) -> types.CodeType | None:
 class LoopWatch:
     """Checks a stage's loop from the thread that waits for its results.
 
-    It costs the calls nothing: twenty times a second the loop is asked to answer, and only if it
-    does not, the stack of its thread is read. So a function is pointed out when it has kept the
-    loop for a tenth of a second.
+    The calls take no more time. Twenty times a second the watch queues a callback on the loop. If
+    the callback has not run by the next check, the watch reads the stack of the loop's thread. So
+    it warns of a function that has blocked the loop for a tenth of a second.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class LoopWatch:
         return min(LOOP_CHECK_SECONDS, max(0.0, moment - time.monotonic()))
 
     def look(self) -> None:
-        """Check whether the function blocks the loop. For the thread that waits."""
+        """Check whether the function blocks the loop. The thread that awaits results calls it."""
         now = time.monotonic()
         if self._answered:
             self._answered = False

@@ -21,10 +21,13 @@ _stack: Final = ExitStack()
 
 
 class _Opened:
-    """The value of an open manager. Entering it sets the context variables that the manager set."""
+    """The value of an open manager, itself a context manager for the partitions that use it.
+
+    Entering this object sets the context variables that the open manager has set.
+    """
 
     def __init__(self, factory: Callable[[], Any]) -> None:
-        self._context: Final = copy_context()  # __exit__ may reset variables in it
+        self._context: Final = copy_context()  # for __exit__, which may reset variables
         before = dict(self._context)
         self._value: Final = self._context.run(self._open, factory)
         self._variables: Final[list[tuple[ContextVar[Any], Any]]] = [
@@ -75,7 +78,7 @@ def _close_at_the_end() -> None:
     pid = os.getpid()
 
     def close() -> None:
-        if os.getpid() != pid:  # a forked process: the managers are its parent's
+        if os.getpid() != pid:  # in a forked process the managers belong to the parent
             return
         try:
             _stack.close()

@@ -35,7 +35,7 @@ SHARE_OF_AT_LEAST: Final = 100
 
 
 class RowFailures:
-    """Applies ``on_failure`` and ``at_most`` to failed calls. The loop's thread only."""
+    """Applies ``on_failure`` and ``at_most`` to failed calls, on the loop's thread."""
 
     def __init__(self, options: CallOptions, counters: Counters) -> None:
         self._instead: Any = () if options.on_failure == "drop" else None
@@ -47,7 +47,10 @@ class RowFailures:
     def around(
         self, fn: Callable[..., Awaitable[Any]], convert: Callable[[Any], Any] | None = None
     ) -> Callable[..., Awaitable[Any]]:
-        """Return ``fn`` that does not raise; an error of ``convert`` counts as the call's."""
+        """Return ``fn`` so that a failure becomes a result; ``convert`` may fail a call, too.
+
+        ``RuntimeError``: more calls have failed than ``at_most`` allows.
+        """
         instead, as_outcomes = self._instead, self._as_outcomes
 
         async def call(*args: Any) -> Any:
@@ -135,7 +138,7 @@ def within(values: pa.Array, outcomes: pa.Array) -> pa.Array:
 
 
 def outcome_with_inputs(outcome: Outcome, rows: int, batch: pa.RecordBatch) -> pa.Array:
-    """Return the outcome column of a call's ``rows`` rows; a failed call has ``batch`` in it."""
+    """Return the outcome column of a call's ``rows`` rows; for a failed call, with ``batch``."""
     import pyarrow as pa
 
     fields = list(batch.schema)

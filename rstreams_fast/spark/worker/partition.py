@@ -79,10 +79,11 @@ class Partition:
         self.threads = ThreadGroup()
 
     def at_work(self, first: list[Any], stop: Callable[[], object]) -> AtWork:
-        """Return a context manager that reads ahead; its exit ends that, calls ``stop`` and joins.
+        """Return a context manager that reads ahead. Its exit ends the reading and calls ``stop``,
+        then waits for the threads.
 
-        ``first`` holds the first batch, which was pulled to see whether there is any. The batch is
-        taken out of the list, so that the list does not keep it alive.
+        ``first`` is a list of the first batch, which was pulled to see whether there is any. The
+        batch is removed from the list, so that the list does not keep it alive.
         """
         return AtWork(self, first, stop)
 
@@ -90,8 +91,8 @@ class Partition:
 class AtWork:
     """The context manager of ``Partition.at_work``; it sets the state that the metrics show.
 
-    It is a class, because a generator with ``contextlib`` sets the traceback of the exception, and
-    some exceptions (a frozen dataclass) refuse that.
+    It is a class: ``contextlib.contextmanager`` sets the traceback of an exception, and some
+    exceptions (a frozen dataclass) refuse that.
     """
 
     def __init__(self, partition: Partition, first: list[Any], stop: Callable[[], object]) -> None:
@@ -135,9 +136,9 @@ class AtWork:
 def _refuse_reuse(partition: Partition, kind: type[BaseException] | None) -> None:
     """Make Spark end this worker if threads are left: they must not meet its next task.
 
-    Spark ends a worker if its task failed, or did not read all of its input. The read-ahead thread
-    is left only in the second case, so it needs nothing more. If other threads are left, the stage
-    raises now, unless it failed already: so Spark ends the worker.
+    Spark ends a worker if its task failed, or did not read all of its input. If only the read-ahead
+    thread is left, the task has not read all of its input. If other threads are left, this function
+    raises, unless the task has failed already: so Spark ends the worker.
     """
     seconds = FINISH_SECONDS if kind is None else 0.0
     left = [name for name in partition.threads.join(seconds) if READ_AHEAD_THREAD not in name]

@@ -1,4 +1,4 @@
-"""Read-ahead of a partition's batches: one thread, one ring, and a byte budget that bounds both."""
+"""Reads a partition's batches ahead: a thread puts them in a ring, within a budget of bytes."""
 
 from __future__ import annotations
 
@@ -39,11 +39,13 @@ class ByteLease:
 
 
 class ByteBudget:
-    """The free bytes, as demand: reading a batch fulfils some, releasing the batch requests them.
+    """The free bytes, counted as demand: a batch that is read fulfils some of it, and the release
+    of the batch requests these bytes again.
 
-    One thread takes, any thread releases. The size of a batch is known only after the batch was
-    read. So the reading thread first waits until there is room for a batch like the previous one. A
-    batch that is larger than the free bytes takes them all; if no batch is held, any size passes.
+    One thread takes bytes, any thread releases them. The size of a batch is known only after the
+    batch was read. So the reading thread first waits until there is room for a batch like the
+    previous one. A batch that is larger than the free bytes takes them all; if no batch is held,
+    any size passes.
     """
 
     def __init__(self, max_bytes: int, counters: Counters) -> None:
@@ -158,7 +160,7 @@ class ReadAhead:
             try:
                 self.on_batch()
             except BaseException:
-                self._polled_in_vain = True  # the loop was not told: try again at the end
+                self._polled_in_vain = True  # so ``run`` calls on_batch again when it ends
                 raise
 
     def poll(self) -> Waiting | None:
@@ -169,7 +171,7 @@ class ReadAhead:
         if found is None:
             self._polled_in_vain = True
             closed = self.ring.closed
-            found = self.ring.poll()  # again: a batch may have come just before the flag
+            found = self.ring.poll()  # a batch may have come before the flag was set
             if found is not None or closed:
                 self._polled_in_vain = False
                 self.ended = found is None

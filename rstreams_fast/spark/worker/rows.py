@@ -1,4 +1,4 @@
-"""Stages with a call for each row: where ``lookup`` and ``enrich`` take keys and put results."""
+"""``lookup`` and ``enrich`` in one partition: keys from input rows, results to output columns."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Layout:
 
     @property
     def columns(self) -> Columns:
-        """What makes columns of results."""
+        """The object that converts results to columns."""
         return Columns(self.names, self.types, ValueSource(lenient=self.lenient))
 
     @property
@@ -114,7 +114,7 @@ class Layout:
 
 
 class _Batch:
-    """An input; some of its rows have not left yet."""
+    """An input batch of which some rows have not left yet."""
 
     __slots__ = ("keys", "lease", "left", "rows", "total")
 
@@ -143,10 +143,10 @@ class _Chunk:
         self.keys = keys
         self.valid = valid
         self.left = len(keys)
-        """How many results have not come."""
+        """How many results are missing."""
         self.first = 0
         """The number of its first key in the window."""
-        # An ordered sink's progress: results not yet emitted, and rows that have left.
+        # For an ordered sink: results that it has not emitted, and rows that have left.
         self.results: list[Any] = []
         self.rows_out = 0
 
@@ -178,7 +178,7 @@ class KeySource:
         return self._layout.key_text(item)
 
     def next(self, rows: int) -> _Chunk | None:
-        """Convert the keys of the next rows, at most so many."""
+        """Convert the keys of the next rows, at most ``rows``."""
         import pyarrow.compute as pc
 
         batch = self._next_batch()
@@ -232,7 +232,7 @@ class KeySource:
 
 
 class ResultColumns:
-    """Turns results into columns and emits them with their rows; bounds the bytes of results."""
+    """Converts results to columns, emits these with their rows, and bounds the bytes of results."""
 
     def __init__(self, options: CallOptions, layout: Layout, counters: Counters) -> None:
         self._options = options
@@ -297,7 +297,7 @@ class ResultColumns:
         self.rows_in_work -= count
         lease = None
         if batch.left == 0 and self.layout.on is not None:
-            lease = batch.lease  # released when the main thread has handed on these rows
+            lease = batch.lease  # released when the main thread has yielded these rows
         self.outputs.append(Output(self.layout.output(rows, arrays), count, lease))
 
     def check_end(self) -> None:
@@ -307,7 +307,7 @@ class ResultColumns:
 
 
 class _RowSink(ABC):
-    """Puts results and rows together again. The pump's view of the columns."""
+    """Combines results with their rows. The ``CallPump`` puts the results in here."""
 
     def __init__(self, columns: ResultColumns, most_rows: int) -> None:
         self._columns = columns
@@ -331,7 +331,7 @@ class _RowSink(ABC):
 
     @abstractmethod
     def _append(self, chunk: _Chunk) -> None:
-        """Expect the results of the chunk after those of the chunks before."""
+        """Expect the results of ``chunk`` after the results of earlier chunks."""
 
 
 class OrderedSink(_RowSink):
@@ -409,7 +409,7 @@ def _spread_out(arrays: list[pa.Array], valid: pa.Array) -> list[pa.Array]:
 
 
 class _Completed:
-    """Rows of a batch that can leave: their numbers in it, their keys and results."""
+    """Rows of a batch that can leave: their positions in the batch, their keys and results."""
 
     __slots__ = ("keys", "results", "rows")
 

@@ -42,7 +42,7 @@ def run_stream(
 
     def stop() -> None:
         source.cancel()
-        # Cancelling a stream does not wait for its threads, so the partition's own join must.
+        # Cancelling a stream does not wait for its threads: the join of the partition does.
         partition.threads.adopt_streams(before)
 
     with partition.at_work(held, stop):
@@ -74,9 +74,9 @@ def built_stream(build: Build, batches: Stream[Any], label: str) -> Stream[Any]:
 class _BatchPublisher:
     """Publishes the batches of the partition to one subscriber, from one thread.
 
-    It pushes. A pulled source would block in the middle of a burst while upstream is silent, and
-    the burst would hold back the elements that it has already. A batch is released when nothing
-    refers to it any more.
+    The publisher pushes each batch. A pulled source delivers elements in bursts. It would block
+    inside a burst while upstream is silent, and hold back the batches that it already has. A batch
+    is released when nothing refers to it any more.
     """
 
     def __init__(self, partition: Partition) -> None:

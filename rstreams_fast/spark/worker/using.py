@@ -68,8 +68,8 @@ class Client:
         manager, self._manager = self._manager, None
         if manager is None:
             return
-        # contextlib's exit stack sets the __context__ of an exception, which some exceptions
-        # refuse.
+        # Not with contextlib's exit stack: it sets the __context__ of an exception, which some
+        # exceptions refuse.
         told: tuple[Any, ...] = (None, None, None)
         if failure is not None:
             told = (type(failure), failure, failure.__traceback__)

@@ -38,12 +38,12 @@ class WayOut:
     """Puts the outputs of a sink into a ring. While the ring is full, no results are taken."""
 
     def __init__(self, sink: OutputSink, on_room: Callable[[], None]) -> None:
-        """The main thread calls ``on_room`` when it has made room that the loop waits for."""
+        """``on_room``: the main thread calls it after a ``get`` if the loop waits for room."""
         self._sink = sink
         self._on_room = on_room
         self._ring = SpscRing(OUTPUT_BATCHES)
         self._for_room = False
-        """The loop waits for room in the ring, so the main thread must wake it."""
+        """Whether the loop waits for room in the ring, so that the main thread must wake it."""
         self.expect: Final = sink.expect
         self.check_end: Final = sink.check_end
         self.close: Final = self._ring.close
@@ -82,7 +82,7 @@ class WayOut:
         return taken
 
     def flush(self) -> None:
-        """Let the results leave that wait for more results."""
+        """Emit the results that wait for more results."""
         if self._sink.waiting and not self._sink.outputs:
             self._sink.flush()
             self._hand_over()

@@ -56,7 +56,7 @@ def _is(kind: pa.DataType, name: str) -> bool:
 
 
 def is_encoded(kind: pa.DataType) -> bool:
-    """Say whether Arrow casts ``kind`` not at all or wrongly, so that it must be ``decoded``."""
+    """Return whether Arrow cannot cast ``kind`` correctly, so that ``decoded`` must convert it."""
     import pyarrow as pa
 
     if _is(kind, "run_end_encoded") or _is(kind, "list_view") or _is(kind, "large_list_view"):
@@ -211,7 +211,7 @@ def parts_of(array: pa.Array) -> list[pa.Array]:
     import pyarrow as pa
 
     array = array.drop_null()
-    if pa.types.is_map(array.type):  # a slice of maps returns all keys and items
+    if pa.types.is_map(array.type):  # a slice has the keys and items of the whole array
         first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
         return [part.slice(first, last - first) for part in (array.keys, array.items)]
     parts: Any = array.flatten()

@@ -50,8 +50,9 @@ class ValueSource(NamedTuple):
     zone: dt.tzinfo | None = None
     """The zone of times without a zone; ``None``: the zone of the worker's process."""
     is_frame: bool = False
-    """The values are a frame's, and Spark's conversions apply: NaN or a missing field becomes null,
-    a number a boolean or the reverse, a time a date, a time with a zone one without (in UTC).
+    """Whether the values are from a pandas frame or an array of numpy, which Spark converts so: NaN
+    and missing fields become null, numbers become booleans and the reverse, datetimes become dates,
+    and a datetime with a zone becomes one without a zone, in UTC.
     """
     lenient: bool = False
     """Fields that are not declared are left out, missing ones are null, and texts become times."""
@@ -231,7 +232,7 @@ class _ConversionRule(NamedTuple):
     """Returns a value that Arrow takes, or raises."""
 
     def many(self, values: Any) -> Any:
-        """Return ``values``, each converted if any needs it."""
+        """Return ``values``; if the type of one of them is not plain, convert all."""
         if self.plain.issuperset(map(type, values)):
             return values
         convert = self.convert
@@ -535,7 +536,7 @@ def _cast_safely(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _difference(given: pa.DataType, declared: pa.DataType, path: str) -> str | None:
-    """Say why a cast, though Arrow allows it, would change the meaning; ``None`` if it would not.
+    """Return why a cast that Arrow allows would change the meaning; ``None`` if it would not.
 
     When Arrow casts structs, it adds missing fields as nulls, and drops unknown ones.
     """

@@ -1,4 +1,4 @@
-"""Converts the rows that a function of whole batches returns to Arrow; frames as Spark does."""
+"""Converts the rows that a function of ``map_batches`` returns; pandas frames as Spark does."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NAIVE: Final = frozenset(f"datetime64[{unit}]" for unit in ("D", "h", "m", "s",
 
 
 def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
-    """Return ``rows`` as Arrow batches, not yet conformed; ``None`` if ``rows`` is not rows."""
+    """Return ``rows`` as Arrow batches, not yet conformed; ``None`` if ``rows`` are no rows."""
     import pyarrow as pa
 
     if isinstance(rows, pa.RecordBatch):
@@ -128,7 +128,7 @@ def _in_bulk(values: Any, field: pa.Field, source: ValueSource, label: str) -> p
     except pa.ArrowInvalid:
         return inferred()
     if pa.types.is_float32(kind) and infinities(array):
-        return inferred()  # this path refuses new infinities
+        return inferred()  # refuses numbers that became infinite
     return array
 
 
@@ -138,7 +138,7 @@ def _listed(values: Any) -> list[Any]:
     if hasattr(values, "isnull"):
         pairs = zip(values, values.isnull(), strict=True)
         return [None if null else value for value, null in pairs]
-    # a numpy time does not tell its unit, so Arrow converts it
+    # Arrow converts times of numpy: one element alone does not tell its unit.
     return pa.array(values).to_pylist() if values.dtype.kind in "Mm" else list(values)
 
 
