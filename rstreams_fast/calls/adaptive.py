@@ -64,7 +64,7 @@ class Gradient:
     def answered(self, begun: int, seconds: float) -> None:
         """Record that a call, which began in the round ``begun``, took ``seconds``."""
         if begun != self.round:
-            return  # the call began under an older limit
+            return  # ignore a call that began under an older limit
         self._sum += seconds
         self._samples += 1
         if self._samples >= max(self.limit / 2, LEAST_SAMPLES):
@@ -109,7 +109,8 @@ class AdaptiveGate:
         self, settings: CallSettings, loop: asyncio.AbstractEventLoop, counts: CallCounts
     ) -> None:
         self._loop = loop
-        self._lists = settings.batch is not None  # a call returns a list, with RetryAfter items
+        # A call with a list returns a RetryAfter for each refused key.
+        self._lists = settings.batch is not None
         self._most_held = settings.policy.most_held
         self._counters = counts
         self._gradient = Gradient(settings.concurrency)
@@ -176,7 +177,8 @@ class AdaptiveGate:
 
     def _admit(self) -> None:
         while self._waiting and self._inside < int(self._gradient.limit) and not self._held:
-            if not (future := self._waiting.popleft()).done():  # done: the call was cancelled
+            # A future that is done belongs to a cancelled call.
+            if not (future := self._waiting.popleft()).done():
                 self._inside += 1
                 future.set_result(None)
         self._gradient.busy = self._gradient.busy or bool(self._waiting)

@@ -37,7 +37,7 @@ _warned: Final[set[str]] = set()
 def throttled_in(results: Any) -> RetryAfter | None:
     """Return the ``RetryAfter`` of the most seconds among the results of a list of keys."""
     if not isinstance(results, Iterable) or not hasattr(results, "__len__"):
-        return None  # not a list: the caller raises an error
+        return None  # for a result that is not a list the caller raises an error
     asking = [result for result in results if isinstance(result, RetryAfter)]
     return max(asking, key=lambda error: error.seconds, default=None)
 
@@ -98,7 +98,7 @@ class Tries:
 
     def __init__(self, attempts: Attempts) -> None:
         self._attempts = attempts
-        self._attempt = 1  # attempts that raised RetryAfter do not count
+        self._attempt = 1  # attempts that raised RetryAfter do not count here
         self._patience = attempts.patience
         self._least_wait = LEAST_WAIT
         self._why = ""
@@ -166,7 +166,7 @@ class Tries:
 def _is_cancelled() -> bool:
     try:
         task = asyncio.current_task()
-    except RuntimeError:  # no loop runs in this thread
+    except RuntimeError:  # no event loop runs in this thread
         return False
     return task is not None and task.cancelling() > 0
 

@@ -114,9 +114,9 @@ class CircuitState:
         """Begin a call; return a number for ``leave``. ``CircuitOpenError``: make no call now."""
         with self._lock:
             self.check()
-            if self._open_until is not None:  # this call tests the service
+            if self._open_until is not None:  # this call tests whether the service works again
                 if self._probes_until is not None:
-                    self._era += 1  # the previous probe did not end in time
+                    self._era += 1  # ignore the previous test call: it did not end in time
                 self._probes_until = self._clock() + self._circuit.reset
             return self._era
 

@@ -63,13 +63,13 @@ class Deadlines:
                 finally:
                     del argument
         except asyncio.CancelledError:
-            if deadline.take_back():  # only this deadline cancelled the task
+            if deadline.take_back():  # nothing but this deadline cancelled the task
                 self._counters.count_timeout()
                 raise TimeoutError(f"no answer within {self._seconds} s{self._of}") from None
             raise
         finally:
             self._armed.pop(deadline, None)
-            deadline.take_back()  # the call may have raised another error than CancelledError
+            deadline.take_back()  # undo the cancellation also if the call raised another error
 
     def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         """Return ``fn`` with this time-out on each call."""

@@ -139,9 +139,10 @@ class CallEngine:
             around.failures is not None
             or settings.is_guarded
             or settings.batch is not None
-            or (remembers and gate is not None)  # a remembered result needs no permit
+            or (remembers and gate is not None)  # a result from cache or journal needs no permit
         )
-        recovers = admitted and around.wrap is None  # a wrapper may have emptied the items
+        # A wrapper may empty the items: then the window cannot repeat their calls.
+        recovers = admitted and around.wrap is None
         self._counts_attempts = recovers and not remembers
         if admitted and not recovers:
             made = patient(made, settings, counts, gate)
@@ -173,7 +174,8 @@ class CallEngine:
             on_ready=on_ready,
             concurrency=at_once,
             capacity=capacity,
-            ahead=2 * at_once,  # so items are there even if all calls end in one turn of the loop
+            # Twice as many items as running calls wait: enough even if all calls end in one turn.
+            ahead=2 * at_once,
             patience=STEP_SECONDS,
             spread=spread,
             recover=recover,
@@ -202,7 +204,7 @@ class CallEngine:
     @property
     def at_work(self) -> bool:
         """Whether calls run. If so, ``on_ready`` is called after a call has ended."""
-        self.window.take(0)  # makes the window call on_ready again
+        self.window.take(0)  # this makes the window call on_ready again
         if self.window.running:
             return True
         return self._lists is not None and bool(self._lists.running)

@@ -39,7 +39,8 @@ def noted(error: BaseException, text: str) -> BaseException:
     If ``error`` refuses notes, return a ``RuntimeError`` with ``text``, whose cause is ``error``.
     """
     text = f"rstreams_fast: {text}"
-    if text in getattr(error, "__notes__", ()):  # added before: many keys may share one error
+    # Many keys may share one error: the note is there already.
+    if text in getattr(error, "__notes__", ()):
         return error
     try:
         error.add_note(text)

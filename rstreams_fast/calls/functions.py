@@ -102,7 +102,8 @@ _ids: Final[dict[int, tuple[weakref.ref[Any], str]]] = {}
 
 def id_of(fn: Any) -> str:
     """Return a unique id of a function: the same in each call of ``id_of`` in this process."""
-    if isinstance(fn, types.MethodType):  # each look-up makes a new method object
+    # Each look-up of a method makes a new object, so its parts make the id.
+    if isinstance(fn, types.MethodType):
         return f"{id_of(fn.__self__)}.{id_of(fn.__func__)}"
     known = _ids.get(id(fn))
     if known is not None and known[0]() is fn:
@@ -113,7 +114,8 @@ def id_of(fn: Any) -> str:
         if place in _ids and _ids[place][0] is gone:
             del _ids[place]
 
-    with contextlib.suppress(TypeError):  # fn has no weak references: a new id each time
+    # A function without weak references gets a new id each time.
+    with contextlib.suppress(TypeError):
         _ids[place] = weakref.ref(fn, forget), own
     return own
 

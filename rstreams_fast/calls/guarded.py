@@ -150,7 +150,7 @@ def guarded(
     if judges := [each for each in (auto, circuit, meter) if each is not None]:
         fn = fn if counts_here else counts.attempted(fn)
         fn, deadlines = _judged(fn, deadlines, judges), None
-    gate = gate if meter is None else None  # a meter takes the permits itself
+    gate = gate if meter is None else None  # a meter takes the permits from the gate itself
 
     async def call(*args: Any, progress: _Progress | None = None) -> Any:
         tries: Tries | None = None
@@ -164,7 +164,8 @@ def guarded(
             try:
                 if gate is not None:
                     if circuit is not None:
-                        circuit.check()  # an open circuit fails now, without waiting for a permit
+                        # If the circuit is open, fail now, without waiting for a permit.
+                        circuit.check()
                     permit = gate.take() or await gate.acquire()
                 awaitable = fn(*args)
                 if counts_here:
@@ -256,7 +257,8 @@ def _in_time(
         try:
             return await rows.wait(call(*args, progress=progress))
         except TimeoutError as error:
-            if as_outcomes:  # the error is the deadline's: calls return theirs as outcomes
+            # Here the deadline has expired: other errors of the call are outcomes already.
+            if as_outcomes:
                 return Outcome(None, error, progress.attempt, monotonic() - begin)
             raise
 

@@ -60,7 +60,8 @@ def call_id(*key: Any) -> str:
         RuntimeError: No such call is running, or the call has several keys and ``key`` is missing.
         TypeError: The key is not made of plain values; ``Policy(key=...)`` can make another key.
     """
-    if len(key) == 1 and type(key[0]) is tuple:  # an item of a list of keys of several columns
+    # With several key columns an item of the list is a tuple.
+    if len(key) == 1 and type(key[0]) is tuple:
         (key,) = key
     if (called := _of_function.get()) is not None:
         digest_of, make = called
@@ -111,7 +112,7 @@ def reset_call(token: Token[Any]) -> None:
     """Undo the call of ``set_call`` that returned ``token``."""
     try:
         _of_function.reset(token)
-    except ValueError:  # the garbage collector ends the call in another context
+    except ValueError:  # the garbage collector may end the call in another context
         return
 
 
@@ -160,7 +161,7 @@ def _named(fn: types.FunctionType) -> Iterator[Any]:
     for cell in fn.__closure__ or ():
         try:
             found.append(cell.cell_contents)
-        except ValueError:  # the variable of the closure has no value yet
+        except ValueError:  # a variable of the closure has no value yet
             continue
     for one in found:
         if isinstance(one, types.ModuleType):

@@ -109,7 +109,7 @@ def checked_key(key: tuple[Any, ...], label: str) -> tuple[Any, ...]:
 
 
 def _instant(value: dt.datetime) -> str:
-    if value.tzinfo is not None:  # equal moments get equal keys in any time zone
+    if value.tzinfo is not None:  # equal instants get equal texts in any time zone
         value = value.astimezone(dt.UTC)
     return f"t{value.isoformat()}"
 

@@ -108,7 +108,7 @@ class PolicyFunction:
     """A function or method with its policy. A pickle keeps the id by which a cache knows it."""
 
     def __init__(self, settings: CallSettings) -> None:
-        fn = unwrapped(settings.fn)  # a partial object has no name
+        fn = unwrapped(settings.fn)  # names come from the inner function: a partial object has none
         functools.update_wrapper(cast(Any, self), fn, updated=())
         self.__wrapped__ = settings.fn
         self.__qualname__: str = getattr(fn, "__qualname__", settings.label)
@@ -141,14 +141,16 @@ class PolicyFunction:
         return self if instance is None else types.MethodType(cast(Any, self), instance)
 
     def __reduce__(self) -> Any:
-        if is_found_by_name(self):  # the decorated name in the module refers to this object
+        # If its module has this object under its name, pickle only the name.
+        if is_found_by_name(self):
             return _named, (
                 self.policy,
                 self.__module__,
                 self.__qualname__,
                 self._settings.called_id,
             )
-        return type(self), (self._settings,)  # the settings keep the id for the cache
+        # The settings have the id by which a process finds the cache.
+        return type(self), (self._settings,)
 
     def __repr__(self) -> str:
         return f"<{self._settings.label} with a policy>"
@@ -290,8 +292,10 @@ class _AsyncFunction(PolicyFunction):
         if made is None or made[0] is not loop:
             generator, before = self._calls_on(loop), made
             made = self._made = (loop, await anext(generator), generator)
-            if before is not None and before[0].is_closed():  # its generator may be open
-                with contextlib.suppress(RuntimeError):  # another thread closes the generator
+            # A loop that was closed may have left its generator open.
+            if before is not None and before[0].is_closed():
+                # Another thread may be closing the generator.
+                with contextlib.suppress(RuntimeError):
                     await before[2].aclose()
         return await made[1](args, kwargs)
 

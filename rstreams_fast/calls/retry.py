@@ -83,7 +83,8 @@ def _seconds_of(value: Any) -> float:
         )
     try:
         seconds = float(seconds)
-    except (OverflowError, TypeError, ValueError):  # raised for an array, a huge int, an sNaN
+    except (OverflowError, TypeError, ValueError):
+        # float() fails for an array, a huge int or a signalling NaN.
         seconds = math.nan
     if not math.isfinite(seconds):
         raise ValueError(f"RetryAfter(seconds) must be finite, got {value!r}")
@@ -181,6 +182,6 @@ def is_worth_it(retry: Retry, error: Exception) -> bool:
     """Whether ``retry`` makes another attempt after ``error``."""
     if retry.on is not None:
         return isinstance(error, retry.on)
-    # The class is asked first: an instance may answer any name (__getattr__).
+    # Ask the class, not the instance: an instance may answer any name (__getattr__).
     has_word = hasattr(type(error), "is_hopeless")
     return not isinstance(error, HOPELESS) and not (has_word and error.is_hopeless is True)  # type: ignore[attr-defined]

@@ -121,7 +121,7 @@ class ThreadedCalls:
         self._notified = False
         self._open: set[_CallOnThread] = set()
         self._lock = threading.Lock()
-        self._inside = 0  # threads that are in a call
+        self._inside = 0  # the number of threads that are in a call
         self._on_leave: Callable[[], object] | None = None
 
     def __call__(self, *args: Any) -> asyncio.Future[Any]:
@@ -174,7 +174,8 @@ class ThreadedCalls:
         del job, future, context, args, result, failure
         if not self._notified:
             self._notified = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing awaits the call
+            # If the loop is closed, nothing awaits the call.
+            with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._deliver)
 
     def _abandon(self, job: _Job) -> None:

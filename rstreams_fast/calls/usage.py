@@ -162,7 +162,7 @@ class Meter:
                 error = raised
                 raise
             finally:
-                with contextlib.suppress(ValueError):  # the GC ended this coroutine elsewhere
+                with contextlib.suppress(ValueError):  # the GC may end this coroutine elsewhere
                     _current.reset(token)
                 self._leave(usage, permit, error)
                 error = None  # breaks a cycle: the error's traceback refers to this frame
@@ -173,7 +173,7 @@ class Meter:
         """Wait until a call may be made; return its permit."""
         gate = self._gate
         if self._circuit is not None:
-            self._circuit.check()  # an open circuit fails now, without waiting for a permit
+            self._circuit.check()  # if the circuit is open, fail now, without waiting for a permit
         if self._account is not None:
             await self._take(self._account, self._taken(usage))
         if gate is None:
@@ -194,7 +194,8 @@ class Meter:
                 self._refilling = self._loop.run_in_executor(None, account.refill)
             refilling = self._refilling
             try:
-                await asyncio.shield(refilling)  # other calls wait for the same future
+                # Shielded, since other calls wait for the same future.
+                await asyncio.shield(refilling)
             finally:
                 if refilling.done():
                     self._refilling = None

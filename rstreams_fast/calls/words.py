@@ -120,7 +120,8 @@ class CallSettings:
                 )
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.label})"  # repr(fn) may show a partial's secrets
+        # The repr of fn is left out: for a partial it shows the arguments.
+        return f"{type(self).__name__}({self.label})"
 
     @property
     def is_guarded(self) -> bool:

@@ -184,7 +184,7 @@ def _arrow_type(declared: DataType, what: str) -> pa.DataType:
             [pa.field(f.name, _arrow_type(f.dataType, what), f.nullable) for f in declared.fields]
         )
     if name == "VariantType":
-        tag = {b"variant": b"true"}  # tells Spark that the struct is a variant
+        tag = {b"variant": b"true"}  # this tag tells Spark that the struct is a variant
         return pa.struct(
             [
                 pa.field("value", pa.binary(), nullable=False),

@@ -61,7 +61,7 @@ def column_names(name: str, value: Any) -> tuple[str, ...]:
     """Return ``value``, one column name or several, as a tuple; ``name`` is the argument's name."""
     if isinstance(value, str):
         return (value,)
-    with contextlib.suppress(TypeError):  # a Column raises this error when it is iterated
+    with contextlib.suppress(TypeError):  # a Column raises a TypeError when it is iterated
         names = tuple(value)
         if all(isinstance(column, str) for column in names):
             return names

@@ -49,7 +49,7 @@ class PerWorker:
             )
 
     def __repr__(self) -> str:
-        return f"PerWorker({label_of(self.factory)})"  # the repr of a partial shows arguments
+        return f"PerWorker({label_of(self.factory)})"  # not repr: a partial shows its arguments
 
     def __call__(self) -> AbstractContextManager[Any]:
         """Return a context manager for one partition; its value is the worker's open value."""

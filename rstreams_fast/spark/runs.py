@@ -278,7 +278,8 @@ def fold(folder: Path, present: int) -> None:
     own = process_of(os.getpid()).rpartition(" ")[0]
     name = f"{HOST}-{crc32(own.encode()):08x}"
     with contextlib.suppress(BlockingIOError), (folder / f"{name}{LOCK_SUFFIX}").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if another process adds up
+        # BlockingIOError: another process adds up the runs now.
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _fold_into(folder, folder / f"{name}{SUMS_SUFFIX}", own, present)
 
 
@@ -371,7 +372,7 @@ _refused: Final[set[Path]] = set()
 def _read(file: Path) -> Iterator[StageMetrics]:
     try:
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:  # the run has ended meanwhile
+    except FileNotFoundError:  # a run that has ended meanwhile has no file of its own any more
         return
     except OSError as refused:
         if file not in _refused:
@@ -380,7 +381,8 @@ def _read(file: Path) -> Iterator[StageMetrics]:
             log.warning("metrics: %s is left out (%s)", file, refused)
         return
     for line in lines:
-        with contextlib.suppress(json.JSONDecodeError):  # the line is cut: the disk was full
+        # A line may be incomplete, if the disk was full.
+        with contextlib.suppress(json.JSONDecodeError):
             content = json.loads(line)
             if isinstance(content, dict):
                 yield StageMetrics(**_known(content))
@@ -428,19 +430,19 @@ def is_lost(metrics: StageMetrics) -> bool:
     theirs = metrics.process.split(" ")
     if len(own) != len(theirs) or len(own) == 1:
         return not _lives(metrics.pid)
-    if theirs[0] != own[0]:  # another boot of this machine, or a machine of the same name
+    if theirs[0] != own[0]:  # written in another boot, or on another machine with this name
         return metrics.updated < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     if theirs[1] != own[1]:
         return False
     if not _lives(metrics.pid):
         return True
-    with contextlib.suppress(OSError):  # the process is hidden from this user
+    with contextlib.suppress(OSError):  # /proc may hide the process from this user
         return _start_of(metrics.pid) != theirs[2]
     return False
 
 
 def _lives(pid: int) -> bool:
-    if os.name != "posix":  # on Windows os.kill(pid, 0) sends a signal
+    if os.name != "posix":  # not on Windows, where os.kill(pid, 0) sends a signal
         return True
     try:
         os.kill(pid, 0)

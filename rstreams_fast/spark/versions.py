@@ -131,7 +131,8 @@ def arrow_function_of(
     kind = Iterator[pa.Array] if keys == 1 else Iterator[tuple[pa.Array, ...]]
     call.__annotations__ = {"arrays": kind, "return": Iterator[pa.Array]}
     call.__name__ = call.__qualname__ = _identifier(label)
-    functions: Any = pyspark.sql.functions  # older type hints lack arrow_udf
+    # Typed as Any: the type hints of older versions lack arrow_udf.
+    functions: Any = pyspark.sql.functions
     function = functions.arrow_udf(call, declared)
     return function if deterministic else function.asNondeterministic()
 

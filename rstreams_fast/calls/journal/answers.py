@@ -117,7 +117,8 @@ class Answers:
         import pyarrow as pa
 
         whole = True
-        if 2 * len(found & self._seen) < len(self._seen):  # most segments were merged: start over
+        # If most segments were merged, build the index anew.
+        if 2 * len(found & self._seen) < len(self._seen):
             self._index, self._seen = ([], ()), set()
             self._filter = bytearray(FILTER_BYTES)
         for name in sorted(found - self._seen):
@@ -205,7 +206,7 @@ class Answers:
             for name, row in self.places(digest):
                 try:
                     batch = self._batch(name, row // BATCH_ROWS)
-                except FileNotFoundError:  # the segment was merged or removed
+                except FileNotFoundError:  # the segment was merged or removed after it was indexed
                     gone = True
                     self._drop(name)
                     continue
@@ -262,7 +263,7 @@ _known_lock: Final = ForkLock()
 
 def answers_of(uri: str, place: str, form: AnswerForm) -> Answers:
     """Return the answers in the folder ``place`` of a journal. The whole process shares them."""
-    key = os.getpid(), uri, place  # a forked child must open the files itself
+    key = os.getpid(), uri, place  # has the pid: a forked child must open the files itself
     with _known_lock:
         found = _known.get(key)
         if found is None:

@@ -101,7 +101,8 @@ class JournalledCalls:
             if not lists:
                 set_key(key)
             for value in key:
-                if type(value) in _MUTABLE:  # the function may change the value
+                # Copy the key, since the function may change a list or dict in it.
+                if type(value) in _MUTABLE:
                     key = copy.deepcopy(key)
                     break
             result = await fn(*args)
@@ -131,7 +132,8 @@ class JournalledCalls:
             if answers.folder.is_local:
                 return answers.get(digest)
             return await loop.run_in_executor(None, answers.get, digest)
-        except Exception as raised:  # make no call: the journal may have an answer
+        except Exception as raised:
+            # The journal may have a paid answer: fail the stage instead of calling again.
             raise StageError(f"the journal cannot be asked for the answer: {raised}") from raised
 
     async def _wait(self) -> None:
@@ -156,7 +158,8 @@ def find_answers(writer: JournalWriter, answers: Answers, journal: Journal) -> N
     """Find the answers written so far. Raise if answers cannot be written: before a paid call."""
     folder = answers.folder
     folder.prove()
-    if journal.max_bytes is not None and not folder.newest:  # max_bytes bounds all folders
+    # max_bytes bounds all folders of the journal together.
+    if journal.max_bytes is not None and not folder.newest:
         folder.newest = newest(journal.uri)
     # First the logs, then the segments: an answer may move from a log to a segment meanwhile.
     answers.unwritten = writer.left()
@@ -167,7 +170,7 @@ def tidy_up(writer: JournalWriter, answers: Answers, journal: Journal) -> None:
     """Merge segments and enforce ``max_bytes``, if the writer has written a segment."""
     if not writer.wrote:
         return
-    # Many tasks see the same segments; a few of them merge, and may do so at the same time.
+    # Many tasks see the same segments. Few of them merge, but several may merge at the same time.
     if answers.segments >= MANY_SEGMENTS and random.random() < COMPACTING:  # noqa: S311
         answers.folder.compact()
     if journal.max_bytes is not None:

@@ -86,7 +86,8 @@ class _Open:
             if self.is_open:
                 return
             find_answers(self.writer, self.answers, self._journal)
-            self._form.array([""])  # makes pyarrow import modules, which fails while Python exits
+            # Here pyarrow imports modules. It cannot import them later, while Python exits.
+            self._form.array([""])
             self.writer.start(_start, IDLE_SECONDS)
             self.is_open = True
 
@@ -121,7 +122,8 @@ _known_lock: Final = ForkLock()
 
 
 def _open_of(journal: Journal, label: str) -> _Open:
-    place = os.getpid(), journal.uri, label, journal.version  # forked children open files anew
+    # The key has the pid, since a forked child opens its own files.
+    place = os.getpid(), journal.uri, label, journal.version
     with _known_lock:
         found = _known.get(place)
         if found is None:
@@ -188,7 +190,7 @@ class FunctionJournal:
                     return answer_of(found)
             result = await fn(*args)
             try:
-                kept.put(digest, result)  # the digest is older: fn may have changed the arguments
+                kept.put(digest, result)  # the digest of the arguments before fn could change them
             except TypeError as refused:
                 raise noted(refused, f"returned by {self._label}") from None
             while kept.writer.is_slow and kept.writer.behind:

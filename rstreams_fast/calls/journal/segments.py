@@ -80,9 +80,10 @@ class Folder:
         why = None
         try:
             self.files, root = fs.FileSystem.from_uri(uri)
-        except (pa.ArrowException, OSError) as refused:  # a missing library, for example
+        except (pa.ArrowException, OSError) as refused:
+            # The library of pyarrow for this file system may be missing, for example.
             why = masked(str(refused), uri)
-        if why is not None:  # raised out here without pyarrow's error, which shows the URI
+        if why is not None:  # raised outside the except clause: pyarrow's error shows the URI
             raise ValueError(f"Journal(uri): {shown_uri(uri)!r} cannot be used: {why}")
         self.path = f"{root.rstrip('/')}/{place}".rstrip("/")
         self.is_local = isinstance(self.files, fs.LocalFileSystem)
@@ -166,7 +167,8 @@ class Folder:
                     self._put(path + _ASIDE, content)
                     self.files.move(path + _ASIDE, path)
                 break
-            except FileNotFoundError:  # a host whose clock differs removed the file as stale
+            except FileNotFoundError:
+                # A host whose clock differs has removed the unfinished file as stale.
                 if not left:
                     raise
             except OSError:
@@ -269,7 +271,7 @@ class Folder:
         if len(whole) < 2:  # noqa: PLR2004 - one is merged already
             return 0
         merged = pa.concat_tables(tables)
-        # If a key has two answers, the first answer is enough.
+        # The answers of several jobs may have the same key: the first answer is enough.
         first = merged.append_column("row", pa.array(range(merged.num_rows), pa.int64()))
         rows = first.group_by("key").aggregate([("row", "min")])["row_min"]
         self.write(merged.take(rows), since=whole[0])
@@ -298,7 +300,7 @@ def _locked(path: str) -> Iterator[None]:
 
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        with contextlib.suppress(OSError):  # a file system without locks
+        with contextlib.suppress(OSError):  # some file systems have no locks
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
     finally:

@@ -50,10 +50,12 @@ class Log:
         self._file = -1
         while self._file < 0:
             self._path = folder() / f"{name}-{uuid.uuid4().hex}"
-            with contextlib.suppress(FileNotFoundError):  # another process removed the folder
+            # Another process may remove the empty folder.
+            with contextlib.suppress(FileNotFoundError):
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
                 fcntl.flock(self._file, fcntl.LOCK_EX)
-                if not os.fstat(self._file).st_nlink:  # a reader removed the unlocked file
+                # A reader has removed the new file before it was locked.
+                if not os.fstat(self._file).st_nlink:
                     os.close(self._file)
                     self._file = -1
         try:
@@ -94,7 +96,8 @@ class Log:
     def clear(self) -> None:
         """Remove all records. The caller has stored them in a segment."""
         used = self._map.tell()
-        self._map[: _HEAD.size] = bytes(_HEAD.size)  # a first head of zeros means: no records
+        # Zeros at the beginning mean that there are no records.
+        self._map[: _HEAD.size] = bytes(_HEAD.size)
         self._map[:used] = bytes(used)
         self._map.seek(0)
 
@@ -108,7 +111,7 @@ class Log:
             if remove:
                 self._path.unlink(missing_ok=True)
         os.close(self._file)
-        with contextlib.suppress(OSError):  # another process has files in the folder
+        with contextlib.suppress(OSError):  # rmdir fails if another process has files in the folder
             self._path.parent.rmdir()
 
 

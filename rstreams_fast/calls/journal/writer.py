@@ -172,7 +172,7 @@ class JournalWriter:
         for record in records:
             try:
                 yield from self._read(record)
-            except Exception:  # another version of this package may have written the record
+            except Exception:  # a record of another version of this package may be unreadable
                 unknown += 1
         if unknown:
             logging.getLogger("rstreams_fast").warning(
@@ -220,7 +220,7 @@ class JournalWriter:
         try:
             batch = pa.record_batch([self._form.array(list(answers))], names=["answer"])
         except Exception:
-            return None  # the stage raises the error of an answer that does not fit its type
+            return None  # the stage itself raises an error for an answer that does not fit its type
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
@@ -258,7 +258,8 @@ class JournalWriter:
             if self._idle is not None and self._logs and self._ended.is_set():
                 self._start_thread()
             try:
-                for record in records if self._logs else ():  # even if segments have failed
+                # Log answers even if the writing of segments has failed.
+                for record in records if self._logs else ():
                     self._logs[0].append(record)
             except OSError as raised:
                 self._fail(raised, "raised by the log of")
@@ -309,13 +310,13 @@ class JournalWriter:
                     self._enough.clear()
                 while self._waiting[0]:
                     self._write_waiting()
-            while self._waiting[0]:  # closed before the thread had begun
+            while self._waiting[0]:  # the journal may be closed before this thread has begun
                 self._write_waiting()
             self._merge_all()
         except Exception as raised:
             self._fail(raised, "raised by the journal in")
         finally:
-            if not over:  # ``_is_over`` has set the event; a newer thread may run now
+            if not over:  # if true, ``_is_over`` has set the event, and a newer thread may run
                 self._ended.set()
 
     def _is_over(self) -> bool:
@@ -352,7 +353,7 @@ class JournalWriter:
         (keys, answers), most = self._taken, self._most_rows
         self._taken = keys[most:], answers[most:]
         table = self._table(keys[:most], answers[:most])
-        if table.num_rows:  # bound the bytes of the next segment by the size of these answers
+        if table.num_rows:  # choose the rows of the next segment by the size of these answers
             fitting = SEGMENT_BYTES * table.num_rows // table.nbytes
             self._most_rows = max(1, min(SEGMENT_ROWS, fitting))
         name = self._folder.write(table)

@@ -49,7 +49,8 @@ class BlockingGate:
         """Return a running loop, which does not end before ``leave``."""
         while True:
             loop = self._loop
-            if loop is None or loop.pid != process_id():  # a fork's child has no loop thread
+            # A forked child has no thread for the loop.
+            if loop is None or loop.pid != process_id():
                 # Two threads may both make a loop. Each loop ends after its own calls.
                 loop = self._loop = _PermitLoop(self._limit)
             if loop.enter():
@@ -126,19 +127,19 @@ class _PermitLoop:
         self._private = PrivateLoop("rstreams-fast-limit", serves_threads=True)
         # Reentrant: the garbage collector may end a call on a thread that holds the lock.
         self._lock = threading.RLock()
-        self._calls = 0  # calls that wait or run
+        self._calls = 0  # the number of calls that wait or run
         self._used = False  # whether a call has ended since ``_look`` last ran
         self._ended = False
         self._tickets: deque[_Ticket] = deque()
-        # Permits that the loop waits for: one for each ticket, and more after a thread has passed
-        # its own permit to a ticket.
+        # The number of permits that the loop waits for: one for each ticket. If a thread passes its
+        # permit to a ticket, there is one permit more than tickets.
         self._asked = 0
         self._idle: list[_Permit] = []
         self._returns = False  # whether the loop will return the idle permits
         self._held_until = 0.0
-        self._next_offer = 0.0  # when the loop asks next whether other stages want a permit
+        self._next_offer = 0.0  # the time after which a permit is offered to other stages again
         self._gate: PermitGate | None = None
-        self._looks = False  # whether the timer runs that ends an unused loop
+        self._looks = False  # whether the timer runs that ends the loop when no call uses it
 
     def enter(self) -> bool:
         """Keep the loop until ``leave``; ``False``: the loop has ended."""
@@ -165,7 +166,8 @@ class _PermitLoop:
 
     def release(self, permit: _Permit) -> None:
         """Pass a permit on to the next call, or return it."""
-        if self.pid != process_id():  # in a fork's child: the permit belongs to the parent
+        # A forked child has a copy of the parent's permit: it returns nothing.
+        if self.pid != process_id():
             return
         now = monotonic()
         with self._lock:
@@ -202,7 +204,8 @@ class _PermitLoop:
             if ask is not None:
                 self._private.execute(ask, refuse)
             return ticket.result()
-        except BaseException:  # after a KeyboardInterrupt the loop may not have started
+        except BaseException:
+            # After a KeyboardInterrupt the loop may have no thread, so nobody may use it again.
             with self._lock:
                 self._ended, self._asked = True, 0
             if not ticket.cancel() and ticket.exception() is None:  # it has a permit
@@ -240,7 +243,7 @@ class _PermitLoop:
     def _ask(self) -> None:
         try:
             gate = self._opened()
-        except Exception as raised:  # the file of the limit cannot be used, for example
+        except Exception as raised:  # for example, the file of the limit cannot be used
             self._refuse(raised)
             return
         if (permit := gate.take()) is not None:

@@ -22,7 +22,8 @@ def private_folder(name: str) -> Path:
     while found is None:
         with contextlib.suppress(FileExistsError):
             path.mkdir(0o700)
-        with contextlib.suppress(FileNotFoundError):  # another process has just removed it
+        # Another process may have removed the folder after mkdir: try again.
+        with contextlib.suppress(FileNotFoundError):
             found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise PermissionError(f"{path} is no directory, or a link, which others may have put there")

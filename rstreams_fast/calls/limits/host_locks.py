@@ -106,7 +106,8 @@ class HostLocks:
         try:
             with naming(self.path), _locked(file, self.STATE_LOCK):
                 found = os.fstat(file)
-                if not found.st_size:  # the file is new: every process checks this before its use
+                # The file is new; every process checks this before it uses the file.
+                if not found.st_size:
                     fresh_until = time.monotonic() + FRESH_SECONDS
                     os.pwrite(file, self.FRESH_UNTIL.pack(fresh_until), self.FRESH)
                     self._write(fresh_until, (0.0,) * (1 + MOST_UNITS), file)
@@ -163,7 +164,8 @@ class HostLocks:
         if self._left is not None:
             os.close(self._left)
             self._left = None
-        self._lock = threading.Lock()  # a thread of the parent may have held the old one
+        # Make a new lock: at the fork another thread of the parent may have held the old one.
+        self._lock = threading.Lock()
         try:
             own = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
@@ -262,7 +264,8 @@ class HostLocks:
     def give_back(self, byte: int) -> None:
         """Free a permit."""
         with self._lock:
-            if byte in self._stray:  # another process has locked this byte
+            # Another process has locked this byte, so it is not ours to unlock.
+            if byte in self._stray:
                 self._stray.discard(byte)
                 self._held.discard(byte)
                 return
@@ -346,7 +349,7 @@ def _has_open_file_locks() -> bool:
     with tempfile.TemporaryFile() as file:
         try:
             fcntl.fcntl(file, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, 0))
-        except OSError:  # an older kernel, without such locks
+        except OSError:  # an older kernel has no such locks
             return False
     return True
 
@@ -393,13 +396,15 @@ def locks_of(name: str) -> HostLocks:
     """Return the ``HostLocks`` of the limit ``name``. The stages of this process share it."""
     if os.name != "posix":
         raise RuntimeError("Limit(scope='executor') needs locks of files as POSIX has them")
-    boot = Path("/proc/sys/kernel/random/boot_id")  # each boot restarts the monotonic clock
+    # The file has times of the monotonic clock, which each boot restarts: use a new file then.
+    boot = Path("/proc/sys/kernel/random/boot_id")
     since = boot.read_text(encoding="ascii") if boot.exists() else ""
     file = hashlib.sha256(f"{since}{LAYOUT}{name}".encode()).hexdigest()[:32]
     key = f"{private_folder(FOLDER)}/{file}"
     with _locks_lock:
         found = _locks.get(key)
-        if found is None or found.pid != os.getpid():  # a forked child has no locks
+        # A forked child does not have the locks of its parent.
+        if found is None or found.pid != os.getpid():
             found = _locks[key] = HostLocks(file)
         return found
 

@@ -84,9 +84,9 @@ class JobPermits:
         self._unsaid = [0.0] * self._units  # units spent while there was no connection
         self._address: Address = limit.served_at
         self._identity = secrets.token_bytes(16)
-        self._connection: _Connection | None = None  # set while messages can be sent
+        self._connection: _Connection | None = None  # set while messages can be sent over it
         self._has = 0
-        self._asks: deque[Weights] = deque()  # the calls that wait for a grant
+        self._asks: deque[Weights] = deque()  # the units of the calls that wait for a grant
         self._held_until = 0.0
         self._closed = False
         self._was_welcome = False
@@ -104,7 +104,7 @@ class JobPermits:
                     await loop.create_connection(partial(_itself, connection), host, port)
                 async with asyncio.timeout(began + DRIVER_PATIENCE_SECONDS - loop.time()):
                     await connection.welcomed
-            except OSError as failed:  # TimeoutError is an OSError
+            except OSError as failed:  # also a time-out: TimeoutError is an OSError
                 cause = failed
             except LimitLost as refused:
                 self._gate.fail(refused)
@@ -169,7 +169,8 @@ class JobPermits:
         """Report to the driver that ``count`` calls were sent, and are no longer under way."""
         if turns < TURNS_TO_THE_SERVICE:
             self._loop.call_soon(self._say_that_they_left, connection, count, turns + 1)
-        elif connection is self._connection:  # a newer connection does not count these calls
+        elif connection is self._connection:
+            # The driver does not count these calls on a newer connection.
             self._send(LEFT * count)
 
     def lost(self, connection: _Connection) -> None:
@@ -208,7 +209,7 @@ class JobPermits:
         self._has -= 1
         self._send(GIVE_BACK)
 
-    offer = give_back  # the driver serves waiting stages in turn
+    offer = give_back  # giving back is enough: the driver serves the waiting stages in turn
 
     def wanted(self) -> bool:
         """Whether other stages may want a permit."""
@@ -235,7 +236,7 @@ class JobPermits:
         return partial(self._give_one_back, copy, iter(range(1, inside)))
 
     def _give_one_back(self, connection: int, others: Iterator[int]) -> None:
-        with contextlib.suppress(OSError):  # the driver no longer serves the limit
+        with contextlib.suppress(OSError):  # the driver may no longer serve the limit
             os.write(connection, GIVE_BACK)
         if next(others, None) is None:
             os.close(connection)
@@ -252,8 +253,9 @@ class _Connection(asyncio.Protocol):
         self.welcomed: asyncio.Future[None] = loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop has other classes
-        with contextlib.suppress(OSError):  # connection_lost will follow
+        # Cast, but do not check: uvloop has transport classes of its own.
+        self._transport = cast(asyncio.Transport, transport)
+        with contextlib.suppress(OSError):  # if the socket is closed, connection_lost follows
             keep_alive(transport)
 
     def data_received(self, data: bytes) -> None:

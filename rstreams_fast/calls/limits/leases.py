@@ -128,8 +128,8 @@ class _Permits:
         self._pace = Pace(self.numbers)
         self._clocks = self._pace.new
         self._whole = self._free = self._most_unheard = self._most_under_way = sys.maxsize
-        self._under_way = 0  # grants whose call was not sent yet; silent workers do not count
-        self._told = set[_Lease]()  # the workers with such grants
+        self._under_way = 0  # grants whose call was not sent yet, without those of silent workers
+        self._told = set[_Lease]()  # the workers that have such grants
         self._look: asyncio.TimerHandle | None = None
         self._not_before = 0.0
         self._leases = set[_Lease]()
@@ -186,7 +186,7 @@ class _Permits:
         self._look_again()
 
     def _look_again(self) -> None:
-        if self._timer is not None:  # its time was computed with the previous clocks
+        if self._timer is not None:  # the timer's time was computed with the previous clocks
             self._timer.cancel()
             self._timer = None
         self._grant()
@@ -264,7 +264,8 @@ class _Permits:
             if lease.silent or lease.unheard >= self._most_unheard:
                 if not lease.silent and self._waits_for_sign(lease, loop):
                     return
-                lease.passed_over += asks.count  # until the worker sends a message
+                # These requests wait until the worker sends a message.
+                lease.passed_over += asks.count
                 self._line.popleft()
                 continue
             if self._under_way >= self._most_under_way:
@@ -340,19 +341,19 @@ class _Lease(asyncio.Protocol):
         self._received = b""
         self._permits: _Permits | None = None
         self._identity = b""
-        self._kept = False  # whether the stage has ended, and only its threads use permits
+        self._kept = False  # whether the stage has ended, and only its threads still use permits
         self._coming_back: asyncio.TimerHandle | None = None
-        self._units = 0  # the number of units of a call
+        self._units = 0  # how many units each call has
         self.has = 0
         self.asks: deque[tuple[float, ...]] = deque()
         """The units of the calls that wait for a grant."""
         self.passed_over = 0  # requests that wait until the worker sends a message
-        self.unheard = 0  # grants since the latest message of the worker
+        self.unheard = 0  # how many grants were sent since the latest message of the worker
         self.heard_at = 0.0
-        self.probed_at: float | None = None  # None: no probe is unanswered
-        self.under_way = 0  # grants whose call was not sent yet; counted with a rate or units
+        self.probed_at: float | None = None  # None if no probe waits for its answer
+        self.under_way = 0  # grants whose call was not sent yet; only counted with a rate or units
         self.left_at = 0.0
-        self.silent = False  # if true, its grants under way delay no other worker
+        self.silent = False  # if true, the grants under way to this worker delay no other worker
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for mypy
@@ -455,7 +456,8 @@ class _Lease(asyncio.Protocol):
     def grant(self) -> None:
         self.has += 1
         self.unheard += 1
-        if not self._transport.is_closing():  # else connection_lost gives the permit back
+        # If the connection is closing, connection_lost gives the permit back.
+        if not self._transport.is_closing():
             self._transport.write(GRANT)
 
     def probe(self, now: float) -> float:
@@ -525,12 +527,14 @@ class _Server:
             lambda: _Lease(self), sock=listening, backlog=ACCEPTED_AT_ONCE
         )
         asyncio.run_coroutine_threadsafe(serving, self._loop).result()
-        listening.listen(BACKLOG)  # create_server set it to ACCEPTED_AT_ONCE
+        # Set the backlog again: create_server has set it to ACCEPTED_AT_ONCE.
+        listening.listen(BACKLOG)
 
     def let_wait(self, stranger: _Lease) -> None:
         """Let a new connection prove that it knows the token."""
         if len(self.strangers) >= _most_strangers():
-            oldest = next(iter(self.strangers))  # no real client: those answer at once
+            # Close the oldest one: a client that knows the token answers at once.
+            oldest = next(iter(self.strangers))
             del self.strangers[oldest]
             oldest.lose()
         self.strangers[stranger] = None

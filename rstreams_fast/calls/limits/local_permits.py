@@ -200,7 +200,8 @@ class LocalPermits:
 
     def offer(self, permit: int | None) -> None:
         self.give_back(permit)
-        self._offered_until = monotonic() + 1.5 * POLL_SECONDS  # other stages poll before then
+        # Until then each waiting stage has looked for a free permit at least once.
+        self._offered_until = monotonic() + 1.5 * POLL_SECONDS
 
     def hold(self, seconds: float) -> None:
         try:
@@ -212,7 +213,7 @@ class LocalPermits:
         try:
             self._shared.spend(change)
             if self._next_look is not None and min(change) < 0:
-                self._next_look.cancel()  # its time was computed with the previous clocks
+                self._next_look.cancel()  # the timer's time was computed with the previous clocks
                 self._look()
         except OSError as raised:
             self._fail(raised)

@@ -82,13 +82,14 @@ PROBE: Final = b"p"
 SIGN: Final = b"s"
 SECONDS: Final = struct.Struct("!d")
 COUNT: Final = struct.Struct("!I")
-DECLARED: Final = struct.Struct("!16sIB")  # the identity, the permits in use, the units of a call
+# The identity, the number of permits in use, and how many units a call has.
+DECLARED: Final = struct.Struct("!16sIB")
 CHALLENGE_BYTES: Final = 32
 SIZES: Final = {HOLD: SECONDS.size, KEEP: COUNT.size, DECLARE: DECLARED.size}
 """How many bytes follow a message."""
 NUMBERS: Final = {ASK: 1, SPEND: 1, SEE: 2}
 """How many numbers for each unit follow a message."""
-ANSWER: Final = struct.Struct("!32sI")  # the digest, and the limit's number
+ANSWER: Final = struct.Struct("!32sI")  # the digest of the challenge, and the number of the limit
 
 
 SILENT_HOST_SECONDS: Final = 5.0

@@ -32,7 +32,8 @@ class Holder:
     def end(self) -> None:
         """Note that the call of the function is over."""
         self.is_over = True
-        with contextlib.suppress(ValueError):  # the GC ends the call in another context
+        # The garbage collector may end the call in another context.
+        with contextlib.suppress(ValueError):
             _holder.reset(self._token)
 
 

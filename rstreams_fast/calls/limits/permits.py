@@ -75,7 +75,7 @@ class PermitGate:
         self._idle: list[tuple[Any, float]] = []
         # The permits of the window's running calls; None for a call without a permit.
         self._used: list[tuple[Any, float] | None] = []
-        self._passing = 0  # permits on their way to waiting calls
+        self._passing = 0  # the number of permits on their way to waiting calls
         self._window: CallWindow | None = None
         self._counts = True  # whether permits of the window's calls are counted
         self._returning: asyncio.TimerHandle | None = None
@@ -83,7 +83,7 @@ class PermitGate:
         self._asked = 0
         self._failure: Exception | None = None
         self._closed = False
-        self._may_keep = not limit.numbers.are_paced  # false: each call needs a new permit
+        self._may_keep = not limit.numbers.are_paced  # if false, each call needs a new permit
         self._keeps = self._may_keep
         self._at_rest = False  # whether no call waits, and a timer will check the idle permits
         self._source: _PermitSource
@@ -121,7 +121,7 @@ class PermitGate:
             return fn(*args)
 
         def call_ended() -> None:
-            permit = leave() if used else None  # empty: the gate was closed
+            permit = leave() if used else None  # the list is empty after the gate was closed
             if permit is not None:
                 self.release(permit)
 
@@ -190,9 +190,9 @@ class PermitGate:
         if self._at_rest:
             self._idle.append(permit)
             return
-        if self.loop.is_closed():  # the garbage collector ends the call after the loop's end
+        if self.loop.is_closed():  # the garbage collector ends this call after the end of its loop
             self.close()
-        if self._closed:  # end() has returned the permit, or the call's thread will return it
+        if self._closed:  # end() has returned this permit, or the thread of the call returns it
             return
         now = monotonic()
         if not self._keeps or now < self._held_until:
@@ -265,12 +265,12 @@ class PermitGate:
         used = self._used
         if used and (permit := used.pop()) is not None:
             self.release(permit)
-            used.insert(0, None)  # at the front: ending calls take permits from the end
+            used.insert(0, None)  # at the front, since calls that end take permits from the end
         try:
             await asyncio.sleep(pause)
             if self._failure is not None:
                 raise self._failure
-            if None in used:  # otherwise all running calls have permits
+            if None in used:  # if there is no None, all running calls have permits
                 permit = await self.acquire()
                 if None in used:
                     used.remove(None)
@@ -278,7 +278,7 @@ class PermitGate:
                 else:
                     self.release(permit)
         except BaseException:
-            if None in used:  # this call ends without a permit
+            if None in used:  # this call ends without a permit: the next call_ended takes the None
                 used.remove(None)
                 used.append(None)
             raise
@@ -323,8 +323,8 @@ class PermitGate:
     def _pass(self, permit: tuple[Any, float], weights: Weights = ()) -> bool:
         while self._waiting:
             future, wanted = self._waiting.popleft()
-            if not future.done():  # done: the call was cancelled
-                if wanted != weights:  # the permit was requested for another call
+            if not future.done():  # a future that is done belongs to a cancelled call
+                if wanted != weights:  # the permit was requested for another call, with other units
                     both = zip_longest(wanted, weights, fillvalue=0.0)
                     self.spend(tuple(own - asked for own, asked in both))
                 future.set_result(permit)

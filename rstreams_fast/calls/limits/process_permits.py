@@ -113,6 +113,6 @@ def permits_of(name: str) -> ProcessPermits:
     """Return the permits of the limit ``name``. The whole process shares them."""
     with _permits_lock:
         found = _permits.get(name)
-        if found is None or found.pid != os.getpid():  # a forked child has no calls yet
+        if found is None or found.pid != os.getpid():  # a forked child starts without calls
             found = _permits[name] = ProcessPermits(name)
         return found

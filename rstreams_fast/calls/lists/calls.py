@@ -133,7 +133,7 @@ class BatchedCalls:
         ):
             rows = self._next_rows()
             self._due -= len(rows)
-            if self._repeated:  # rows may have passed their deadline
+            if self._repeated:  # drop rows that have passed their deadline
                 rows = [row for row in rows if not row[0].done()]
                 if not rows:
                     continue
@@ -149,7 +149,7 @@ class BatchedCalls:
     def _ended(self, rows: list[tuple[asyncio.Future[Any], Any]], task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
-            _fail(rows, failure)  # the error came before the call began
+            _fail(rows, failure)  # the call's task failed before ``_call`` began
         if not self._tasks:
             self._on_idle()
 
@@ -160,7 +160,7 @@ class BatchedCalls:
                 called = await self._fn([key for _, key in rows])
             finally:
                 self.calls -= 1
-                self._start()  # before the results are set, which takes time on the loop
+                self._start()  # start the next calls before setting the results, which takes time
             results = _each(called, len(rows))
         except asyncio.CancelledError:
             for future, _ in rows:
@@ -287,7 +287,7 @@ def _each(results: Any, count: int) -> list[Any]:
     if len(found) != count:
         raise ValueError(f"fn was called with {count} keys and returned {len(found)} results")
     for at, result in enumerate(found):
-        if isinstance(result, StopIteration):  # a future cannot carry StopIteration
+        if isinstance(result, StopIteration):  # a future cannot carry a StopIteration
             found[at] = RuntimeError("fn returned a StopIteration for a key")
             found[at].__cause__ = result
     if outcome is None:

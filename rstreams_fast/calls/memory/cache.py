@@ -142,7 +142,7 @@ class CachedResults:
             try:
                 place = place_of(of, key)
                 found = get(place)
-            except TypeError as error:  # an argument has no hash, as a list has none
+            except TypeError as error:  # an argument has no hash: it may be a list, for example
                 _tell_once(counts.stage, error)
                 return await fn(*args)
             if found is not MISSING:
@@ -192,7 +192,7 @@ def _copy_of(error: Exception) -> Exception | None:
     """Return a copy, without traceback and context; ``None`` if the exception cannot be copied."""
     try:
         copied = copy.copy(error)
-    except Exception:  # the constructor does not accept the exception's args
+    except Exception:  # the constructor of the exception does not accept its args
         try:
             copied = type(error).__new__(type(error), *error.args)
             copied.__dict__.update(error.__dict__)
@@ -222,7 +222,7 @@ def _tell_once(label: str, error: TypeError) -> None:
 
 def _store_of(cache: Cache) -> Store:
     with _stores_lock:
-        place = os.getpid(), cache.id  # a forked child must open the file itself
+        place = os.getpid(), cache.id  # has the pid: a forked child must open the file itself
         store = _stores.get(place)
         if store is None:
             if cache.scope == "process":

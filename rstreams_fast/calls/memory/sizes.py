@@ -112,10 +112,10 @@ def _owned_memory(view: memoryview) -> memoryview:
 def _owned_arrow(value: Any) -> Any:
     import pyarrow as pa
 
-    with contextlib.suppress(pa.ArrowException):  # some types cannot be copied
+    with contextlib.suppress(pa.ArrowException):  # pyarrow cannot copy values of some types
         if isinstance(value, pa.Scalar):
             return pa.repeat(value, 1)[0]
-        return pa.concat_arrays([value])  # copies: a numpy array may own the buffers
+        return pa.concat_arrays([value])  # this copies the buffers, which a numpy array may own
     return value
 
 
@@ -179,5 +179,6 @@ def _known(value: Any) -> tuple[int, list[Any]] | None:
         # Measure a shallow copy: getsizeof makes a DataFrame cache its columns for ever.
         bare = value.copy(deep=False)
         kinds = len(set(bare.dtypes)) if isinstance(bare, pd.DataFrame) else 1
-        return sys.getsizeof(bare) + PANDAS_BYTES * kinds, []  # pandas counts the parts, too
+        # The size that pandas returns includes the parts.
+        return sys.getsizeof(bare) + PANDAS_BYTES * kinds, []
     return None

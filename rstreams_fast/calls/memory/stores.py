@@ -114,7 +114,7 @@ class ProcessStore:
         try:
             result = owned(result)
             size = bytes_of((place, result), self._most)
-        except Exception:  # a user's type may raise anything
+        except Exception:  # methods of a user's type may raise anything
             return
         with self._lock, contextlib.suppress(ValueError):
             self._entries[place] = _Entry(result, time.monotonic() + seconds, size)
@@ -167,14 +167,14 @@ class HostStore:
             return MISSING
         try:
             return pickle.loads(found[_NUMBER_BYTES + _UNTIL.size :])  # noqa: S301 - our user's own
-        except Exception:  # its type is unknown in this process, for example
+        except Exception:  # for example, this process does not know the type
             return MISSING
 
     def put(self, place: bytes, result: Any, seconds: float) -> None:
         """Store a result that can be pickled."""
         try:
             content = pickle.dumps(result, 5)
-        except Exception:  # a user's type may raise anything
+        except Exception:  # methods of a user's type may raise anything
             return
         if len(content) > self._largest:
             return
@@ -235,7 +235,8 @@ def _opened(folder: Path, size: int) -> lmdb.Environment:
         folder.mkdir(0o700, exist_ok=True)
         file = os.open(folder / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(file, fcntl.LOCK_SH)
-        if os.fstat(file).st_nlink:  # else another process removed the folder before the lock
+        # A file without links: another process removed the folder before this lock.
+        if os.fstat(file).st_nlink:
             os.utime(file)
             break
         os.close(file)

@@ -122,7 +122,7 @@ class Admission:
             while self._delays(call):
                 await entry[1].wait()
                 entry[1].clear()
-        except asyncio.CancelledError:  # cancelled because the task has ended
+        except asyncio.CancelledError:  # the call is cancelled because the task has ended
             return False
         finally:
             with self._changed:
@@ -143,7 +143,7 @@ class Admission:
             return
         try:
             size = _bytes_of(call.result)
-        except Exception:  # raised by the user's own __sizeof__ or __len__
+        except Exception:  # the user's own __sizeof__ or __len__ may raise anything
             return
         if size >= LARGE_RESULT:
             call.size = size
@@ -256,7 +256,7 @@ class Admission:
     def _tell(self) -> None:
         self._let_calls_look()
         for waiter in self._waiters:
-            with suppress(RuntimeError):  # the end of its call has released the waiter
+            with suppress(RuntimeError):  # the end of its call may have released the waiter
                 waiter.release()
 
     def _let_calls_look(self) -> None:

@@ -49,7 +49,7 @@ class UdfCall:
         self.number = number
         self.done = False
         self.result: Any = None
-        #: The bytes of the result, if it counts.
+        #: The bytes of the result, if Admission counts it.
         self.size = 0
         self.failure: BaseException | None = None
         self.waiter: Any = None
@@ -61,7 +61,7 @@ class UdfCall:
             return
         try:
             self.result = self.fn(*self.args)
-        except BaseException as raised:  # outcome() raises it in the order of the rows
+        except BaseException as raised:  # outcome() raises the exception, in the order of the rows
             self.failure = raised
         self.end()
 
@@ -70,13 +70,15 @@ class UdfCall:
         if self.failure is not None:
             self.admission.stop(self)
         elif (kind := type(self.result)) not in NEVER_LARGE and (
-            kind is not str or len(self.result) > LARGE_RESULT // 4  # at 4 bytes for each character
+            # A character takes at most four bytes: shorter texts are never large.
+            kind is not str or len(self.result) > LARGE_RESULT // 4
         ):
             self.admission.count(self)
         self.done = True  # set before waiter is read: Admission sets waiter, then reads done
         waiter = self.waiter
         if waiter is not None:
-            with contextlib.suppress(RuntimeError):  # another event has woken the thread
+            # Another event may have woken the thread already.
+            with contextlib.suppress(RuntimeError):
                 waiter.release()
 
     def abandon(self) -> None:
@@ -199,7 +201,7 @@ class LoopCalls:
                 self._loop = loop
 
     def _call_soon(self, what: Callable[[], object]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is left to do
+        with contextlib.suppress(RuntimeError):  # if the loop is closed, nothing is left to do
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(what)
 
@@ -215,7 +217,7 @@ class LoopCalls:
     # -- the loop's thread -------------------------------------------------------------------------
 
     def _run(self) -> None:
-        with self._lock:  # waits until `_start` has set the loop
+        with self._lock:  # this waits until `_start` has set the loop
             loop = self._loop
         assert loop is not None  # noqa: S101 - for the reader, and for mypy
         try:
@@ -258,7 +260,8 @@ class LoopCalls:
             self._end()
 
     def _end(self) -> None:
-        if self._loop is not None and not self._ended:  # otherwise _run runs the loop again
+        # At the second call _run runs the loop for its last tasks: do not stop it.
+        if self._loop is not None and not self._ended:
             self._ended = True
             self._loop.stop()
 

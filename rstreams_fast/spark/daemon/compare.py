@@ -82,7 +82,8 @@ def _short(value: Any) -> str:
 
 
 def _same(one: Any, other: Any) -> bool:
-    with suppress(Exception):  # an array has no truth value
+    with suppress(Exception):  # the comparison of arrays has no truth value
         if bool(one == other):
             return True
-    return type(one) is type(other) and repr(one) == repr(other)  # NaN is not equal to itself
+    # The reprs of two NaN are equal, the values are not.
+    return type(one) is type(other) and repr(one) == repr(other)

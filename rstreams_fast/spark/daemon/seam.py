@@ -416,8 +416,8 @@ class _Task:
         raise self._admission.failure_among(calls)
 
     def _evaluate_per_udf(self, stock: Function) -> Function:
-        # In 3.5 to 4.1 a function of each UDF makes the calls of a batch: it has these variables,
-        # and is inside the function that fails on StopIteration.
+        # In PySpark 3.5 to 4.1 each UDF has its own function that makes the calls of a batch. It
+        # has these variables, and is inside the function that fails on StopIteration.
         (inner,) = (cell.cell_contents for _, cell in _named_cells(stock))
         named = {name: cell.cell_contents for name, cell in _named_cells(inner)}
         fn = named["func"] if "func" in named else named["f"]
@@ -462,7 +462,7 @@ class _BatchTask(_Task):
 
 
 def _rows_of(batch: Any) -> int:
-    # Before 4.2 a batch is a list of columns.
+    # In PySpark before 4.2 a batch is a list of columns.
     return batch.num_rows if hasattr(batch, "num_rows") else len(batch[0])
 
 

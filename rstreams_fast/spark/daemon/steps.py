@@ -49,7 +49,8 @@ class Step:
         self.alone = False
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._fn, name)  # profilers read the function's code
+        # Profilers read attributes of the function, such as its code.
+        return getattr(self._fn, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.alone:
@@ -85,6 +86,6 @@ async def drive(call: UdfCall) -> None:
             break
         try:
             known.append((await awaitable, None))
-        except BaseException as raised:  # a cancellation is the call's failure, too
+        except BaseException as raised:  # a cancellation counts as the failure of the call, too
             known.append((None, raised))
     call.end()

@@ -151,7 +151,7 @@ def run(options: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             return _say_stopped(options)
         except (CommandError, JobError) as failure:
-            if stopped:  # Java got the signal, too: its end caused the error
+            if stopped:  # Java got the signal, too, and its end caused this error
                 return _say_stopped(options)
             _complain(str(failure))
             if isinstance(failure, CommandError):

@@ -160,7 +160,8 @@ class _LocalTarget(Target):
         super().__init__(path, option, overwrite=overwrite)
         self._place = Path(path).absolute()
         self._beside = self._place.with_name(f"{self._place.name}.partial")
-        self._new = self._beside / uuid.uuid4().hex  # a killed run's JVM may still write
+        # A new name for each run: the JVM of a killed run may still write to the old one.
+        self._new = self._beside / uuid.uuid4().hex
         self._lock = -1
 
     @property
@@ -198,7 +199,7 @@ class _LocalTarget(Target):
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
-    else:  # a file, or a link: the target of the link stays
+    else:  # remove a link itself, not its target
         path.unlink(missing_ok=True)
 
 

@@ -109,7 +109,7 @@ def send_files(spark: SparkSession, paths: Sequence[str]) -> None:
 
     try:
         context = spark.sparkContext
-    except PySparkException:  # Connect has no SparkContext
+    except PySparkException:  # a session of Connect has no SparkContext
         spark.addArtifacts(*paths, pyfile=True)
         return
     for path in paths:

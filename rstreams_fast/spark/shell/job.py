@@ -306,7 +306,7 @@ def _failing() -> Iterator[None]:
 
     try:
         yield
-    except AnalysisException as refused:  # a type that CSV lacks, for example
+    except AnalysisException as refused:  # for example, CSV cannot store a type of the output
         raise CommandError(in_words_of_the_command(refused)) from None
     except _spark_errors() as failed:
         text = str(failed)
@@ -316,7 +316,8 @@ def _failing() -> Iterator[None]:
 def _spark_errors() -> tuple[type[Exception], ...]:
     from pyspark.errors import PySparkException
 
-    with contextlib.suppress(ModuleNotFoundError):  # a pure client of Connect has no py4j
+    # A client of Connect may be installed without py4j.
+    with contextlib.suppress(ModuleNotFoundError):
         from py4j.protocol import Py4JError
 
         return PySparkException, Py4JError

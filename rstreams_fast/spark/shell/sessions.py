@@ -59,11 +59,12 @@ def session(
     try:
         yield spark
     except KeyboardInterrupt:
-        with contextlib.suppress(Exception):  # a classic session before 4.0 cannot do this
+        # Before PySpark 4.0 a classic session lacks this method.
+        with contextlib.suppress(Exception):
             spark.interruptAll()
         raise
     finally:
-        with contextlib.suppress(Exception):  # its JVM may be gone already
+        with contextlib.suppress(Exception):  # the JVM of the session may be gone already
             spark.stop()
 
 

@@ -77,7 +77,7 @@ class _RowIds:
     _digest: KeyDigest = field(init=False)
     _places: tuple[int, ...] = field(init=False)
 
-    def __reduce__(self) -> Any:  # the hash in KeyDigest cannot be pickled
+    def __reduce__(self) -> Any:  # without the digest: its hash object cannot be pickled
         return _RowIds, (self.names, self.key, self.job, self.batch)
 
     def __call__(self, row: tuple[Any, ...]) -> bytes:
@@ -114,7 +114,7 @@ class FunctionSink(Sink):
             batch, using = fn.batch, partial(fn.client, concurrency)
         self._batch = words.batch or batch
         self._words = replace(words, using=using, concurrency=concurrency, batch=self._batch)
-        self._stage(self._calls(None), "")  # raises if the words are wrong
+        self._stage(self._calls(None), "")  # raises an error if the arguments do not fit a sink
 
     def drain(self, frame: Frame) -> MapFunction:
         names, words = frame.names, self._words
@@ -124,7 +124,8 @@ class FunctionSink(Sink):
             )
         part = "" if frame.batch is None else str(frame.batch)
         calls = self._calls(_RowIds(names, words.key or names, frame.job or self._label, part))
-        version = ascii((frame.job, part))  # an equal row of another batch is a new call
+        # The version keeps equal rows of different jobs and batches apart.
+        version = ascii((frame.job, part))
         outcomes = self._stage(calls, version).as_map_fn(names, TOLD)
         return _Drain(calls, outcomes, words.letters, f"{frame.run}-{part}")
 
@@ -248,7 +249,7 @@ def _takes_batches(fn: Callable[..., Any], place: int) -> bool:
     """Whether the function's parameter for rows is annotated as a ``RecordBatch``."""
     try:
         parameters = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):  # a builtin without a signature
+    except (TypeError, ValueError):  # some builtins have no signature
         return False
     kind = parameters[place].annotation if place < len(parameters) else None
     name = kind if isinstance(kind, str) else getattr(kind, "__name__", "")

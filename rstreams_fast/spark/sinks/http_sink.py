@@ -156,7 +156,8 @@ class HttpSink(CalledSink):
         with importing("aiohttp", "sinks.http", "'rstreams_fast[http]'"):
             import aiohttp
         pool = aiohttp.TCPConnector(limit=concurrency)
-        waits = aiohttp.ClientTimeout(total=None)  # time-outs belong to the policy
+        # No time-out here: time-outs belong to the policy.
+        waits = aiohttp.ClientTimeout(total=None)
         async with aiohttp.ClientSession(connector=pool, timeout=waits) as session:
             yield _Client(session, self)
 
@@ -167,7 +168,8 @@ class HttpSink(CalledSink):
             own = call_id(row)
             try:
                 bodies.append(self._encoded(row, own))
-            except (TypeError, ValueError) as refused:  # fails this row, not the list
+            except (TypeError, ValueError) as refused:
+                # An error of one row must not fail the whole list.
                 results[place] = refused
             else:
                 ids.append(own)

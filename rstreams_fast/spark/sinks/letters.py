@@ -92,7 +92,7 @@ class LetterFile:
             self._files, root = fs.FileSystem.from_uri(uri)
         except (pa.ArrowException, OSError) as refused:
             why = masked(str(refused), uri)
-        if why is not None:  # raised out here without pyarrow's error, which shows the URI
+        if why is not None:  # raised outside the except clause: pyarrow's error shows the URI
             raise ValueError(f"dead_letters: {shown_uri(uri)!r} cannot be used: {why}")
         self._folder = root.rstrip("/")
         self._path = f"{self._folder}/{name}.parquet"
@@ -100,7 +100,8 @@ class LetterFile:
         self._writer: Any = None
 
     def __enter__(self) -> Self:
-        self._files.create_dir(self._folder, recursive=True)  # raises before a row is sent
+        # If the folder cannot be made, this raises before a row is sent.
+        self._files.create_dir(self._folder, recursive=True)
         return self
 
     def put(self, rows: pa.RecordBatch) -> None:
@@ -114,7 +115,8 @@ class LetterFile:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._aside is None:
-            if kind is None:  # remove the file of an earlier attempt
+            # After a success without dead letters, remove the file of an earlier attempt.
+            if kind is None:
                 with contextlib.suppress(OSError):
                     self._files.delete_file(self._path)
             return

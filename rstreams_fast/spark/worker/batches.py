@@ -290,7 +290,7 @@ class _BatchesOnThreads:
             self._threads.put(number + 1, number + 1)
             self._do(job)
         except RingClosed:
-            pass  # the stage was closed
+            pass  # the ring is closed because the stage was closed
         except BaseException as raised:  # a MemoryError, for example, after a batch was taken
             self._fail(raised)
 
@@ -302,7 +302,8 @@ class _BatchesOnThreads:
         except RingClosed as closed:
             if not self._closed:
                 failure = closed
-        except StopIteration as stopped:  # it would end the main thread's generator
+        except StopIteration as stopped:
+            # A StopIteration would end the generator of the main thread.
             failure = RuntimeError(f"{options.label} raised StopIteration")
             failure.__cause__ = stopped
         except BaseException as raised:
@@ -323,7 +324,7 @@ class _BatchesOnThreads:
             begin_calls(KeyDigest(options.label, ""))
             set_key((batch,))
         while True:
-            with self._lock:  # all threads write these counters
+            with self._lock:  # several threads write these counters
                 counters.attempts += 1
             begun = time.monotonic()
             try:

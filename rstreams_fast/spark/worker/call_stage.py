@@ -141,7 +141,8 @@ class CallStage:
                     if time.monotonic() < late_at:
                         self._watch.look()
                         continue
-                    self._set_failure(self._late())  # a call blocks the loop's own timer
+                    # The loop's own timer did not fire: a call blocks the loop.
+                    self._set_failure(self._late())
                     break
                 self._counters.emit(output.rows)
                 lease = output.lease
@@ -162,7 +163,7 @@ class CallStage:
         self._call_soon(self._go_on)
 
     def _call_soon(self, what: Callable[[], object]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is left to do
+        with contextlib.suppress(RuntimeError):  # if the loop is closed, nothing is left to do
             self._loop.call_soon_threadsafe(what, context=self._context)
 
     # -- the loop's life ---------------------------------------------------------------------------
@@ -210,9 +211,9 @@ class CallStage:
         while not self._ended:
             try:
                 self._loop.run_forever()
-            except BaseException as raised:  # SystemExit, say, which the loop lets through
+            except BaseException as raised:  # for example SystemExit, which the loop lets through
                 latest = min(latest, time.monotonic() + STAGE_CLOSE_SECONDS)
-                if time.monotonic() > latest:  # the loop runs no callbacks: give up
+                if time.monotonic() > latest:  # the loop runs no more callbacks: give up
                     raise
                 # If a call raised the exception, the window handles it first, and names the item;
                 # then _fail does nothing.
@@ -223,7 +224,8 @@ class CallStage:
                     self._fail(RuntimeError(f"{label} stopped the loop, which is the stage's"))
 
     def _end(self) -> None:
-        if not self._ended:  # otherwise _tidy_up runs the loop again
+        # At the second call _tidy_up runs the loop for its last tasks: do not stop it.
+        if not self._ended:
             self._ended = True
             self._loop.stop()
 
@@ -322,7 +324,8 @@ class CallStage:
 
     def _set_failure(self, failure: BaseException) -> None:
         if self._failure is None:
-            if isinstance(failure, GeneratorExit):  # would look like a closed generator
+            # A GeneratorExit would tell Spark that the generator was closed.
+            if isinstance(failure, GeneratorExit):
                 cause = failure
                 failure = RuntimeError(f"{self._counters.stage}: GeneratorExit was raised in it")
                 failure.__cause__ = cause
@@ -335,7 +338,7 @@ class CallStage:
             return
         self._stopping = True
         self._stopped_at = time.monotonic()
-        self._loop.call_later(STOP_SECONDS, self._end)  # first, as later lines may raise
+        self._loop.call_later(STOP_SECONDS, self._end)  # before the next lines, which may raise
         self._read_ahead.cancel()
         if self._engine is not None:
             self._engine.cancel()
@@ -364,7 +367,7 @@ class CallStage:
         if self._engine is not None:
             self._engine.end()
         self._executor.shutdown(wait=False, cancel_futures=True)
-        self._finish()  # in case calls ignored their cancellation
+        self._finish()  # also if calls have ignored their cancellation
         since = self._stopped_at if self._stopping else time.monotonic()
         end_tasks(self._loop, lambda: max(LAST_SECONDS, since + STOP_SECONDS - time.monotonic()))
 
@@ -379,7 +382,8 @@ class CallStage:
                 self._step(engine, pump)
         except BaseException as raised:
             failure = None if engine is None else engine.window.failure
-            if failure is not None and failure[1] is raised:  # SystemExit raised by a call
+            # The first step of a call may raise SystemExit: then the error names its item.
+            if failure is not None and failure[1] is raised:
                 self._call_failed(*failure)
             self._fail(raised)
             if not isinstance(raised, Exception):
@@ -403,7 +407,8 @@ class CallStage:
         self._counters.count_failure(error)
         if self._engine is not None:
             self._engine.failed(error)
-        if isinstance(error, asyncio.CancelledError):  # would look like the stage's own
+        # A CancelledError would look like a cancellation by the stage itself.
+        if isinstance(error, asyncio.CancelledError):
             cancelled = RuntimeError(f"{label} was cancelled, but not by the stage")
             cancelled.__cause__ = error
             error = cancelled

@@ -123,7 +123,7 @@ class MetricsWriter:
             aside.replace(self._file)
         except OSError as refused:
             gone = self._written and isinstance(refused, FileNotFoundError)
-            if not gone:  # cleanup() may have removed the folder
+            if not gone:  # after cleanup() the folder may be missing, which is no error
                 _tell_once(self._file.parent, refused)
         else:
             self._written = True
@@ -136,24 +136,26 @@ class MetricsWriter:
         """
         if self._file is None:
             return
-        self.write()  # in case the disk is full and the line cannot be appended
+        self.write()  # the counts stay in this file if the line cannot be appended
         with contextlib.suppress(OSError), _ending:
             folder = self._file.parent
             lines, number = _ended.get(folder, (-1, 0))
-            if lines < 0:  # the first run that ends here
+            if lines < 0:  # no run has ended in this process before
                 many = len(list(folder.glob(f"{HOST}-*{ENDED_SUFFIX}"))) >= ENDED_FILES
                 lines = ENDED_LINES if many else 0
             # Other containers may have the same host name and process number.
             own = f"{crc32(self.counters.process.encode()):08x}"
             ended = folder / f"{HOST}-{os.getpid()}-{own}-{number}{ENDED_SUFFIX}"
-            line = f"\n{self._snapshot()}\n".encode()  # the line before may be incomplete
+            # A line break first, as the line before may be incomplete.
+            line = f"\n{self._snapshot()}\n".encode()
             with ended.open("ab", buffering=0) as file:
                 whole = file.write(line) == len(line)
             if whole:
                 self._file.unlink()
             _ended[folder] = lines + 1, number
             if lines >= ENDED_LINES:
-                _ended[folder] = 0, number + 1  # a new file: fold removes the old one
+                # Later runs use a new file: ``fold`` removes the old one.
+                _ended[folder] = 0, number + 1
                 fold(folder, self.counters.task)
 
     def _snapshot(self) -> str:

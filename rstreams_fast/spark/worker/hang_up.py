@@ -25,7 +25,8 @@ def hang_up() -> Callable[[], bool] | None:
     found = defaultdict[str, list[int]](list)
     with suppress(OSError):  # a container without /proc
         for entry in Path("/proc/self/fd").iterdir():
-            with suppress(OSError):  # the descriptor of the directory itself is closed by now
+            # The listing includes its own descriptor of the directory, closed by now.
+            with suppress(OSError):
                 found[str(entry.readlink())].append(int(entry.name))
     sockets = [
         fds for of, fds in found.items() if of.startswith("socket:") and len(fds) >= DESCRIPTORS

@@ -98,7 +98,7 @@ class _KeyList(list[Any]):
         return self.hash
 
     def __reduce_ex__(self, protocol: object) -> Any:
-        return list, (list(self),)  # a user's copy is a plain list
+        return list, (list(self),)  # a copy that a user makes is a plain list
 
 
 class _KeyDict(dict[Any, Any]):
@@ -114,7 +114,7 @@ class _KeyDict(dict[Any, Any]):
         return self.hash
 
     def __reduce_ex__(self, protocol: object) -> Any:
-        return dict, (dict(self),)  # a user's copy is a plain dict
+        return dict, (dict(self),)  # a copy that a user makes is a plain dict
 
 
 def shareable(keys: list[Any], array: pa.Array | PythonColumn) -> list[Any]:
@@ -191,7 +191,7 @@ def own_names(value: Any) -> Sequence[str] | None:
 def _names_in(kind: Any) -> tuple[str, ...] | None:
     if dataclasses.is_dataclass(kind):
         return tuple(field.name for field in dataclasses.fields(kind))
-    for names in ("__struct_fields__", "model_fields", "__fields__"):  # of msgspec, and of pydantic
+    for names in ("__struct_fields__", "model_fields", "__fields__"):  # msgspec, then pydantic
         found = getattr(kind, names, None)
         if isinstance(found, dict if names != "__struct_fields__" else tuple):
             return tuple(found)
@@ -211,7 +211,8 @@ def fields_of(value: Any) -> dict[str, Any] | None:
 def loaded_pandas() -> Any:
     """Return pandas if its import is complete. Otherwise no values of its types exist."""
     pandas = sys.modules.get("pandas")
-    return pandas if hasattr(pandas, "DataFrame") else None  # the type that pandas defines last
+    # Without DataFrame, which pandas defines last, the import is not complete.
+    return pandas if hasattr(pandas, "DataFrame") else None
 
 
 def plain(value: Any) -> Any:
@@ -219,9 +220,11 @@ def plain(value: Any) -> Any:
 
     Elements of lists, tuples and dicts are converted, too.
     """
-    if (udt := getattr(value, "__UDT__", None)) is not None:  # marks a value of a user-defined type
+    # A value of a user-defined type has this attribute.
+    if (udt := getattr(value, "__UDT__", None)) is not None:
         return plain(udt.serialize(value))
-    np, pd = sys.modules.get("numpy"), loaded_pandas()  # not imported: no values of its types
+    # If a module is not imported, there are no values of its types.
+    np, pd = sys.modules.get("numpy"), loaded_pandas()
     if np is not None and isinstance(value, np.datetime64):
         day = value.item()
         value = value.astype("M8[us]").item() if isinstance(day, int) else day
@@ -246,7 +249,7 @@ def plain(value: Any) -> Any:
         return {plain(key): plain(one) for key, one in value.items()}
     elif (fields := fields_of(value)) is not None:
         return plain(fields)
-    elif type(value).__name__ == "VariantVal":  # a type of Spark's since 4.0
+    elif type(value).__name__ == "VariantVal":  # Spark's VariantVal, since PySpark 4.0
         return {"value": bytes(value.value), "metadata": bytes(value.metadata)}
     return value
 

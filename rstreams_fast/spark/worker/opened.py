@@ -27,7 +27,8 @@ class _Opened:
     """
 
     def __init__(self, factory: Callable[[], Any]) -> None:
-        self._context: Final = copy_context()  # for __exit__, which may reset variables
+        # __exit__ runs in this context too, as it may reset variables.
+        self._context: Final = copy_context()
         before = dict(self._context)
         self._value: Final = self._context.run(self._open, factory)
         self._variables: Final[list[tuple[ContextVar[Any], Any]]] = [
@@ -47,7 +48,8 @@ class _Opened:
         try:
             value = manager.__enter__()
         except TypeError as refused:
-            if hasattr(kind, "__aenter__"):  # Python's hint, "async with", is wrong here
+            # Python's error hints at "async with", which is wrong here.
+            if hasattr(kind, "__aenter__"):
                 refused.add_note("PerWorker: an async manager belongs to the loop of a partition")
             raise
         _stack.callback(self._context.run, manager.__exit__, None, None, None)
@@ -93,7 +95,7 @@ def _close_at_the_end() -> None:
         def close_and_leave(status: int) -> NoReturn:
             try:
                 close()
-            finally:  # no exception of close may reach the loop of Spark's daemon
+            finally:  # an exception of close must not reach the loop of Spark's daemon
                 leave(status)
 
         os._exit = close_and_leave

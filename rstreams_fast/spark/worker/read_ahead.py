@@ -160,7 +160,7 @@ class ReadAhead:
             try:
                 self.on_batch()
             except BaseException:
-                self._polled_in_vain = True  # so ``run`` calls on_batch again when it ends
+                self._polled_in_vain = True  # so that ``run`` calls on_batch again when it ends
                 raise
 
     def poll(self) -> Waiting | None:
@@ -171,7 +171,7 @@ class ReadAhead:
         if found is None:
             self._polled_in_vain = True
             closed = self.ring.closed
-            found = self.ring.poll()  # a batch may have come before the flag was set
+            found = self.ring.poll()  # poll again: a batch may have come before the flag was set
             if found is not None or closed:
                 self._polled_in_vain = False
                 self.ended = found is None

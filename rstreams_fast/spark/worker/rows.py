@@ -90,7 +90,8 @@ class Layout:
     def key_name(self, batch: Any, index: int) -> str:
         """Describe a key column of an input for a message."""
         if self.on is None:
-            return f"number {index + 1}"  # the column's name is not known here
+            # Without record batches the names of columns are not known.
+            return f"number {index + 1}"
         return repr(self.on[index] if self.on else batch.schema.names[index])
 
     def output(self, rows: Any, arrays: list[pa.Array]) -> Any:
@@ -297,7 +298,7 @@ class ResultColumns:
         self.rows_in_work -= count
         lease = None
         if batch.left == 0 and self.layout.on is not None:
-            lease = batch.lease  # released when the main thread has yielded these rows
+            lease = batch.lease  # the lease is released when the main thread has yielded these rows
         self.outputs.append(Output(self.layout.output(rows, arrays), count, lease))
 
     def check_end(self) -> None:
@@ -507,7 +508,7 @@ def run_rows(
     )
     partition.counters.max_pending_rows = options.window_rows
     key_types = [array.type for array in layout.keys(first)]
-    spread = len(key_types) > 1  # several key columns: a key is a tuple
+    spread = len(key_types) > 1  # with several key columns a key is a tuple
     journal = None
     if options.policy.journal is not None:
         form = ColumnForm(layout.columns)

@@ -97,7 +97,8 @@ class _BatchPublisher:
         def serve() -> None:
             try:
                 self._serve(subscriber)
-            except BaseException as raised:  # otherwise the stream waits for this thread for ever
+            except BaseException as raised:
+                # Without an end, the stream would wait for this thread for ever.
                 self._end(subscriber, raised)
 
         self._partition.threads.start(serve, "source")

@@ -93,7 +93,8 @@ class WayOut:
         while outputs:
             if not self._ring.offer(outputs[0]):
                 self._for_room = True
-                if not self._ring.offer(outputs[0]):  # the main thread may have made room
+                # Try again: the main thread may have made room meanwhile.
+                if not self._ring.offer(outputs[0]):
                     return False
                 self._for_room = False
             outputs.popleft()

@@ -51,7 +51,7 @@ def family(kind: pa.DataType) -> str:
 def _is(kind: pa.DataType, name: str) -> bool:
     import pyarrow as pa
 
-    test = getattr(pa.types, f"is_{name}", None)  # an older pyarrow lacks some types
+    test = getattr(pa.types, f"is_{name}", None)  # an older pyarrow has no test for some types
     return test is not None and bool(test(kind))
 
 
@@ -113,7 +113,8 @@ def _decoded_list(array: pa.Array) -> pa.Array:
     if _is(kind, "list_view") or _is(kind, "large_list_view"):
         sizes = pc.if_else(array.is_valid(), array.sizes, 0).cast(pa.int64())
         offsets = pa.array([0, *pc.cumulative_sum(sizes).to_pylist()], pa.int64())
-        starts = pc.add(array.offsets.cast(pa.int64()), 0)  # a copy without an offset, like sizes
+        # Adding 0 copies the offsets to an array that begins at 0, as sizes does.
+        starts = pc.add(array.offsets.cast(pa.int64()), 0)
         views = pa.LargeListViewArray.from_arrays(starts, sizes, decoded(array.values))
         parts = [views.flatten()]
     elif _is(kind, "fixed_size_list"):

@@ -40,7 +40,7 @@ def shorten(value: object) -> str:
     """Return a ``repr`` that is short enough for a message."""
     try:
         return _repr.repr(value)
-    except ValueError:  # an int of thousands of digits, which repr refuses
+    except ValueError:  # repr refuses an int of thousands of digits
         return f"<{type(value).__name__} without a repr>"
 
 
@@ -106,7 +106,7 @@ class Columns:
                 try:
                     return [[row[name] for row in whole] for name in self.names]
                 except KeyError:
-                    pass  # the slow path reports the wrong row
+                    pass  # the slow path below raises an error that names the wrong row
             rows = [self._row(row, index, key_at) for index, row in enumerate(results)]
         else:
             rows = [self._row(row, index, key_at) for index, row in enumerate(results)]
@@ -159,7 +159,8 @@ class Columns:
     def _as_they_are(self, index: int, values: list[Any]) -> pa.Array:
         try:
             return self._converted(index, values)
-        except _NanosecondsError:  # plain() would lose the nanoseconds
+        except _NanosecondsError:
+            # No second attempt with plain(), which would lose the nanoseconds.
             raise
         except _refusals() as refused:
             # Arrow converts most values of numpy and pandas itself, but not all.
@@ -287,7 +288,7 @@ def _rule(kind: pa.DataType, source: ValueSource) -> _ConversionRule | None:
 
 
 def _integer(value: Any) -> Any:
-    # Arrow would drop a fraction.
+    # Refuse a number with a fraction: Arrow would drop the fraction.
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
         return value
     if isinstance(value, float | Decimal | numbers.Real) and not isinstance(value, bool):
@@ -315,12 +316,12 @@ def _date(value: Any) -> Any:
 
 
 def _unviewed(value: Any) -> Any:
-    # Arrow never releases the bytes of a memoryview.
+    # Copy the bytes: Arrow never releases those of a memoryview.
     return value.tobytes() if isinstance(value, memoryview) else value
 
 
 def _instance(wanted: type, but_no: type | None = None) -> Converter:
-    # Arrow would accept a number as a count of units, and a datetime as a date.
+    # Check the type: Arrow would accept a number as a count of units, and a datetime as a date.
     def convert(value: Any) -> Any:
         if isinstance(value, wanted) and not (but_no and isinstance(value, but_no)):
             return value
@@ -370,8 +371,8 @@ def _no_nanoseconds(convert: Converter) -> Converter:
 
 def _list_converter(element: _ConversionRule | None) -> Converter:
     def convert(value: Any) -> Any:
-        # Arrow would take the characters of a text, or the keys of a dict, for elements. An
-        # iterator gives its elements only once, and they are read more than once.
+        # Check the type: Arrow would take the characters of a text, or the keys of a dict, as
+        # elements. An iterator is refused, since the elements are read more than once.
         if not isinstance(value, Sized) or isinstance(value, _NO_LISTS):
             raise TypeError(f"{type(value).__name__} is no list")
         return value if element is None else element.many(value)
@@ -410,7 +411,7 @@ def _struct_converter(kind: pa.StructType, source: ValueSource) -> Converter:
         return map(value.get, names)
 
     def convert(value: Any) -> tuple[Any, ...]:
-        # Arrow matches tuples by position; a dict cannot repeat a field name.
+        # A tuple, since Arrow matches its values by position. A dict cannot repeat a field name.
         return tuple(
             [
                 part if rule is None or part is None else rule.convert(part)
@@ -425,7 +426,7 @@ def _map_converter(kind: pa.MapType, source: ValueSource) -> Converter:
     of_keys, of_items = _rule(kind.key_type, source), _rule(kind.item_type, source)
 
     def convert(value: Any) -> list[tuple[Any, Any]]:
-        if isinstance(value, Iterator):  # an iterator can be read only once
+        if isinstance(value, Iterator):  # an iterator is refused, since it can be read only once
             raise TypeError(f"{type(value).__name__} is no map")
         pairs: list[Any] = list(value.items() if isinstance(value, dict) else value)
         keys: Any = [key for key, _ in pairs]
@@ -444,7 +445,7 @@ def _map_converter(kind: pa.MapType, source: ValueSource) -> Converter:
 def _check_unique(keys: list[Any]) -> None:
     try:
         twice = len(set(keys)) != len(keys)
-    except TypeError:  # keys that are lists or dicts
+    except TypeError:  # keys that are lists or dicts have no hash
         twice = any(key in keys[:place] for place, key in enumerate(keys))
     if twice:
         raise ValueError("a map has a key once")
@@ -494,7 +495,7 @@ def check_names(names: Sequence[str], schema: pa.Schema, label: str) -> None:
 def _check_nulls(batch: pa.RecordBatch, label: str) -> None:
     for place, field in enumerate(batch.schema):
         if field.nullable and not forbids_nulls(field.type):
-            continue  # without making an object for the array
+            continue  # skip the column without making an object for its array
         array = batch.column(place)
         if forbidden_null(array, field):
             for row in range(len(array)):

@@ -60,13 +60,14 @@ def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
 
 def _columns_by_name(rows: Any, schema: pa.Schema, label: str) -> dict[str, Any] | None:
     """Return the checked columns of a frame or structured array; ``None`` for anything else."""
-    np, pd = sys.modules.get("numpy"), loaded_pandas()  # not imported: no rows of its types
+    # If a module is not imported, there are no rows of its types.
+    np, pd = sys.modules.get("numpy"), loaded_pandas()
     if pd is not None and isinstance(rows, pd.DataFrame):
         names = list(rows.columns)
         if not names and not len(rows):
             return {}
         if len(names) == len(schema) and not any(isinstance(name, str) for name in names):
-            names = schema.names  # numbered columns match by position
+            names = schema.names  # columns that have only numbers match by position
         names = list(map(str, names))
         check_names(names, schema, label)
         return {name: rows.iloc[:, place] for place, name in enumerate(names)}
@@ -96,7 +97,8 @@ def _column(
     # Any error of pandas, pytz or Arrow: the conversion by value finds its cause.
     except Exception:
         if values.dtype.kind != "M" and pa.types.is_timestamp(field.type):
-            source = source._replace(zone=dt.UTC)  # as in Spark, for objects at the top level only
+            # As in Spark, times without a zone are UTC if they are objects at the top level.
+            source = source._replace(zone=dt.UTC)
         columns = Columns([field.name], [field.type], source)
         try:
             return columns.array(0, _listed(values), at)
@@ -128,7 +130,7 @@ def _in_bulk(values: Any, field: pa.Field, source: ValueSource, label: str) -> p
     except pa.ArrowInvalid:
         return inferred()
     if pa.types.is_float32(kind) and infinities(array):
-        return inferred()  # refuses numbers that became infinite
+        return inferred()  # inferred() refuses numbers that became infinite
     return array
 
 
