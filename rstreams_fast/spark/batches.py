@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rstreams_fast.calls.functions import check_positive_int
 from rstreams_fast.spark.failures import outcome_struct
 from rstreams_fast.spark.frames import (
+    Description,
     FrameMap,
     check_intervals,
     describe_read_ahead,
@@ -146,16 +147,14 @@ class MapBatches(FrameMap):
             how, threads[2] = "the loop", "a loop"
         else:
             threads.insert(2, "a loop")
-        return "\n".join(
-            [
-                f"map_batches {options.label}, in each partition at work:",
-                f"  calls: at most {options.concurrency} batches at once, on {how}, in order",
-                describe_read_ahead(options),
-                results,
-                f"  threads: {', '.join(threads)}",
-                *describe_words(options),
-            ]
-        )
+        lines = [
+            f"map_batches {options.label}, in each partition at work:",
+            f"  calls: at most {options.concurrency} batches at once, on {how}, in order",
+            describe_read_ahead(options),
+            results,
+            f"  threads: {', '.join(threads)}",
+        ]
+        return Description("\n".join(lines + describe_words(options)))
 
     def __repr__(self) -> str:
         return f"<map_batches {self.options.label}>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
+    "Description",
     "FrameMap",
     "MapFunction",
     "carry_months",
@@ -99,6 +101,15 @@ class FrameMap(ABC):
         held = [first]
         del first, upstream
         yield from self.work(schema, partition, held)
+
+
+class Description(str):
+    """A text of several lines, which a notebook shows as such."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self)}</pre>"
 
 
 def describe_read_ahead(options: CallOptions) -> str:

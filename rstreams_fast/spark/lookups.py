@@ -13,6 +13,7 @@ from rstreams_fast.calls.words import DEFAULT_CONCURRENCY
 from rstreams_fast.spark.declared import as_arrow_has_it, resolve_schema, resolve_type
 from rstreams_fast.spark.failures import outcome_struct
 from rstreams_fast.spark.frames import (
+    Description,
     MapFunction,
     carry_months,
     check_frame,
@@ -428,4 +429,4 @@ def _describe(what: str, options: CallOptions) -> str:
         "  threads: Spark's own, a reader, a loop"
         + ("" if options.is_async else f", up to {options.concurrency} for calls"),
     ]
-    return "\n".join(lines + describe_words(options))
+    return Description("\n".join(lines + describe_words(options)))

@@ -17,7 +17,7 @@ from typing import Self
 
 from rstreams_fast.calls.journal.uris import SCHEME
 from rstreams_fast.spark.runs import PATTERNS, Runs, read_runs, sum_of, totals_by_stage
-from rstreams_fast.spark.stage_metrics import StageMetrics
+from rstreams_fast.spark.stage_metrics import StageMetrics, html_of
 from rstreams_fast.spark.telemetry.exporter import CLOSE_SECONDS, Exporter
 from rstreams_fast.spark.telemetry.figures import Figures
 from rstreams_fast.spark.telemetry.options import OpenTelemetry
@@ -163,6 +163,9 @@ class Metrics:
 
     def __exit__(self, *exc: object) -> None:
         self.cleanup()
+
+    def _repr_html_(self) -> str:
+        return html_of(self.by_stage())
 
     def __repr__(self) -> str:
         return f"Metrics({self.path!r})"

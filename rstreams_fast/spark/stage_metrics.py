@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from html import escape
 from typing import Final
 
 from rstreams_fast.calls.counts import CallCounts
 
-__all__ = ["IDENTITY", "PER_PARTITION", "TABLES", "StageMetrics"]
+__all__ = ["IDENTITY", "PER_PARTITION", "TABLES", "StageMetrics", "html_of"]
 
 
 @dataclass
@@ -137,6 +139,9 @@ class StageMetrics(CallCounts):
     started: float = 0.0
     updated: float = 0.0
 
+    def _repr_html_(self) -> str:
+        return html_of({self.stage or "all stages": self})
+
 
 IDENTITY: Final = frozenset(
     [
@@ -165,3 +170,34 @@ PER_PARTITION: Final = frozenset(
 
 TABLES: Final = frozenset({"blocked_at", "failure_types", "latencies", "spent"})
 """The fields that are dicts of counts."""
+
+
+def html_of(stages: Mapping[str, StageMetrics]) -> str:
+    """Return a table for notebooks: a row for each field that is not 0 in all ``stages``."""
+    names = ["state", "partitions", *(f.name for f in fields(StageMetrics))]
+    rows = {name: [getattr(stage, name) for stage in stages.values()] for name in names}
+    for name in IDENTITY - {"state", "partitions", "repeated_attempts"}:
+        del rows[name]
+    shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+    rows["latencies"] = [
+        {text: stage.latency(share) for text, share in shares.items() if stage.latencies}
+        for stage in stages.values()
+    ]
+    cells = {name: map(_shown, values) for name, values in rows.items() if any(values)}
+    return _table([("", stages), *cells.items()])
+
+
+def _table(rows: Iterable[tuple[str, Iterable[str]]]) -> str:
+    lines = []
+    for name, cells in rows:
+        found = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        lines.append(f'<tr><th scope="row">{escape(name)}</th>{found}</tr>')
+    return f"<table>{''.join(lines)}</table>"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {_shown(count)}" for key, count in value.items())
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rstreams_fast import Stream, empty
-from rstreams_fast.spark.frames import FrameMap, describe_read_ahead
+from rstreams_fast.spark.frames import Description, FrameMap, describe_read_ahead
 from rstreams_fast.spark.options import Bounds, CallOptions
 from rstreams_fast.spark.worker.partition import Partition
 from rstreams_fast.spark.worker.streams import BATCHES_AHEAD, built_stream, run_stream
@@ -82,15 +82,14 @@ class StreamStage(FrameMap):
         """Return a text for people: the bounds of a partition, its stream and its threads."""
         options = self.options
         built = built_stream(options.fn, empty(), options.label)
-        return "\n".join(
-            [
-                f"stage {options.label}, in each partition at work:",
-                describe_read_ahead(options),
-                *(f"  {line}" for line in built.describe().splitlines()),
-                f"  results: {BATCHES_AHEAD} batches asked for ahead",
-                "  threads: Spark's own, a reader, a source, and those of the stream",
-            ]
-        )
+        lines = [
+            f"stage {options.label}, in each partition at work:",
+            describe_read_ahead(options),
+            *(f"  {line}" for line in built.describe().splitlines()),
+            f"  results: {BATCHES_AHEAD} batches asked for ahead",
+            "  threads: Spark's own, a reader, a source, and those of the stream",
+        ]
+        return Description("\n".join(lines))
 
     def __repr__(self) -> str:
         return f"<stage {self.options.label}>"

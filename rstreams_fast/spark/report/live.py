@@ -1,4 +1,4 @@
-"""A running job on a terminal: a bar for the rows, lines for phases and stalls."""
+"""A running job on a terminal or in a notebook: a bar for the rows, lines for phases and stalls."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from rich.progress import (
 )
 
 from rstreams_fast.spark.metrics import Metrics
+from rstreams_fast.spark.report.notebook import NotebookBar
 from rstreams_fast.spark.report.page import ENDED, FAILED, TITLE, Page
 from rstreams_fast.spark.report.samples import Watch
 from rstreams_fast.spark.report.server import PageServer
@@ -41,6 +42,8 @@ PLAIN_WIDTH: Final = 120
 
 def make_console(*, quiet: bool = False) -> Console:
     """Return the console for standard output; if that is no terminal, lines may be long.
+
+    In a notebook the console shows bars and tables as HTML.
 
     Args:
         quiet: Whether it shows nothing.
@@ -122,7 +125,8 @@ class Display:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self._progress = Progress(
+        self._notebook = NotebookBar() if console.is_jupyter and not console.quiet else None
+        self._progress = self._notebook or Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(bar_width=28),
@@ -151,7 +155,10 @@ class Display:
         Args:
             line: The line, with rich's markup.
         """
-        self.console.print(line, highlight=False)
+        if self._notebook is not None:
+            self._notebook.say(line)
+        else:
+            self.console.print(line, highlight=False)
 
     def show_phases(self, phases: Sequence[tuple[str, float]]) -> None:
         """Show the phases that have begun so far.
@@ -191,7 +198,8 @@ class Display:
                 self._task, completed=sample.rows, total=rows or None, counts=counts
             )
         now = time.monotonic()
-        if not self.console.is_terminal and now >= self._next_line:
+        bar = self.console.is_terminal or self._notebook is not None
+        if not bar and now >= self._next_line:
             self._next_line = now + LINE_SECONDS
             self.say(f"  {counts}")
 

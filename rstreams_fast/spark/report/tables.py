@@ -8,6 +8,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
+from rstreams_fast.spark.report import notebook
 from rstreams_fast.spark.report.waits import advise
 from rstreams_fast.spark.runs import NEVER_RAN
 from rstreams_fast.spark.stage_metrics import StageMetrics
@@ -96,6 +97,9 @@ def print_table(console: Console, title: str, table: Table) -> None:
         title: The title.
         table: A table of rich.
     """
+    if console.is_jupyter and not console.quiet:
+        notebook.show(title, table)
+        return
     console.print()
     console.print(title, style="bold", highlight=False)
     console.print(table)
@@ -110,8 +114,11 @@ def print_tables(console: Console, stages: Mapping[str, StageMetrics], seconds: 
         seconds: How long the action took.
     """
     rows = list(stages.values())[-1].rows_out if stages else 0
-    console.print()
-    console.print(advise(stages), markup=False, highlight=False)
+    if console.is_jupyter and not console.quiet:
+        notebook.say(advise(stages))
+    else:
+        console.print()
+        console.print(advise(stages), markup=False, highlight=False)
     print_table(
         console,
         f"{rows:,} rows in {seconds:.1f} s ({rows / max(seconds, 1e-9):,.0f} rows/s)",
@@ -126,7 +133,7 @@ def work_table(stages: Mapping[str, StageMetrics]) -> Table:
     Args:
         stages: The metrics of the stages, by the names to show.
     """
-    table = Table()
+    table = notebook.ShownTable()
     table.add_column("", no_wrap=True)
     for name in stages:
         table.add_column(name, justify="right")
@@ -141,7 +148,7 @@ def bounds_table(stages: Mapping[str, StageMetrics]) -> Table:
     Args:
         stages: The metrics of the stages, by the names to show.
     """
-    table = Table()
+    table = notebook.ShownTable()
     table.add_column("", no_wrap=True)
     table.add_column("most", justify="right")
     table.add_column("bound", justify="right")

@@ -36,6 +36,18 @@ class WriteReport:
     seconds: float = 0.0
     repeated: bool = False
 
+    def _repr_html_(self) -> str:
+        shown = [
+            (name, f"{value:,}" if isinstance(value, int) else f"{value:.1f}")
+            for name, value in asdict(self).items()
+            if not isinstance(value, bool)
+        ]
+        rows = "".join(
+            f'<tr><th scope="row">{name}</th><td>{value}</td></tr>' for name, value in shown
+        )
+        again = "<p>An earlier run has written these rows.</p>" if self.repeated else ""
+        return f"<table><tbody>{rows}</tbody></table>{again}"
+
 
 @dataclass
 class PartCounts:

@@ -1,0 +1,127 @@
+"""A run in a notebook: a bar that is updated in place, and tables as HTML."""
+
+from __future__ import annotations
+
+import html
+import io
+import threading
+import time
+import uuid
+from typing import Any, Final
+
+from rich.console import Console, RenderableType
+from rich.progress import TaskID
+from rich.table import Table
+from rich.text import Text
+
+from rstreams_fast.spark.report.html import html_table
+
+__all__ = ["NotebookBar", "ShownTable", "say", "show"]
+
+PLAIN_WIDTH: Final = 120
+
+_BAR: Final = '<progress style="width:16em;vertical-align:middle" {words}></progress>'
+
+
+class ShownTable(Table):
+    """A table of rich that a notebook shows as HTML."""
+
+    def _repr_mimebundle_(
+        self,
+        include: object = (),  # noqa: ARG002
+        exclude: object = (),  # noqa: ARG002
+        **_: object,
+    ) -> dict[str, str]:
+        return {"text/html": html_table(self), "text/plain": _plain(self)}
+
+
+def show(title: str, table: Table) -> None:
+    """Show a table under its title as the output of the running cell."""
+    found = f"<p><b>{html.escape(title)}</b></p>{html_table(table)}"
+    _display({"text/html": found, "text/plain": f"{title}\n{_plain(table)}"})
+
+
+def say(line: str) -> None:
+    """Show a line as the output of the running cell."""
+    _display({"text/html": f"<div>{html.escape(line)}</div>", "text/plain": line})
+
+
+def _display(bundle: dict[str, str], **words: Any) -> None:
+    from IPython.display import display
+
+    display(bundle, raw=True, **words)  # type: ignore[no-untyped-call]
+
+
+def _plain(shown: RenderableType) -> str:
+    """Return what a terminal without colours shows."""
+    file = io.StringIO()
+    console = Console(
+        file=file,
+        width=PLAIN_WIDTH,
+        force_jupyter=False,
+        force_terminal=False,
+        color_system=None,
+    )
+    console.print(shown)
+    return file.getvalue()
+
+
+class NotebookBar:
+    """Lines, and a bar below them, as one output of a cell. Any thread may use it.
+
+    Its methods are those of rich's ``Progress`` that a ``Display`` needs.
+    """
+
+    def __init__(self) -> None:
+        self._id = uuid.uuid4().hex
+        self._lock = threading.Lock()
+        self._lines: list[str] = []
+        self._task: dict[str, Any] | None = None
+        self._begin = 0.0
+        self._number = 0
+
+    def start(self) -> None:
+        """Show the output, which is empty."""
+        _display(self._bundle(), display_id=self._id)
+
+    def stop(self) -> None:
+        """Remove the bar; the lines stay."""
+        self._change(None)
+
+    def say(self, line: str) -> None:
+        """Show a line with rich's markup, above the bar."""
+        self._lines.append(Text.from_markup(line).plain)
+        self._change(self._task)
+
+    def add_task(self, description: str, total: float | None = None, **fields: Any) -> TaskID:
+        """Show a bar; one at a time."""
+        self._number, self._begin = self._number + 1, time.monotonic()
+        self._change({"name": description, "total": total, "completed": 0, **fields})
+        return TaskID(self._number)
+
+    def remove_task(self, _: TaskID) -> None:
+        """Remove the bar."""
+        self._change(None)
+
+    def update(self, _: TaskID, **fields: Any) -> None:
+        """Show these fields."""
+        self._change({**(self._task or {}), **fields})
+
+    def _change(self, task: dict[str, Any] | None) -> None:
+        from IPython.display import update_display
+
+        with self._lock:
+            self._task = task
+            update_display(self._bundle(), display_id=self._id, raw=True)  # type: ignore[no-untyped-call]
+
+    def _bundle(self) -> dict[str, str]:
+        lines = [f"<div>{html.escape(line)}</div>" for line in self._lines]
+        texts = list(self._lines)
+        if (task := self._task) is not None:
+            total = task["total"]
+            words = f'max="{total}" value="{task["completed"]}"' if total else ""
+            counts = Text.from_markup(task["counts"]).plain
+            text = f"{task['name']} {counts}, {time.monotonic() - self._begin:.0f} s"
+            lines.append(f"<div>{_BAR.format(words=words)} {html.escape(text)}</div>")
+            texts.append(text)
+        return {"text/html": "".join(lines) or "<div></div>", "text/plain": "\n".join(texts)}
