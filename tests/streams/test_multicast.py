@@ -19,7 +19,6 @@ from rstreams_fast.errors import (
     AlreadySubscribedError,
     BufferOverflowError,
     DemandExceededError,
-    ShutDownError,
 )
 from tests.helpers import DEADLINE, Element, start_thread, wait_for
 from tests.rules.probes import Forgetful, ManualPublisher, Plain, Recorder, raising, subscribed
@@ -168,15 +167,6 @@ def test_who_subscribes_to_a_failed_publisher_gets_the_error_at_once(on_last_can
     assert subscribed(processor, ALL).signals == [("on_subscribe",), ("on_error", error)]
 
 
-def test_who_subscribes_to_a_shut_down_publisher_is_told_so() -> None:
-    _, processor = attached()
-    subscribed(processor).subscription.cancel()
-    late = subscribed(processor, ALL)
-    assert [signal[0] for signal in late.signals] == ["on_subscribe", "on_error"]
-    assert isinstance(late.error, ShutDownError)
-    assert isinstance(late.error, RuntimeError)
-
-
 def test_what_is_left_of_a_completed_publisher_still_goes_to_who_comes_late() -> None:
     _, processor = attached(buffer_size=4)
     slow = subscribed(processor, 1)
@@ -238,24 +228,6 @@ def test_a_subscriber_that_is_subscribed_twice_is_told_and_has_ended() -> None:
     recorder.check()  # one on_subscribe, nothing after the end
     assert other.elements == [1, 2]
     assert publisher.cancels == 0
-
-
-def test_one_who_cancelled_may_subscribe_again() -> None:
-    _, processor = attached(on_last_cancel="keep")
-
-    class Again(Recorder):
-        def on_subscribe(self, subscription: Any, /) -> None:
-            self.subscription = None
-            super().on_subscribe(subscription)
-
-    recorder = Again(request=1)
-    processor.subscribe(recorder)
-    processor.on_next(1)
-    recorder.subscription.cancel()
-    processor.subscribe(recorder)
-    processor.on_next(2)
-    assert recorder.elements == [1, 2]
-    assert recorder.error is None
 
 
 class ByValue(Recorder):

@@ -95,18 +95,6 @@ def test_a_window_that_was_read_as_inner_stream_keeps_nothing(within: str) -> No
     del window
 
 
-@pytest.mark.parametrize("within", INNER)
-def test_a_window_of_which_nothing_is_taken_has_had_its_subscriber(within: str) -> None:
-    living = Living()
-    window = rsf.range_(2).map(living.make).window(2).first()
-    assert living.alive.value == 2
-    assert INNER[within](window.take(0)).to_list() == []
-    gc.collect()
-    assert living.alive.value == 0
-    with pytest.raises(RuntimeError, match="one subscriber"):
-        window.to_list()
-
-
 @pytest.mark.parametrize("stage", [lambda s: s, lambda s: s.map(lambda element: element)])
 def test_a_window_that_is_not_wanted_any_more_is_not_kept(stage: Callable[[Any], Any]) -> None:
     living = Living()
@@ -116,17 +104,6 @@ def test_a_window_that_is_not_wanted_any_more_is_not_kept(stage: Callable[[Any],
     gc.collect()
     assert winner.elements == [1]
     assert living.alive.value == 0
-
-
-@pytest.mark.parametrize("within", INNER)
-def test_who_reads_a_window_again_is_not_kept_by_the_error(within: str) -> None:
-    window = rsf.range_(2).window(2).first()
-    window.to_list()
-    recorder = subscribed(INNER[within](window), 1)
-    error, gone = recorder.terminal[1], weakref.ref(recorder)
-    del recorder
-    gc.collect()
-    assert (type(error), gone()) == (RuntimeError, None)
 
 
 def test_an_error_comes_after_what_an_open_window_holds() -> None:
