@@ -62,7 +62,7 @@ class Gradient:
         self._rest = 0
 
     def answered(self, begun: int, seconds: float) -> None:
-        """Record that a call, which began in the round ``begun``, took ``seconds``."""
+        """Adapt the limit by a call that began in the round ``begun`` and took ``seconds``."""
         if begun != self.round:
             return  # ignore a call that began under an older limit
         self._sum += seconds
@@ -72,7 +72,7 @@ class Gradient:
             self._next_round()
 
     def refused(self, begun: int, inside: int) -> None:
-        """Record that the service refused a call while ``inside`` calls were running."""
+        """Cut the limit: the service refused a call while ``inside`` calls were running."""
         if begun == self.round:
             self.limit = max(1.0, min(self.limit, inside) * REFUSAL_FACTOR)
             self._rest = REST
@@ -134,7 +134,7 @@ class AdaptiveGate:
             raise
 
     def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return ``fn``, whose latencies adapt the limit."""
+        """Return ``fn`` so that the latency of each call adapts the limit of calls at once."""
         gradient = self._gradient
 
         async def call(*args: Any) -> Any:

@@ -152,7 +152,7 @@ class Account(Protocol):
         """Return the amounts spent, and the amounts left."""
 
     def join(self, user: object) -> None:
-        """Count ``user`` as a user of the account until ``user`` is garbage."""
+        """Count ``user`` as a user until it is garbage. Without users a lease is given back."""
 
 
 class _Kept:
@@ -242,7 +242,9 @@ class _Kept:
 
 
 class _Lease(asyncio.Protocol):
-    """The connection of a worker: each line asks for a lease, and returns the previous lease."""
+    """The connection of a worker. Each line of the worker returns its lease, a part of the budget,
+    and asks for the next lease.
+    """
 
     def __init__(self, account: _Kept, transport: asyncio.Transport) -> None:
         self._account = account

@@ -148,7 +148,7 @@ class CircuitState:
                 self._open()
 
     def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return ``fn``, guarded by the circuit."""
+        """Return ``fn`` so that the circuit checks each call, and records how the call ends."""
 
         async def call(*args: Any) -> Any:
             era = self.enter()

@@ -72,7 +72,7 @@ class Waits:
 
 
 def added(tables: Iterable[Mapping[Any, Any]]) -> dict[Any, Any]:
-    """Return the sums of the values with the same key."""
+    """Add up the ``tables``: return the sum of the values of each key."""
     total: dict[Any, Any] = {}
     for table in tables:
         for key, count in table.items():
@@ -235,7 +235,7 @@ class CallCounts:
         self.latencies[bucket] = self.latencies.get(bucket, 0) + attempts
 
     def attempted(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return ``fn``, whose calls count as attempts and are timed."""
+        """Return ``fn`` so that each call counts as an attempt, and some calls are timed."""
 
         def call(*args: Any) -> Awaitable[Any]:
             self.attempts += 1
@@ -286,7 +286,7 @@ class WindowTimes:
         call_with(timed)
 
     def time_next(self) -> None:
-        """Time the next call, if calls were made since the last timed one."""
+        """Time the next call if enough calls were made since the last timed call."""
         if self._window.started >= max(TIMED_FIRST, self._timed + TIMED_OF):
             self._call_with(self._fn)
 

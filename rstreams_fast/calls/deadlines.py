@@ -90,8 +90,9 @@ class Deadlines:
 class _Deadline:
     """The time limit of one call.
 
-    The deadline looks up the task only to cancel it. A ``CallWindow`` uses one task for many calls,
-    as long as no other object refers to the task. This saves a third of a call's processor time.
+    A ``CallWindow`` uses one task for many calls, as long as no other object refers to the task.
+    This saves a third of a call's processor time. So the deadline looks up the task only when it
+    cancels the task.
     """
 
     __slots__ = ("_task", "is_new", "waits_for", "when")

@@ -32,7 +32,7 @@ Call = Callable[..., Awaitable[Any]]
 
 class _Journal(Protocol):
     def around(self, fn: Call, loop: Any) -> Call:
-        """Return ``fn``, which is called only for keys without a kept answer."""
+        """Return ``fn``, which is called only for keys without an answer in the journal."""
 
 
 @dataclass(frozen=True)
@@ -242,14 +242,14 @@ class CallEngine:
             self._gate.hold(min(error.seconds, self._settings.policy.most_held))
 
     def cancel(self) -> None:
-        """Make no more calls, and cancel those that run."""
+        """Start no more calls, and cancel the running calls."""
         self.close_threads()
         self.window.cancel()
         if self._lists is not None:
             self._lists.cancel()
 
     def close_threads(self) -> None:
-        """Make no more calls on threads; each thread ends with its call."""
+        """Start no more calls on threads. Each thread ends when its present call has ended."""
         if self._threads is not None:
             self._threads.close()
 

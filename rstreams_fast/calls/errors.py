@@ -52,6 +52,6 @@ def noted(error: BaseException, text: str) -> BaseException:
 
 
 def as_judged(error: BaseException) -> BaseException:
-    """Return ``error``, or a ``TimeoutError`` for a cancellation by a deadline."""
+    """Return ``error``; for a cancellation by a deadline a ``TimeoutError``, which is a failure."""
     cut_short = isinstance(error, asyncio.CancelledError) and error.args == (OUT_OF_TIME,)
     return TimeoutError(OUT_OF_TIME) if cut_short else error

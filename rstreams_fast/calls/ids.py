@@ -118,7 +118,7 @@ def reset_call(token: Token[Any]) -> None:
 
 @contextlib.contextmanager
 def named(digest_of: DigestOf, key_of: Callable[[], Any]) -> Iterator[None]:
-    """Do what ``set_call`` does, for a block."""
+    """Call ``set_call``, and ``reset_call`` at the end of the block."""
     token = set_call(digest_of, key_of)
     try:
         yield

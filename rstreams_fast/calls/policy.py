@@ -105,7 +105,7 @@ class Policy(PolicyWords):
 
 
 class PolicyFunction:
-    """A function or method with its policy. A pickle keeps the id by which a cache knows it."""
+    """A function or method with its policy. Its pickle has the id by which a cache knows it."""
 
     def __init__(self, settings: CallSettings) -> None:
         fn = unwrapped(settings.fn)  # names come from the inner function: a partial object has none
@@ -263,7 +263,7 @@ def _named(policy: PolicyWords, module: str, name: str, called_id: str) -> Any:
 
 @functools.cache
 def _tell_of_stock_worker() -> None:
-    """Warn once if the environment asks for overlapping UDF calls, which this worker lacks."""
+    """Warn once if the environment asks for overlapping UDF calls, but Spark runs no daemon."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     asked = sorted(name for name in os.environ if name.startswith("RSTREAMS_FAST_UDF_"))
     if asked and getattr(spec, "name", None) == "pyspark.worker":

@@ -76,7 +76,7 @@ class JournalledCalls:
         self._writer.start(start)
 
     def close(self, tidy: bool) -> None:
-        """Wait until every answer is written; with ``tidy`` also merge segments, enforce bounds."""
+        """Write all answers; with ``tidy`` then merge segments, and enforce ``max_bytes``."""
         self._log()
         self._writer.close()
         if tidy:
@@ -137,7 +137,7 @@ class JournalledCalls:
             raise StageError(f"the journal cannot be asked for the answer: {raised}") from raised
 
     async def _wait(self) -> None:
-        """Wait for the file system; raise the error of a journal that has failed."""
+        """Wait until few answers are unwritten; raise the error of a journal that has failed."""
         try:
             while self._writer.behind:  # noqa: ASYNC110 - the writer knows no loop
                 await asyncio.sleep(WAIT_SECONDS)
@@ -155,7 +155,7 @@ class JournalledCalls:
 
 
 def find_answers(writer: JournalWriter, answers: Answers, journal: Journal) -> None:
-    """Find the answers written so far. Raise if answers cannot be written: before a paid call."""
+    """Find the answers written so far. If writing is impossible, raise now, before a paid call."""
     folder = answers.folder
     folder.prove()
     # max_bytes bounds all folders of the journal together.

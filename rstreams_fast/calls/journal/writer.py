@@ -196,7 +196,7 @@ class JournalWriter:
             yield content[:KEY_BYTES], self._form.value(column[0])
 
     def _records(self, digests: Sequence[bytes], answers: Sequence[Any]) -> Iterator[bytes]:
-        """Return the records of a log for ``answers``: one, if all of them are plain data."""
+        """Yield log records for ``answers``: one if all are plain data, else one each."""
         text, pickler = self._text, self._pickler
         text.seek(0)
         text.truncate()

@@ -142,7 +142,7 @@ class _PermitLoop:
         self._looks = False  # whether the timer runs that ends the loop when no call uses it
 
     def enter(self) -> bool:
-        """Keep the loop until ``leave``; ``False``: the loop has ended."""
+        """Keep the loop alive until ``leave``; return ``False`` if the loop has ended already."""
         with self._lock:
             self._calls += not self._ended
             return not self._ended
@@ -165,7 +165,7 @@ class _PermitLoop:
         return self._wait_for(ticket, self._ask if asks else None, self._refuse)
 
     def release(self, permit: _Permit) -> None:
-        """Pass a permit on to the next call, or return it."""
+        """Pass a permit on to the next call of this stage, or return it to the limit."""
         # A forked child has a copy of the parent's permit: it returns nothing.
         if self.pid != process_id():
             return
@@ -193,7 +193,7 @@ class _PermitLoop:
         self._run(partial(self._hold, seconds))
 
     def weighed_permit(self, weights: tuple[float, ...]) -> _Permit:
-        """Block until there is a permit for a call of ``weights``: threads do not pass such on."""
+        """Block until there is a permit for a call of ``weights``, which no thread passes on."""
         ticket: _Ticket = Future()
         return self._wait_for(ticket, partial(self._weigh, ticket, weights), ticket.set_exception)
 

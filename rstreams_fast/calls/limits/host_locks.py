@@ -119,7 +119,7 @@ class HostLocks:
         return file, self.FRESH_UNTIL.unpack(content)[0] if content else 0.0
 
     def follow(self) -> None:
-        """Move to the file at the path, if another file is open; adopt the numbers in the file.
+        """If the open file is not the file at the path, open that one; adopt its numbers.
 
         ``OSError``: the file cannot be used.
         """

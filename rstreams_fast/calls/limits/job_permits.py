@@ -223,7 +223,8 @@ class JobPermits:
     def end(self, inside: int) -> Callable[[], object]:
         """Return all permits but ``inside``, and close the connection.
 
-        The calls on ``inside`` threads still run: each thread calls the result to return a permit.
+        The calls on ``inside`` threads still run. Each thread calls the returned function to give
+        its permit back.
         """
         self._closed = True
         self._connecting.cancel()

@@ -62,7 +62,7 @@ class _PermitSource(Protocol):
     def end(self, inside: int) -> Callable[[], object]:
         """Return all permits but ``inside``, whose calls on threads still run.
 
-        Each of these threads calls the result to return its permit.
+        Each of these threads calls the returned function to give its permit back.
         """
 
 
@@ -162,7 +162,7 @@ class PermitGate:
         return self._keeps and not self._closed
 
     def take(self) -> tuple[Any, float] | None:
-        """Return an idle permit, for ``release``; ``None``: use ``acquire``."""
+        """Return an idle permit, for ``release``; ``None``: no permit is idle, use ``acquire``."""
         return self._idle.pop() if self._idle else None
 
     async def acquire(self, weights: Weights = ()) -> tuple[Any, float]:
@@ -186,7 +186,7 @@ class PermitGate:
         return permit
 
     def release(self, permit: tuple[Any, float]) -> None:
-        """Pass the permit to the next call of this stage; after its turn, to other stages."""
+        """Pass the permit to the next call; after ``PERMIT_TURN_SECONDS``, to another stage."""
         if self._at_rest:
             self._idle.append(permit)
             return
@@ -246,8 +246,8 @@ class PermitGate:
     def hold(self, seconds: float) -> None:
         """Admit no call under the limit for ``seconds``, or ``PATIENCE_SECONDS`` if that is less.
 
-        The bound is there for later jobs, which must be able to start. Other stages stop when the
-        turns of their permits end.
+        The bound is there for later jobs, which must be able to start. Other stages go on until
+        they have used their permits for ``PERMIT_TURN_SECONDS``.
         """
         seconds = min(seconds, PATIENCE_SECONDS)
         self._held_until = max(self._held_until, monotonic() + seconds)
@@ -255,9 +255,9 @@ class PermitGate:
         self._return_idle()
 
     async def hold_and_wait(self, asked: float, pause: float) -> None:
-        """Hold the limit for ``asked`` seconds, and wait ``pause`` seconds before a new attempt.
+        """Stop all calls under the limit for ``asked`` seconds; wait ``pause`` seconds.
 
-        The admitted call gives its permit back during the wait.
+        The admitted call, which waits before its next attempt, gives its permit back meanwhile.
         """
         if not self._counts:
             await asyncio.sleep(0)  # the window counts a call as running after its first step
@@ -298,7 +298,8 @@ class PermitGate:
     def end(self, inside: int) -> Callable[[], object]:
         """Admit no more calls; return all permits but those of ``inside`` calls on threads.
 
-        Each of those threads calls the result when its call ends, even after the loop is closed.
+        Each of these threads calls the returned function when its call ends, even after the loop is
+        closed.
         """
         self._return_idle()
         self._used.clear()

@@ -97,7 +97,7 @@ class ProcessStore:
         self._lock = threading.Lock()
 
     def place(self, of: tuple[str, ...], key: Any) -> Any:
-        """Return the key of the map."""
+        """Return the key of the result in the map of this process."""
         return of, key
 
     def get(self, place: Any) -> Any:
@@ -150,7 +150,7 @@ class HostStore:
             ) from raised
 
     def place(self, of: tuple[str, ...], key: Any) -> bytes:
-        """Return the key of the file: a digest, the same in every process."""
+        """Return the key of the result in the file: a digest, the same in every process."""
         digest = hashlib.blake2b(ascii(of).encode(), digest_size=16)
         digest.update(text_of(key).encode())
         return _RESULT + digest.digest()
@@ -257,7 +257,7 @@ def _opened(folder: Path, size: int) -> lmdb.Environment:
 
 
 def _forget(but: Path) -> None:
-    """Remove the other folders that no process has used for ``FORGOTTEN_SECONDS``."""
+    """Remove the folders, except ``but``, that were not in use for ``FORGOTTEN_SECONDS``."""
     for folder in but.parent.iterdir():
         users = folder / "users"
         with contextlib.suppress(OSError):

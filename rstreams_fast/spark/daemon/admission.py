@@ -104,7 +104,7 @@ class Admission:
     # -- for the threads and loops that make calls ------------------------------------------------
 
     def may_start(self, call: UdfCall) -> bool:
-        """Wait until ``call`` may start; ``False`` if it must not. Not for a loop's thread."""
+        """Block until ``call`` may start; ``False`` if it must not. Do not call it on a loop."""
         if not self.attention:
             return True
         with self._changed:
@@ -138,7 +138,7 @@ class Admission:
         return self.stopped and not 0 < call.number < self._failed_number
 
     def count(self, call: UdfCall) -> None:
-        """Count the result of ``call``, if it is large, before the main thread sees it."""
+        """Count the bytes of the result of ``call``, if it is large, as held from now on."""
         if not self._most_bytes:
             return
         try:
@@ -184,7 +184,7 @@ class Admission:
                     self._tell()
 
     def failure_among(self, calls: Iterable[UdfCall]) -> BaseException:
-        """Return the first failure in the order of ``calls``, or else the one that came first."""
+        """Return the first failure among ``calls``; else the failure that stopped the task."""
         for call in calls:
             failed = call.failure if call.done else None
             if failed is not None and not isinstance(failed, Abandoned):

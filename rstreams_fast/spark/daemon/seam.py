@@ -93,7 +93,7 @@ def install() -> bool:
 
 
 class _Seam:
-    """The functions that replace ``pyspark.worker``'s own, and call them."""
+    """The functions that replace functions of ``pyspark.worker``, and call the replaced ones."""
 
     def __init__(self, worker: Any) -> None:
         self._read_udfs = worker.read_udfs

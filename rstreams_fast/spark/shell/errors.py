@@ -63,7 +63,7 @@ _OPTIONS: Final[Mapping[str, str]] = {
 
 
 def in_words_of_the_command(refused: Exception) -> str:
-    """Return the message of an error of ``enrich``, with the command's options for its words."""
+    """Return the message of an ``enrich`` error, with the command's options for its arguments."""
     text = sentence_of(str(refused))
     for word, option in _OPTIONS.items():
         text = re.sub(rf"^{re.escape(word)}(?=[:= ])", option, text)

@@ -125,7 +125,7 @@ def write(frame: DataFrame, path: str, kind: str, options: Mapping[str, str]) ->
 
 
 class Target(ABC):
-    """An output directory, which appears complete or not at all. For one thread."""
+    """An output directory, which appears complete or not at all. Only one thread may use it."""
 
     def __init__(self, path: str, option: str, *, overwrite: bool) -> None:
         self.path = path

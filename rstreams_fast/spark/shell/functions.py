@@ -53,14 +53,16 @@ def found(option: str, name: str) -> Callable[..., Any]:
 
 
 def policy_of(fn: Callable[..., Any]) -> PolicyWords:
-    """Return the policy of the function, or a policy without words."""
+    """Return the policy of the function, or an empty policy."""
     return fn.policy if isinstance(fn, PolicyFunction) else PolicyWords()
 
 
 def with_policy(
     fn: Callable[..., Any], words: Mapping[str, Any]
 ) -> tuple[Callable[..., Any], list[str]]:
-    """Return ``fn`` with the words that its own policy lacks, and the names of its own words."""
+    """Return ``fn`` with the policy arguments ``words``, and the names of arguments that its own
+    policy has already: these are kept.
+    """
     own = policy_of(fn)
     every = {each.name: getattr(own, each.name) for each in fields(own)}
     kept = [word for word in words if every[word] is not None]
@@ -90,7 +92,7 @@ def check_arguments(fn: Callable[..., Any], count: int, *, using: bool, lists: b
 def send_by_value(fns: list[Callable[..., Any]]) -> None:
     """Send the functions' modules of the working directory to executors on other hosts, by value.
 
-    Other modules there that these modules import need ``--py-files``.
+    Modules of the working directory that these modules import need ``--py-files``.
     """
     from pyspark import cloudpickle
 

@@ -81,7 +81,7 @@ class DeadLetters:
 
 
 class LetterFile:
-    """The dead letters of a partition: first on disk, then copied at success."""
+    """The dead letters of a partition: written to a local file, which is copied at success."""
 
     def __init__(self, letters: DeadLetters, name: str) -> None:
         pa = pyarrow_for("dead_letters")

@@ -115,7 +115,7 @@ def _listed(result: Any) -> Any:
 
 
 def _are_several(result: Any) -> bool:
-    """Whether ``result`` is an iterable of rows. An object with columns iterates over names."""
+    """Whether ``result`` is an iterable of rows, not an object that iterates over column names."""
     return (
         isinstance(result, Iterable)
         and not isinstance(result, str | bytes | Mapping)
@@ -202,7 +202,7 @@ class _BatchesOnThreads:
         self._keyed = names_call_id(options.fn)
 
     def outputs(self, first: list[Any]) -> Iterator[Any]:
-        """Run the stage; ``first`` holds the first batch. For the main thread."""
+        """Yield the outputs of the stage, on the main thread; ``first`` has the first input."""
         counters = self._counters
         self._partition.threads.on_failure = self._fail
         with self._client, self._partition.at_work(first, self._close):

@@ -76,7 +76,7 @@ class CallStage:
         **window: Any,
     ) -> None:
         """``around`` lacks the client and the ``journal``, which is not open yet. ``watched`` is
-        the user's function, if ``options.fn`` wraps it. ``window`` has arguments of the window.
+        the user's function, if ``options.fn`` wraps it. ``window`` is passed to ``CallWindow``.
         """
         self._around = around
         self._journal = journal
@@ -351,7 +351,7 @@ class CallStage:
             self._finish()
 
     def _finish(self) -> None:
-        """After the calls: let the host task close ``using``. Its end also ends the loop."""
+        """Let the host task close ``using``, after the calls. The end of the task ends the loop."""
         if self._finishing:
             return
         self._finishing = True
@@ -363,7 +363,7 @@ class CallStage:
             self._engine.close_threads()
 
     def _tidy_up(self) -> None:
-        """End the tasks that the user's clients left on the loop, as far as they obey."""
+        """End the tasks that the user's clients left on the loop, if they obey a cancellation."""
         if self._engine is not None:
             self._engine.end()
         self._executor.shutdown(wait=False, cancel_futures=True)

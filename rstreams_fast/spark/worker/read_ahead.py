@@ -87,7 +87,7 @@ class ByteBudget:
             self._changed.notify_all()
 
     def cancel(self) -> None:
-        """Wake up the waiting thread; no thread waits any more."""
+        """Wake the waiting thread, and let no thread wait again."""
         with self._changed:
             self._free.cancel()
             self._changed.notify_all()
@@ -164,7 +164,7 @@ class ReadAhead:
                 raise
 
     def poll(self) -> Waiting | None:
-        """Return the next batch; ``None``: none now (``on_batch`` will be called), or ``ended``."""
+        """Return the next batch. ``None``: ``on_batch`` will announce the next, or ``ended``."""
         if self.ended:
             return None
         found: Waiting | None = self.ring.poll()

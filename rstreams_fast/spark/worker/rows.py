@@ -286,7 +286,7 @@ class ResultColumns:
         return result
 
     def _learn(self, bytes_per_row: float) -> None:
-        """Adapt to large results: keep only as many as fit in the byte budget."""
+        """Adapt to large results: let only as many be pending as fit in the byte budget."""
         options = self._options
         fitting = int(options.bounds.bytes / max(bytes_per_row, 1))
         self.most_pending = min(options.window_rows, max(options.running_rows, fitting))
@@ -302,7 +302,7 @@ class ResultColumns:
         self.outputs.append(Output(self.layout.output(rows, arrays), count, lease))
 
     def check_end(self) -> None:
-        """Raise if rows are missing."""
+        """Raise an error if rows of the input were not emitted."""
         if self.rows_in_work:
             raise RuntimeError(f"{self.rows_in_work} rows were not handed on; this is a bug")
 

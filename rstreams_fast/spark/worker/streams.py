@@ -104,7 +104,7 @@ class _BatchPublisher:
         self._partition.threads.start(serve, "source")
 
     def request(self, n: int, /) -> None:
-        """Request ``n`` more batches (§3.9)."""
+        """Request ``n`` more batches, as in rule 3.9 of Reactive Streams."""
         with self._changed:
             try:
                 self._demand.request(n)

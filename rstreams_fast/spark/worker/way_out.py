@@ -49,7 +49,7 @@ class WayOut:
         self.close: Final = self._ring.close
 
     def get(self, timeout: float | None) -> Output:
-        """Wait for the next output and return it. For the main thread."""
+        """Wait for the next output and return it. Only the main thread calls this method."""
         output: Output = self._ring.get(timeout)
         if self._for_room:
             self._for_room = False

@@ -208,7 +208,7 @@ def fields_of(kind: pa.DataType) -> list[pa.Field]:
 
 
 def parts_of(array: pa.Array) -> list[pa.Array]:
-    """Return an array for each of ``fields_of``, without the values inside nulls."""
+    """Return the array of each field that ``fields_of`` returns, without values below nulls."""
     import pyarrow as pa
 
     array = array.drop_null()

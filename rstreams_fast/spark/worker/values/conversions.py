@@ -529,7 +529,7 @@ def cast_column(array: pa.Array, field: pa.Field, label: str) -> pa.Array:
 
 
 def _cast_safely(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast; also refuse a number that is too large for a float, which Arrow lets pass."""
+    """Cast ``array`` to ``kind``; refuse a number that Arrow would turn into infinity."""
     cast_array = array.cast(kind, safe=True)
     if (infinite := infinities(cast_array)) and infinite != infinities(array):
         raise ValueError(f"a finite number is too large for {kind}")
