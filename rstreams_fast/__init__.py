@@ -159,7 +159,7 @@ __all__ = [
 ]
 
 
-_LOADED_WHEN_NEEDED = {  # they bring asyncio
+_LOADED_WHEN_NEEDED = {  # these modules import asyncio, which most streams do not need
     "Budget": "calls.budget",
     "BudgetSpentError": "calls.errors",
     "Cache": "calls.memory.cache",

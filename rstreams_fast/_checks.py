@@ -1,4 +1,4 @@
-"""Checks of arguments. They raise built-in exceptions, which name the argument."""
+"""Checks of arguments. They raise ``TypeError`` and ``ValueError``, which name the argument."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ASYNC: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 def safe_repr(value: object) -> str:
-    """Return ``repr(value)``, or a substitute if it fails: an int may have too many digits."""
+    """Return ``repr(value)``, or another text if ``repr`` raises, as for an int of 5000 digits."""
     try:
         return repr(value)
     except Exception:
@@ -50,14 +50,14 @@ def safe_repr(value: object) -> str:
 
 
 def describe_callable(fn: Callable[..., Any]) -> str:
-    """Return the name of a user's function for a message."""
+    """Return the name of a user's function, for messages."""
     name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
     module = getattr(fn, "__module__", None)
     return f"{module}.{name}" if module and module != "builtins" else str(name)
 
 
 def as_int(value: object) -> int | None:
-    """Return ``value`` as an ``int``; ``None`` if it is a ``bool`` or no integer."""
+    """Return ``value`` as an ``int``; ``None`` if ``value`` is a ``bool`` or no integer."""
     if type(value) is int:
         return value
     if isinstance(value, bool):
@@ -69,7 +69,7 @@ def as_int(value: object) -> int | None:
 
 
 def check_count(name: str, value: object, minimum: int = 0) -> int:
-    """Return the integer argument ``name``, at least ``minimum``; the errors name it."""
+    """Return ``value``, the argument ``name``, if it is an integer of at least ``minimum``."""
     count = as_int(value)
     if count is None:
         raise TypeError(f"{name} must be an int, got {type(value).__name__}")
@@ -79,14 +79,14 @@ def check_count(name: str, value: object, minimum: int = 0) -> int:
 
 
 def check_bool(name: str, value: object) -> bool:
-    """Return the argument ``name``, a bool."""
+    """Return ``value``, the argument ``name``, if it is a bool."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be a bool, got {type(value).__name__}")
     return value
 
 
 def check_capacity(name: str, value: object) -> int:
-    """Return the capacity argument ``name``, 1 to 2**31 elements."""
+    """Return ``value``, the argument ``name``, if it is a capacity of 1 to 2**31 elements."""
     capacity = check_count(name, value, 1)
     if capacity > MAX_CAPACITY:
         raise ValueError(f"{name} must be <= 2**31, got {safe_repr(capacity)}")
@@ -94,7 +94,7 @@ def check_capacity(name: str, value: object) -> int:
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
-    """Return the argument ``name``, one of ``choices``."""
+    """Return ``value``, the argument ``name``, if it is one of ``choices``."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(
             f"{name} must be {' or '.join(map(repr, choices))}, got {safe_repr(value)}"
@@ -103,19 +103,22 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
 
 
 def check_timeout(timeout: object) -> float | None:
-    """Return a time-out in seconds; ``None`` waits for ever."""
+    """Return the argument ``timeout`` in seconds. ``None`` means to wait for ever."""
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
         raise TypeError(f"timeout must be a number of seconds, got {type(timeout).__name__}")
     if not timeout >= 0:
         raise ValueError(f"timeout must be >= 0 seconds, got {safe_repr(timeout)}")
-    # A time-out beyond the system's limit means for ever.
+    # A time-out longer than the system allows means to wait for ever.
     return float(timeout) if timeout <= threading.TIMEOUT_MAX else None
 
 
 def check_seconds(name: str, value: object, *, positive: bool = False) -> float:
-    """Return the argument ``name``, a finite number of seconds, not negative (or ``positive``)."""
+    """Return ``value``, the argument ``name``, if it is a finite number of seconds.
+
+    It must not be negative; with ``positive`` it must not be 0 either.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number of seconds, got {type(value).__name__}")
     if not (value > 0 if positive else value >= 0) or value > threading.TIMEOUT_MAX:
@@ -125,14 +128,15 @@ def check_seconds(name: str, value: object, *, positive: bool = False) -> float:
 
 
 def check_plain(what: str, fn: object, hint: str = "") -> None:
-    """Refuse an object that cannot be called, and async functions, whose result is never awaited.
+    """Raise ``TypeError`` if ``fn`` cannot be called, or is ``async``.
 
-    ``hint`` says what else accepts a coroutine function.
+    The result of an async function would never be awaited. ``hint``, added to the message, names
+    another function that accepts a coroutine function.
     """
     if type(fn) is BuiltinFunctionType or (
         type(fn) is FunctionType and not fn.__code__.co_flags & _ASYNC and not vars(fn)
     ):
-        return  # quick: inspect takes longer than the rest of a subscription
+        return  # a quick path: inspect would take longer than the rest of a subscription
     if not callable(fn):
         raise TypeError(f"{what} must be callable, got {type(fn).__name__}")
     if is_coroutine_function(fn):
@@ -146,8 +150,8 @@ def check_plain(what: str, fn: object, hint: str = "") -> None:
 
 
 def is_coroutine_function(fn: object) -> bool:
-    """Return whether calling ``fn`` is known, without a call, to return a coroutine."""
-    while isinstance(fn, MethodType | partial):  # inspect looks for no callable object in it
+    """Return whether a call of ``fn`` would return a coroutine. Makes no call."""
+    while isinstance(fn, MethodType | partial):  # inspect does not look at callables within these
         fn = fn.__func__ if isinstance(fn, MethodType) else fn.func
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
         getattr(type(fn), "__call__", None)  # noqa: B004 - the function itself is wanted
@@ -155,7 +159,7 @@ def is_coroutine_function(fn: object) -> bool:
 
 
 def refuse_coroutine(what: str, fn: Callable[..., object], returned: object, hint: str) -> None:
-    """Refuse the coroutine that a plain function, such as a lambda, has ``returned``."""
+    """Raise ``TypeError`` if the plain function ``fn``, such as a lambda, returned a coroutine."""
     if inspect.iscoroutine(returned):
         returned.close()
         raise TypeError(
@@ -164,12 +168,12 @@ def refuse_coroutine(what: str, fn: Callable[..., object], returned: object, hin
 
 
 def check_sync(operator: str, name: str, fn: object, hint: str = "") -> None:
-    """Do what ``check_plain`` does, for the argument ``name`` of an operator."""
+    """Do the same as ``check_plain``, for the argument ``name`` of an operator."""
     check_plain(f"{operator}({name}): {name}", fn, hint)
 
 
 def check_weigher(max_bytes: object, weigher: object) -> int | None:
-    """Return ``max_bytes``, checked; both arguments are given, or neither."""
+    """Return ``max_bytes``, after a check. Both arguments must be given, or neither."""
     if (max_bytes is None) != (weigher is None):
         raise ValueError("max_bytes and weigher must be given together")
     if weigher is not None:
@@ -178,7 +182,10 @@ def check_weigher(max_bytes: object, weigher: object) -> int | None:
 
 
 def weigh(weigher: Weigher, element: Any) -> int:
-    """Return the weight of ``element``; raises an error of ``weigher``, or for a wrong result."""
+    """Return the weight of ``element``, in bytes.
+
+    Raises the error of ``weigher``, or a ``TypeError`` if its result is no number of bytes.
+    """
     weight = as_int(weigher(element))
     if weight is None or weight < 0:
         raise TypeError(f"the weigher {describe_callable(weigher)} must return an int >= 0 (bytes)")

@@ -1,4 +1,4 @@
-"""Importing a third party when it is first needed, or saying what to install."""
+"""Imports optional packages when they are first needed. An error says what to install."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ __all__ = ["importing", "numpy_for", "pyarrow_for", "pyspark_for", "reader_of"]
 
 @contextmanager
 def importing(package: str, name: str, install: str) -> Iterator[None]:
-    """Have the import of a missing module say that ``name`` needs ``package``, and what to
-    ``install``. A package that is there but does not load gives its own error.
+    """A context manager for the import of an optional ``package``, which ``name`` needs.
+
+    If the package is not installed, the error says what to ``install``. A package that is installed
+    but fails to load gives its own error.
     """
     try:
         yield

@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeVar, runtime_checkable
 __all__ = ["UNBOUNDED", "Processor", "Publisher", "Subscriber", "Subscription"]
 
 UNBOUNDED: Final = 2**63 - 1
-"""A demand that never runs out (§3.17). Any larger ``int`` means the same."""
+"""The demand without a bound (§3.17). Any larger ``int`` means the same."""
 
 T_co = TypeVar("T_co", covariant=True)
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -49,7 +49,7 @@ class Subscription(Protocol):
 class OnNext(Protocol[T_contra]):
     """The type of an attribute that replaces the method ``on_next``.
 
-    pyright takes a ``Callable`` attribute for a method, and expects one argument less.
+    pyright takes an attribute of type ``Callable`` for a method, and expects one argument less.
     """
 
     def __call__(self, element: T_contra, /) -> None: ...

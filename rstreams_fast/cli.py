@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser(words: set[str]) -> argparse.ArgumentParser:
-    """Return the parser. A command that is not among the ``words`` is not imported."""
+    """Return the parser. It imports only the commands that are among ``words``, the arguments."""
     parser = argparse.ArgumentParser(
         prog="rstreams-fast",
         description="Reactive Streams for Python: calls for the rows of a file, and the test kit.",
@@ -62,18 +62,18 @@ def _parser(words: set[str]) -> argparse.ArgumentParser:
 Command = Callable[[argparse.Namespace], int]
 
 _NOBODY_READS = 128 + 13
-"""The status of who is ended by SIGPIPE, as shells tell it."""
+"""The exit status by which shells say that SIGPIPE has ended a process."""
 
 
 def _printing(command: Command) -> Command:
-    """``command``, which ends in silence if nobody reads any more what it prints (``| head``)."""
+    """Return ``command``, changed to end silently if its output is no longer read (``| head``)."""
 
     def run(options: argparse.Namespace) -> int:
         try:
             status = command(options)
             sys.stdout.flush()
         except BrokenPipeError:
-            # What is left to be written would be tried again at exit, and complained about.
+            # At exit Python would try to write the rest again, and print an error.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return _NOBODY_READS
         return status

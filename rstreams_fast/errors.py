@@ -1,8 +1,8 @@
 """The exceptions that this package raises or signals, the checks of signals, and the reports of
 errors that no subscriber can receive.
 
-Each type names its rule of the specification, and derives from the built-in exception that a Python
-programmer would expect.
+Each exception class names its rule of the specification, and derives from the built-in exception
+that a Python programmer would expect.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class BackendUnavailableError(ImportError):
 
 
 class RingClosed(RuntimeError):
-    """The ring was closed: nothing can be put in, and all elements have been taken out."""
+    """The ring was closed: it takes no more elements, and all its elements were taken out."""
 
 
 class OverlappingCallsError(RuntimeError):
@@ -60,7 +60,7 @@ class DemandExceededError(RuntimeError):
 
 
 class BufferOverflowError(RuntimeError):
-    """A bounded buffer was full and its owner may not wait."""
+    """A bounded buffer was full, and the sender of an element must not wait for room."""
 
 
 class AlreadySubscribedError(RuntimeError):
@@ -107,12 +107,12 @@ class WorkDroppedError(RuntimeError):
 
 _SIGNALS: Final = ("on_subscribe", "on_next", "on_error", "on_complete")
 
-#: Code flags of functions whose body a call does not run.
+#: Code flags of functions whose body does not run when they are called.
 _RUN_LATER: Final = CO_COROUTINE | CO_ASYNC_GENERATOR | CO_GENERATOR
 
 
 def check_request(n: object) -> int:
-    """Return the demand that ``request(n)`` adds, or raise the error of §3.9."""
+    """Return ``n`` as an ``int``, or raise the error that §3.9 demands for a wrong ``n``."""
     count = as_int(n)
     if count is None:
         raise InvalidRequestTypeError(n)
@@ -122,14 +122,16 @@ def check_request(n: object) -> int:
 
 
 def check_element(element: object) -> None:
-    """Refuse ``None``, which is not an element (§2.13)."""
+    """Raise a ``NoneSignalError`` for ``None``, which is not an element (§2.13)."""
     if element is None:
         raise NoneSignalError("§2.13: None is not an element")
 
 
 def check_subscriber(subscriber: object) -> None:
-    """Refuse ``None``, an object that lacks one of the four methods, and an async ``on_next``: the
-    only failures of ``subscribe`` that are raised (§1.9).
+    """Raise a ``TypeError`` for ``None``, an object that lacks one of the four methods, and an
+    async ``on_next``.
+
+    All other failures of ``subscribe`` are signalled, not raised (§1.9).
     """
     if subscriber is None:
         raise NoneSignalError("§1.9: subscriber is None")
@@ -149,7 +151,7 @@ def check_subscriber(subscriber: object) -> None:
 
 
 def check_error(error: object) -> None:
-    """Refuse an object that is no exception instance; ``None`` by §2.13."""
+    """Raise a ``TypeError`` if ``error`` is no exception instance (for ``None`` see §2.13)."""
     if error is None:
         raise NoneSignalError("§2.13: error is None")
     if not isinstance(error, BaseException):
@@ -187,7 +189,7 @@ def on_dropped_error(hook: DroppedErrorHook | None) -> DroppedErrorHook | None:
 
 
 def expect(kind: type[BaseException]) -> None:
-    """Make ``report_dropped`` ignore errors of ``kind`` from now on: they are no faults."""
+    """Have ``report_dropped`` ignore errors of ``kind`` from now on, as they are no faults."""
     global _expected  # noqa: PLW0603
     _expected = kind
 
@@ -197,7 +199,7 @@ def report_dropped(error: BaseException, where: str) -> None:
     if isinstance(error, _expected):
         return
     if isinstance(error, RecursionError):
-        # Its traceback has a thousand frames, and the stack may have no room to log it.
+        # Log it without its traceback of a thousand frames. The stack may have no room even so.
         with contextlib.suppress(RecursionError):
             _log.error("%s: %s: %s", where, type(error).__name__, error)
     else:
@@ -211,14 +213,14 @@ def report_dropped(error: BaseException, where: str) -> None:
 
 
 def report_unraisable(error: BaseException, where: str, culprit: object) -> None:
-    """Pass ``error`` to ``sys.unraisablehook``: it came from an observer, not from the stream."""
+    """Pass ``error`` to ``sys.unraisablehook``. For errors of observers, not of the stream."""
     arguments = (type(error), error, error.__traceback__, f"Exception ignored in {where}", culprit)
     sys.unraisablehook(_unraisable_type()(arguments))
 
 
 @functools.cache
 def _unraisable_type() -> Callable[[tuple[object, ...]], Any]:
-    """Return the type of the argument of ``sys.unraisablehook``, which Python does not publish."""
+    """Return the type of the argument of ``sys.unraisablehook``. Python gives it no public name."""
 
     class Raising:
         def __del__(self) -> None:
@@ -238,7 +240,7 @@ def _unraisable_type() -> Callable[[tuple[object, ...]], Any]:
 
 
 class _Unraisable:
-    """A substitute, with the same attributes, where the type was not found."""
+    """Has the attributes of the argument of ``sys.unraisablehook``, where its type is unknown."""
 
     def __init__(self, arguments: tuple[object, ...]) -> None:
         self.exc_type, self.exc_value, self.exc_traceback, self.err_msg, self.object = arguments

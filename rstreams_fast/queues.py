@@ -1,8 +1,8 @@
 """Queues between threads with the standard library's interface, in C, and a bounded thread pool.
 
 ``Queue``, ``LifoQueue``, ``PriorityQueue`` and ``SimpleQueue`` replace the classes of the module
-``queue``, with Python 3.13's ``shutdown`` on every version. On the backends ``cffi`` and ``python``
-they are the standard library's own.
+``queue``. They have Python 3.13's ``shutdown`` on every version of Python. On the backends ``cffi``
+and ``python`` they use the classes of the standard library.
 """
 
 from __future__ import annotations
@@ -57,14 +57,18 @@ T = TypeVar("T")
 
 
 class _WaitingCalls(SimpleQueue[Any]):
-    """The calls that wait for a thread. Taking out a call frees its place, if it has one."""
+    """The calls that wait for a thread of the pool.
+
+    Taking a call out frees a place in ``places``, unless the call was submitted without a place.
+    """
 
     def __init__(self, places: Queue[None]) -> None:
         self._places = places
-        self.beyond = threading.local()  # set while this thread submits a call without a place
+        # Has an attribute while this thread submits a call that needs no place.
+        self.beyond = threading.local()
 
     def put(self, call: Any, block: bool = True, timeout: float | None = None) -> None:
-        # None is no call: it only wakes a thread.
+        # None is no call: ThreadPoolExecutor puts it in to wake a thread.
         has_place = call is not None and not self.beyond.__dict__
         super().put((call, has_place), block, timeout)
 
@@ -79,7 +83,7 @@ class _WaitingCalls(SimpleQueue[Any]):
 
 
 def _free(places: Queue[None]) -> None:
-    with contextlib.suppress(Empty, ShutDown):  # no call is taken out if no thread could start
+    with contextlib.suppress(Empty, ShutDown):  # Empty: a failed ``submit`` has freed it before
         places.get_nowait()
 
 
@@ -88,10 +92,11 @@ class BoundedExecutor(ThreadPoolExecutor):
 
     Running calls do not count. Ctrl-C ends a waiting ``submit``, and nothing is submitted.
     ``shutdown`` wakes the waiting threads: their ``submit`` raises ``RuntimeError``, and so does
-    every later one. While the queue is full, ``submit`` raises ``RuntimeError`` at once if waiting
-    could last for ever: in a thread of the pool itself, and in a thread that runs an event loop, so
-    also in ``loop.run_in_executor``. There an ``asyncio.Semaphore(max_queue_size)`` around each
-    call can bound them. The streams of the package never wait for a place: see ``submit_at_once``.
+    every later ``submit``. While the queue is full, ``submit`` raises ``RuntimeError`` at once if
+    waiting could last for ever: in a thread of the pool itself, and in a thread that runs an event
+    loop, so also in ``loop.run_in_executor``. On an event loop, an
+    ``asyncio.Semaphore(max_queue_size)`` around each call can bound the calls instead. Streams
+    never wait in ``submit``: see ``submit_at_once``.
 
     Args:
         max_workers: The most threads, as for ``ThreadPoolExecutor``.
@@ -113,7 +118,7 @@ class BoundedExecutor(ThreadPoolExecutor):
         self._work_queue: Any = _WaitingCalls(self._places)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Let a thread of the pool call ``fn``; wait while ``max_queue_size`` calls wait.
+        """Have a thread of the pool call ``fn``. First wait while ``max_queue_size`` calls wait.
 
         Args:
             fn: The function.
@@ -154,10 +159,10 @@ class BoundedExecutor(ThreadPoolExecutor):
             ) from None
 
     def submit_at_once(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Let a thread of the pool call ``fn``; never wait, and take no place.
+        """Have a thread of the pool call ``fn``, without waiting even if the queue is full.
 
-        For callers with a bound of their own: each ``publish_on``, ``subscribe_on``, ``interval``
-        or ``AsyncSubscriber`` on this pool has one or two such calls at a time, and
+        Only for callers with a bound of their own: each ``publish_on``, ``subscribe_on``,
+        ``interval`` or ``AsyncSubscriber`` on this pool has one or two such calls at a time, and
         ``map_blocking`` has up to ``concurrency``.
 
         Args:

@@ -1,5 +1,5 @@
-"""Bridges to other libraries: one module each, which imports only that library.
+"""Bridges to other libraries, a module for each library.
 
 ``rstreams_fast.interop.reactivex``: observables of RxPY. ``rstreams_fast.interop.rsocket``: streams
-over RSocket. ``rstreams_fast.interop.asyncio_streams``: writing to a socket of asyncio's.
+over RSocket. ``rstreams_fast.interop.asyncio_streams``: a subscriber that writes to a socket.
 """

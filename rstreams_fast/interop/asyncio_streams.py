@@ -1,4 +1,4 @@
-"""asyncio's streams: a subscriber that writes as fast as the socket accepts data."""
+"""A subscriber that writes to an ``asyncio.StreamWriter``, as fast as the socket accepts data."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ __all__ = ["WriterSubscriber"]
 
 
 class WriterSubscriber(Subscriber[bytes]):
-    """Writes each element, which is bytes, and waits in ``drain()`` before the next.
+    """Writes each element (``bytes``), and awaits ``writer.drain()`` before the next element.
 
     So at most ``prefetch`` elements and the writer's own buffer (its ``high`` water mark) are held,
-    however slowly the other side reads. Make it on the writer's loop; signals may come from any
-    thread, one after the other (§1.3). A lost connection cancels upstream, and ``run`` raises the
-    error. Closing the writer is the caller's task. It serves one subscription and cancels any other
-    (§2.5).
+    however slowly the other side reads. Make the subscriber on the writer's loop. Signals may come
+    from any thread, one after the other (§1.3). A lost connection cancels upstream, and ``run``
+    raises the error. The caller closes the writer. The subscriber serves one subscription and
+    cancels any other (§2.5).
 
     Args:
         writer: An ``asyncio.StreamWriter``.
-        prefetch: Elements that are requested ahead.
+        prefetch: Elements that are requested in advance.
 
     Attributes:
-        run: The ``Run``, to await or to cancel.
+        run: The ``Run``: await it for the end, or cancel it.
     """
 
     __slots__ = ("_writing", "run")
@@ -65,7 +65,7 @@ class WriterSubscriber(Subscriber[bytes]):
         self._writing.on_next(element)
 
     def on_error(self, error: BaseException, /) -> None:
-        """End with the error.
+        """End with the error of upstream.
 
         Args:
             error: An exception instance.

@@ -1,4 +1,4 @@
-"""RxPY (``reactivex`` 6): observables as streams and back, and a bounded ``observe_on``."""
+"""RxPY (``reactivex`` 6): converts observables to streams and back; a bounded ``observe_on``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["from_observable", "observe_on", "to_observable"]
 
 T = TypeVar("T")
 
-#: Elements that an observer's subscription requests ahead of those it has taken.
+#: Elements that are requested in advance for an observer.
 _AHEAD = 256
 
 
@@ -45,14 +45,15 @@ def from_observable(
     capacity: int | None = None,
     on_drop: Callable[[T], object] | None = None,
 ) -> Stream[T]:
-    """Return the elements of an observable, which sends them without being asked.
+    """Return a stream of the elements of an observable, which sends without requests.
 
-    Each subscriber subscribes to the observable, and disposes of that subscription when it cancels.
-    ``None``, which RxPY allows, ends the stream with a ``NoneSignalError`` (§2.13).
+    Each subscriber has its own subscription to the observable, which is disposed of when the
+    subscriber cancels. ``None``, which RxPY allows, ends the stream with a ``NoneSignalError``
+    (§2.13).
 
     Args:
         observable: An observable of RxPY.
-        overflow: What happens to an element that was not requested and finds no room; see
+        overflow: What happens to an element when there is no demand and the buffer is full; see
             ``Overflow``.
         capacity: The most elements held, as in ``create``.
         on_drop: Called with each element that is dropped, as in ``create``.
@@ -72,7 +73,7 @@ def from_observable(
         def on_completed() -> None:
             emitter.complete()
 
-        # An observable that sends within subscribe() has not yet returned its disposable.
+        # An observable that sends within subscribe() cannot be disposed of yet: take_while ends it.
         heard = observable.pipe(operators.take_while(lambda _: not emitter.cancelled))
         subscription = heard.subscribe(on_next, on_error, on_completed)
         emitter.on_cancel(subscription.dispose)
@@ -83,10 +84,10 @@ def from_observable(
 def to_observable(publisher: Publisher[T], /) -> reactivex.Observable[T]:
     """Return any publisher as a cold observable: each observer has a subscription of its own.
 
-    An observer cannot request: 256 elements are requested ahead of those it has taken, and
-    disposing cancels. The observer is called on the thread of the elements. Like RxPY's own
-    sources, a synchronous publisher begins when ``subscribe`` has returned to RxPY's scheduler: so
-    ``take`` can end an infinite one.
+    An observer cannot request, so 256 elements are requested in advance. Disposing of the
+    subscription cancels. The observer is called on the thread that signals the elements. A
+    synchronous publisher begins only when ``subscribe`` has returned to RxPY's scheduler, like
+    RxPY's own sources. So RxPY's ``take`` can end an infinite publisher.
 
     Args:
         publisher: Any object with ``subscribe``.
@@ -108,7 +109,7 @@ def observe_on(
     RxPY's ``observe_on`` has an unbounded buffer. Here the sending thread waits until there is
     room, or until the observer disposes. An error comes after the elements before it, as with RxPY.
     A thread that runs an event loop cannot wait: up to ``prefetch`` elements that it sends without
-    demand are held; the next one is refused by a ``RuntimeError``, which ends the observable.
+    demand are held. One more element raises a ``RuntimeError``, which ends the observable.
 
     Args:
         executor: As in ``Stream.publish_on``.
@@ -143,7 +144,7 @@ def _check_observable(observable: object) -> None:
 def _observe(
     stream: Stream[Any], observer: Any, scheduler: Any, then: Callable[[], None] = lambda: None
 ) -> DisposableBase:
-    """Let ``observer`` observe ``stream`` once RxPY has the disposable; then call ``then``."""
+    """Subscribe ``observer`` to ``stream``, after RxPY got the disposable; then call ``then``."""
     end = SyncSubscriber(
         observer.on_next,
         on_error=observer.on_error,
@@ -160,11 +161,11 @@ def _observe(
 
 
 class _ObservablePublisher:
-    """Publishes the elements of an observable to one subscriber; the sender waits for demand.
+    """Publishes the elements of an observable to one subscriber, and is also the subscription.
 
-    A thread that runs an event loop cannot wait: its elements are held until they are requested.
-    The object is also the subscription. The sender takes the whole demand at once, so it takes the
-    lock once for each request.
+    The sending thread waits for demand. A thread that runs an event loop cannot wait: its elements
+    are held until they are requested. The sender takes the whole demand at once, so that it takes
+    the lock only once for each request.
     """
 
     def __init__(self, observable: reactivex.Observable[Any], most_held: int) -> None:
@@ -184,8 +185,9 @@ class _ObservablePublisher:
         subscriber.on_subscribe(self)
 
     def begin(self) -> None:
-        """Subscribe to the observable, once the observer is connected: a synchronous observable
-        sends all of its elements, and waits for room, inside this call.
+        """Subscribe to the observable. Call this after the observer is connected.
+
+        A synchronous observable sends all of its elements, and waits for room, within this call.
         """
         subscriber = self._subscriber
         heard = self._observable.pipe(operators.take_while(self._wait))

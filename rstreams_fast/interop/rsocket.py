@@ -1,7 +1,7 @@
-"""RSocket (``rsocket`` on PyPI): serves streams, and returns responses as streams.
+"""RSocket (``rsocket`` on PyPI): serves streams over RSocket, and returns responses as streams.
 
-Its classes differ a little from Reactive Streams: the last element may come with its completion,
-``request`` sends a frame, and everything belongs to the thread of one event loop.
+The classes of RSocket differ a little from Reactive Streams: the last element and the completion
+may come in one call, ``request`` sends a frame, and all calls must be made on one event loop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ with importing("rsocket", __name__, "'rstreams_fast[rsocket]'"):
 
 __all__ = ["from_rsocket", "to_rsocket"]
 
-#: The most that a frame can request; RSocket takes it for "all".
+#: The largest number that a frame can request. To RSocket it means "all".
 _MOST = 2**31 - 1
 
 
@@ -32,14 +32,14 @@ def to_rsocket(
     loop: asyncio.AbstractEventLoop | None = None,
     prefetch: int = 256,
 ) -> RSocketPublisher:
-    """Return a publisher of RSocket's, for a request handler to return.
+    """Return ``publisher`` as an RSocket publisher, which a request handler returns.
 
-    The payloads are delivered on ``loop``, as the client requests them.
+    The payloads are delivered on ``loop``, when the client requests them.
 
     Args:
         publisher: A publisher of ``rsocket.payload.Payload``.
         loop: The server's event loop. Default: the running loop.
-        prefetch: Payloads that are requested ahead.
+        prefetch: Payloads that are requested in advance.
     """
     loop = asyncio.get_running_loop() if loop is None else loop
     return _Served(from_publisher(publisher).publish_on(loop, prefetch=prefetch))
@@ -48,13 +48,14 @@ def to_rsocket(
 def from_rsocket(
     request: Callable[[], Any], /, *, loop: asyncio.AbstractEventLoop | None = None
 ) -> Stream[Any]:
-    """Return the payloads of a request: ``from_rsocket(lambda: client.request_stream(payload))``.
+    """Return a stream of the payloads that answer a request.
 
-    Demand goes to the server as it is requested; more than 2**31 - 1 at once means "all" in
-    RSocket.
+    Example: ``from_rsocket(lambda: client.request_stream(payload))``. Each request of a subscriber
+    is sent to the server. A request for 2**31 - 1 or more means "all" in RSocket.
 
     Args:
-        request: Called for each subscriber, on ``loop``, at its first request.
+        request: A function that makes the RSocket request. It is called for each subscriber, on
+            ``loop``, at the subscriber's first request.
         loop: The client's event loop, on which the subscriber is called, too. Default: the running
             loop.
     """
@@ -81,7 +82,10 @@ class _Requested(Publisher[Any]):
 
 
 class _RequestSubscription:
-    """The subscription to a request, and RSocket's subscriber. Internals belong to the loop."""
+    """The subscription to the answers of a request, and RSocket's subscriber to them.
+
+    The methods that begin with an underscore run on the loop.
+    """
 
     def __init__(
         self,
@@ -99,7 +103,7 @@ class _RequestSubscription:
         self._loop.call_soon_threadsafe(self._ask, min(n, _MOST))
 
     def cancel(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the connection
+        with contextlib.suppress(RuntimeError):  # a closed loop has no connection to cancel
             self._loop.call_soon_threadsafe(self._cancel)
 
     def _ask(self, n: int) -> None:

@@ -1,1 +1,1 @@
-"""Where work runs: executors, event loops, workers. Nothing here starts a thread on import."""
+"""Executors, event loops, worker threads and timers. No import of a module starts a thread."""

@@ -1,4 +1,4 @@
-"""The interpreter's exit: lets threads that wait for work end before Python joins them."""
+"""Calls functions at interpreter exit, so that waiting threads end before Python joins them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _too_late = False
 
 def call_at_exit(callback: Callable[[], object]) -> bool:
     """Register ``callback``, to be called once before Python joins the threads of this process.
-    ``False``: it is too late, so a thread that relies on the call must be a daemon. Thread-safe.
+
+    ``False``: the interpreter exits already, so a thread that needs this call to end must be a
+    daemon. Thread-safe.
     """
     global _too_late  # noqa: PLW0603
     if callback in _callbacks:
@@ -27,8 +29,8 @@ def call_at_exit(callback: Callable[[], object]) -> bool:
         if callback in _callbacks:
             return True
         if not _callbacks and not _exiting:
-            # Threads are joined before atexit functions run, so this uses threading's own list, as
-            # concurrent.futures does; if Python has no such list, atexit must do.
+            # Python joins threads before it calls atexit functions. So this uses threading's own
+            # list, as concurrent.futures does. If there is no such list, atexit is the next best.
             register = getattr(threading, "_register_atexit", atexit.register)
             try:
                 register(_call_all)
@@ -42,12 +44,12 @@ def call_at_exit(callback: Callable[[], object]) -> bool:
 
 
 def too_late() -> bool:
-    """Whether callbacks cannot be registered any more, so that a thread must be a daemon."""
+    """Whether ``call_at_exit`` returns false now, so that a new thread must be a daemon."""
     return _too_late or not call_at_exit(_nothing)
 
 
 def _nothing() -> None:
-    """The callback of a thread that needs no call, but must know whether it would get one."""
+    """Do nothing: the callback with which ``too_late`` tests ``call_at_exit``."""
 
 
 def exiting() -> bool:

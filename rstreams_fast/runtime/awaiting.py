@@ -1,11 +1,12 @@
-"""The loop on which a stream is awaited, for subscriptions that other threads make later.
+"""Keeps the event loop on which a stream is awaited, for subscriptions of other threads.
 
-Clients and locks of asyncio are bound to a loop. When a stream subscribes to another one from a
-timer or a worker, it finds its loop here, through a context variable. Only an awaiting caller sets
-the loop: it cannot outlive it. A caller that blocks a thread sets none, as the loop may wait for
-that thread. Neither do streams that several subscribers share.
+Clients and locks of asyncio are bound to a loop. When a stream subscribes to another stream on a
+timer's or worker's thread, it finds its loop here, in a context variable. Only a caller that awaits
+the stream sets the loop, because the caller cannot outlive its loop. A caller that blocks a thread
+sets none, because the loop may wait for that thread. Streams that several subscribers share set
+none, either.
 
-Nothing here imports asyncio: a program that has no loop never loads it.
+This module does not import asyncio: a program without a loop never loads it.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ __all__ = [
 ]
 
 HERE: Final = threading.local()
-"""``private`` is a weak reference to the private loop that runs in this thread, if there is one."""
+"""Its attribute ``private`` is a weak reference to the private loop that runs in this thread."""
 
 
 class Awaited(NamedTuple):
-    """A stream that is awaited: its loop, and the work that must end before the ``await`` does."""
+    """A stream that is awaited: the loop, and the work that must end before the ``await`` ends."""
 
     loop: asyncio.AbstractEventLoop
     """The loop on which the stream is awaited."""
     unclosed: set[asyncio.Future[Any]]
-    """Futures of sources and calls that close something: the awaiting caller awaits them too."""
+    """Futures of sources and calls that release resources. The caller awaits them, too."""
     pid: int
 
     def add(self, closing: asyncio.Future[Any]) -> None:
-        """Make the awaiting caller also wait for ``closing``, if that is on the same loop."""
+        """Have the awaiting caller also wait for ``closing``, if that is on the same loop."""
         if closing.get_loop() is self.loop:
             self.unclosed.add(closing)
             closing.add_done_callback(self.unclosed.discard)
@@ -62,12 +63,15 @@ def _awaited(stream: Awaited | None) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(ValueError):  # closed by the collector: any context
+        with contextlib.suppress(ValueError):  # the garbage collector may close it in any context
             _awaiting.reset(before)
 
 
 def awaited_here(unclosed: set[asyncio.Future[Any]]) -> AbstractContextManager[None]:
-    """Return a context in which subscriptions belong to a stream awaited on the running loop."""
+    """Return a context manager: subscriptions within it belong to a stream awaited on this loop.
+
+    ``unclosed`` collects the futures that the caller must await at the end.
+    """
     loop = running_loop()
     if loop is None or hasattr(HERE, "private"):
         return _UNCHANGED
@@ -75,12 +79,15 @@ def awaited_here(unclosed: set[asyncio.Future[Any]]) -> AbstractContextManager[N
 
 
 def awaited_nowhere() -> AbstractContextManager[None]:
-    """Return a context in which subscriptions have no loop: a thread waits, or they are shared."""
+    """Return a context manager: subscriptions within it have no loop.
+
+    For callers that block their thread, and for subscriptions that several subscribers share.
+    """
     return _UNCHANGED if _awaiting.get() is None else _awaited(None)
 
 
 def loop_of_program() -> asyncio.AbstractEventLoop | None:
-    """Return the running loop, or else the loop on which the stream is awaited."""
+    """Return the loop that runs in this thread, or else the loop on which the stream is awaited."""
     here, awaited = running_loop(), _awaiting.get()
     if here is not None or awaited is None:
         return here
@@ -88,5 +95,5 @@ def loop_of_program() -> asyncio.AbstractEventLoop | None:
 
 
 def awaited_stream() -> Awaited | None:
-    """Return the stream that this context belongs to, if the stream is awaited."""
+    """Return the stream to which the current context belongs, if the stream is awaited."""
     return _awaiting.get()

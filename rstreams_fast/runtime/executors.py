@@ -1,7 +1,8 @@
-"""The resources that drains run on: a worker, a thread pool, an event loop, or the caller.
+"""Resources: a worker thread, a thread pool, an event loop, or the calling thread.
 
-A resource takes work and runs it later, one piece after the other or several at once; it never
-blocks the thread that submits work. Work that it refuses, or accepts and then drops, is reported.
+A resource runs the work of streams: functions without arguments. It runs them later, one after the
+other or several at once, and never blocks the thread that submits them. The submitter learns if
+work is refused, or is dropped after it was accepted.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ __all__ = [
 ]
 
 CALLER: Final = "caller"
-"""Instead of an executor: the thread that signals or requests works, one piece at a time."""
+"""In place of an executor: the thread that signals or requests does the work."""
 
 _process_id = os.getpid()
 
@@ -56,9 +57,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def process_id() -> int:
-    """Return the process id: objects compare it to see that a fork left their threads behind.
+    """Return the id of this process, which differs in a forked child.
 
-    ``os.getpid()`` without a system call, which would dominate the cost of a subscription.
+    The same as ``os.getpid()``, but without a system call, which would take most of the time of a
+    subscription. Objects compare the id to see that their threads live in the parent only.
     """
     return _process_id
 
@@ -69,18 +71,19 @@ T = TypeVar("T")
 
 
 class Resource(Protocol):
-    """Something that runs work. Any thread may call any method."""
+    """Runs work: functions without arguments. Any thread may call any method."""
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:
-        """Run ``work`` soon, on the resource.
+        """Have ``work`` called soon, on the resource.
 
-        Raises if the work is refused. If it is accepted but dropped later (the pool is shut down
-        with ``cancel_futures``, the loop is closed), ``when_dropped`` is called instead.
+        Raises an exception if the work is refused. If the work is accepted but dropped later (the
+        pool is shut down with ``cancel_futures``, the loop is closed), ``when_dropped`` is called
+        with the error instead.
         """
         ...
 
     def close(self) -> None:
-        """End what the resource owns, after all accepted work. Never blocks."""
+        """End the threads that the resource owns, after all accepted work. Never blocks."""
         ...
 
 
@@ -92,7 +95,8 @@ _Mailbox = SimpleQueue["Work | None"]
 
 
 def _work_off(mailbox: _Mailbox) -> None:
-    # Refers to the mailbox only: so an abandoned worker can be collected, which ends this thread.
+    # Refers only to the queue ``mailbox``. So a worker that nobody uses any more is
+    # garbage-collected, and its finalizer ends this thread.
     while (work := mailbox.get()) is not None:
         try:
             work()
@@ -106,12 +110,15 @@ def _close_workers() -> None:
 
 
 class Worker:
-    """One thread, started for the first work; it ends when the worker is closed or collected."""
+    """A resource with one thread, which is started for the first work.
+
+    The thread ends when the worker is closed or garbage-collected.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = f"{name}-{next(_numbers)}"
         self._mailbox: _Mailbox = SimpleQueue()
-        # Reentrant: the garbage collector may run anything, even while the thread is made.
+        # Reentrant: the garbage collector may run any code, even while the thread is started.
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._starting = False
@@ -120,7 +127,7 @@ class Worker:
         weakref.finalize(self, self._mailbox.put, None).atexit = False
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:  # noqa: ARG002
-        """Queue ``work`` for the thread."""
+        """Queue ``work`` for the thread. Raises ``WorkDroppedError`` if the worker is closed."""
         with self._lock:
             if self._closed:
                 why = ": the interpreter exits" if exiting() else ""
@@ -142,7 +149,7 @@ class Worker:
             )
             try:
                 thread.start()
-            except BaseException:  # KeyboardInterrupt, say: the thread may run already, so end it
+            except BaseException:  # such as KeyboardInterrupt: the thread may run: end it
                 self.close()
                 raise
             self._thread = thread
@@ -151,9 +158,9 @@ class Worker:
             self._starting = False
 
     def close(self) -> None:
-        """Let the thread end after the work that it was given."""
+        """Have the thread end after all queued work."""
         if self._pid != process_id():
-            return  # in a fork's child the thread is missing, and the lock may be held
+            return  # in a forked child the thread does not exist, and the lock may be held for ever
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -164,15 +171,19 @@ class Worker:
 
 
 class Trampoline(threading.local):
-    """Queues work for a thread that is running work already, instead of nesting it."""
+    """A queue of calls for each thread, which keeps calls from nesting.
+
+    While a thread is within ``run``, further calls of ``run`` on that thread only queue their work.
+    """
 
     def __init__(self) -> None:
         self.queue: deque[Work] | None = None
 
     def run(self, work: Work, /) -> None:
-        """Run ``work``, and what it submits here meanwhile; only queue it if a run is under way.
+        """Call ``work``, and then the work that was queued meanwhile.
 
-        The first exception is raised after all work is done: others submitted the rest.
+        Within another ``run`` of this thread only queue ``work``. The first exception is raised
+        after all queued work, because the other work belongs to other callers.
         """
         if self.queue is not None:
             self.queue.append(work)
@@ -191,14 +202,14 @@ class Trampoline(threading.local):
                 raise leaving
         finally:
             self.queue = None
-            del leaving  # the error's traceback keeps this frame, and so itself
+            del leaving  # the error's traceback keeps this frame: avoid a reference cycle
 
 
 _trampoline = Trampoline()
 
 
 def taken(held: list[T]) -> T | None:
-    """Take the item in ``held``: the first caller gets it, later callers get ``None``."""
+    """Take the item out of ``held``. The first caller gets it, later callers get ``None``."""
     try:
         return held.pop()
     except IndexError:
@@ -217,8 +228,10 @@ def _run_held(held: list[Work]) -> None:
 
 
 def submit_of(executor: Executor) -> Callable[..., Future[Any]]:
-    """Return the function that submits to ``executor`` and never waits: ``submit_at_once`` if the
-    executor has it, as a ``BoundedExecutor`` does; else ``submit``.
+    """Return the method that submits to ``executor`` without waiting.
+
+    This is ``submit_at_once`` if the executor has it, as a ``BoundedExecutor`` does; else
+    ``submit``.
     """
     submit: Callable[..., Future[Any]] = getattr(executor, "submit_at_once", executor.submit)
     return submit
@@ -234,7 +247,8 @@ class _OnExecutor:
         try:
             future = self._submit(_run_held, held)
         except Exception:
-            # A pool that fails to start another thread still keeps the work for a running one.
+            # A pool that fails to start another thread may still give the work to a running thread.
+            # Then ``held`` may be empty already.
             if taken(held) is None:
                 return
             raise
@@ -254,14 +268,14 @@ class _OnCaller:
         _trampoline.run(work)
 
     def close(self) -> None:
-        """Do nothing: the calling thread is not the resource's to end."""
+        """Do nothing: the calling thread does not belong to the resource."""
 
 
 # -- an event loop ---------------------------------------------------------------------------------
 
 
 class _LoopWork:
-    """Work in a loop's queue. If the loop drops it unrun, its finalizer reports that."""
+    """Work in a loop's queue. If the loop drops the work, the finalizer calls ``when_dropped``."""
 
     __slots__ = ("_when_dropped", "_work")
 
@@ -276,7 +290,7 @@ class _LoopWork:
             yield_gil()
 
     def __del__(self) -> None:
-        # While Python exits, module globals may be None.
+        # At interpreter exit module globals may be None.
         if self._work is not None and call_from_finalizer is not None:
             call_from_finalizer(
                 self._when_dropped,
@@ -312,14 +326,14 @@ class _OnLoop:
 
 
 def check_executor(executor: object) -> None:
-    """Raise ``TypeError`` for an executor that drains cannot run on."""
+    """Raise ``TypeError`` for an executor that cannot do the work of streams."""
     if executor is None:
         return
     if isinstance(executor, str) and executor == CALLER:
         return
     if isinstance(executor, Executor):
-        # Drains need the memory of their stream. These classes are looked up, not imported: if the
-        # executor is of one of them, its module is loaded.
+        # Streams need the memory of this interpreter. The classes are not imported here: if the
+        # executor is an instance of one, its module is loaded already.
         for module, name in (
             ("concurrent.futures.process", "ProcessPoolExecutor"),
             ("concurrent.futures.interpreter", "InterpreterPoolExecutor"),
@@ -339,7 +353,7 @@ def check_executor(executor: object) -> None:
 
 
 def resource(executor: Any, name: str = "rstreams-fast") -> Resource:
-    """Return the resource for ``executor``; ``None`` makes a worker thread called ``name``."""
+    """Return a resource that runs work on ``executor``; ``None``: on a new thread ``name``."""
     check_executor(executor)
     if executor is None:
         return Worker(name)
@@ -351,7 +365,7 @@ def resource(executor: Any, name: str = "rstreams-fast") -> Resource:
 
 
 def describe_executor(executor: Any) -> str:
-    """Describe the resource in a few words."""
+    """Return a few words that name the executor, for ``describe()``."""
     if executor is None:
         return "own worker thread"
     if isinstance(executor, str):

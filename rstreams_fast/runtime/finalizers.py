@@ -1,10 +1,11 @@
-"""Calls from finalizers: made at once, or by another thread if the garbage collector is running.
+"""Makes calls for finalizers: at once, or on another thread if the garbage collector is running.
 
-The collector may run at any allocation, on a thread that is inside ``Executor.submit`` or holds any
-other lock. A finalizer that cancels there takes a lock, calls user code or submits work: it could
-wait for its own thread for ever. So during a collection the call is only queued. When ordinary code
-drops the last reference, for instance by leaving a ``for`` loop, the call is made at once, on that
-thread, just as the interpreter closes a generator: a source may be bound to the thread.
+The garbage collector may run at any allocation, on a thread that is inside ``Executor.submit`` or
+holds any other lock. A finalizer that cancels a stream there takes a lock, calls user code or
+submits work. So it could wait for its own thread for ever. Therefore, during a collection, the call
+is only queued, and another thread makes it. When ordinary code drops the last reference, for
+instance by leaving a ``for`` loop, the call is made at once, on that thread: a source may be bound
+to the thread. The interpreter closes a generator in the same way.
 """
 
 from __future__ import annotations
@@ -23,18 +24,19 @@ from rstreams_fast.errors import report_dropped
 
 __all__ = ["call_from_finalizer"]
 
-#: Without reference counts, the collector runs every finalizer.
+#: Whether this Python has no reference counts, so that the collector runs every finalizer.
 _EVERY_TIME: Final = not hasattr(gc, "callbacks")
 
-# A signal during a collection is handled at the next bytecode. If that were in a Python callback,
-# an exception of the handler, such as Ctrl-C's, would be lost. So the callbacks are three C
-# functions. They get the phase, "start" or "stop", and a dict that is new for each call.
+# The callbacks of the collector (gc.callbacks) note whether a collection runs, and on which thread.
+# They must be C functions: a signal handler could run within a Python callback, and an exception of
+# the handler, such as KeyboardInterrupt, would be lost there. So three C functions are used. They
+# get the phase, "start" or "stop", and a dict that is new for each call.
 
 _phases: Final[dict[str, Any]] = {"stop": None}
-"""A dict that is used for its order: the last key is the phase of the latest callback."""
+"""A dict whose order is used: its last key is the phase of the latest callback."""
 
 _here: Final = threading.local()
-"""``start`` is the dict of the latest collection that this thread has started."""
+"""Its attribute ``start`` is the dict of the latest collection that this thread has started."""
 
 _callbacks: Final[list[Any]] = [partial(setattr, _here), _phases.pop, _phases.setdefault]
 
@@ -45,7 +47,8 @@ def _end_callbacks() -> None:
 
 if not _EVERY_TIME:
     gc.callbacks += _callbacks
-    if type(_here).__module__ != "_thread":  # gevent's or eventlet's: its setattr fails at exit
+    # With gevent or eventlet, the thread-local object's setattr fails at exit.
+    if type(_here).__module__ != "_thread":
         atexit.register(_end_callbacks)
 
 
@@ -55,40 +58,41 @@ def _collects_here() -> bool:
 
 
 class _Mailbox:
-    """The queued calls of one process, and the lock of the thread that makes them."""
+    """The queued calls of one process, and the lock that lets only one thread make them."""
 
     def __init__(self) -> None:
         self.notes: SimpleQueue[tuple[Callable[..., object], tuple[Any, ...]]] = SimpleQueue()
-        self.at_work = threading.Lock()  # held by the working thread; no thread waits for it
+        self.at_work = threading.Lock()  # held by the thread that makes the calls; never waited for
 
 
 _mailbox = _Mailbox()
 
 
 def call_from_finalizer(call: Callable[..., object], *args: Any) -> None:
-    """Call ``call(*args)`` now; during a garbage collection, soon and by another thread.
+    """Call ``call(*args)`` now; during a garbage collection, soon and on another thread.
 
-    For finalizers: any thread, at any moment. Exceptions of a later call go to
-    ``on_dropped_error``. Calls still queued at the interpreter's exit, or at a fork, are not made.
+    Finalizers on any thread may use this at any time. Exceptions of a later call go to
+    ``on_dropped_error``. Calls that are still queued at interpreter exit, or at a fork, are not
+    made.
     """
     if not (_EVERY_TIME or _collects_here()):
         call(*args)
         return
-    _mailbox.notes.put((call, args))  # reentrant: SimpleQueue was made for this
+    _mailbox.notes.put((call, args))  # SimpleQueue.put is reentrant, as finalizers need it
     _start(_mailbox)
 
 
 def _start(mailbox: _Mailbox) -> None:
     if mailbox.at_work.acquire(blocking=False):
         try:
-            # Not threading.Thread: its start takes locks that this thread may hold.
+            # Start a raw thread: threading.Thread.start() takes locks that this thread may hold.
             _thread.start_new_thread(_start_named, (mailbox,))
         except RuntimeError:  # no thread can be started: the next call tries again
             mailbox.at_work.release()
 
 
 def _start_named(mailbox: _Mailbox) -> None:
-    """Start a ``threading.Thread``: the thread that calls this function holds no lock."""
+    """Start a ``threading.Thread``. The raw thread that runs this holds no lock."""
     thread = threading.Thread(
         target=_work_off, args=(mailbox,), name="rstreams-fast-finalizers", daemon=True
     )
@@ -112,7 +116,8 @@ def _work_off(mailbox: _Mailbox) -> None:
         except Empty:
             pass
         mailbox.at_work.release()
-        # A call queued between the two steps saw this thread at work: look for it.
+        # A call queued just before the release started no thread, because this one held at_work.
+        # So look at the queue once more.
         if mailbox.notes.empty() or not mailbox.at_work.acquire(blocking=False):
             return
 

@@ -1,4 +1,4 @@
-"""A lock which a fork leaves usable."""
+"""A lock that is usable in a forked child."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ForkLock"]
 class ForkLock:
     """A reentrant lock that is free in a forked child, whichever thread of the parent held it.
 
-    What the lock guards may be half changed in the child: use it where that does no harm.
+    In the child the guarded data may be half changed. Use this lock only where that does no harm.
     """
 
     def __init__(self) -> None:

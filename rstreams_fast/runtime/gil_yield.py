@@ -1,10 +1,10 @@
-"""Yields the GIL beside an event loop that is always busy.
+"""Gives other threads the GIL while an event loop is always busy.
 
-Such a loop releases the GIL between two steps, but only while it polls its sockets. That wakes a
-thread that waits for the GIL, but the thread finds the GIL taken again, and waits anew. So it never
-waits ``sys.getswitchinterval()`` (5 ms) at a stretch, after which it could demand the GIL. Where
-threads wake slowly, short steps keep the GIL from it for seconds. Therefore streams that keep a
-loop busy sleep now and then, for as long as a thread needs to wake.
+A busy loop releases the GIL between two steps, but only for the short time in which it polls its
+sockets. A thread that waits for the GIL wakes then, but finds the GIL taken again, and waits anew.
+So the thread never waits for ``sys.getswitchinterval()`` (5 ms) without a break, after which it
+could demand the GIL. Where threads wake slowly, it may wait for seconds. Therefore streams that
+keep a loop busy sleep now and then, for as long as a thread needs to wake.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from rstreams_fast.runtime.parking import HAS_GIL
 
 __all__ = ["WORK_SECONDS", "yield_gil"]
 
-#: How long a thread works before it yields: the sleep takes less than a hundredth of that.
+#: Seconds of work after which a thread sleeps. The sleep takes less than a hundredth of this.
 WORK_SECONDS: Final = 0.01
 
-#: The shortest sleep. On Linux it really lasts about 60 us, as long as another thread takes to
-#: wake.
+#: Seconds to sleep. On Linux this sleep really lasts about 60 us, as long as another thread needs
+#: to wake.
 _SLEEP_SECONDS: Final = 1e-6
 
-#: Some builds of Python lack ``thread_time``: then waiting counts as work, which costs little.
+#: The processor time of this thread. Some builds of Python lack it; waiting then counts as work.
 thread_time: Final[Callable[[], float]] = getattr(time, "thread_time", perf_counter)
 
 
 class _Worked(threading.local):
-    """Per thread: its processor time at the last yield, and when to check it again."""
+    """For each thread: its processor time at its last sleep, and when to look at it again."""
 
     def __init__(self) -> None:
         self.seconds = thread_time()
@@ -42,10 +42,10 @@ _worked = _Worked()
 
 
 def yield_gil() -> None:
-    """Yield the GIL if this thread has worked for ``WORK_SECONDS`` since its last yield.
+    """Release the GIL by a short sleep, if this thread has worked ``WORK_SECONDS`` since the last.
 
-    For streams that make an event loop call them again at once. Time spent waiting does not count:
-    so a loop that is idle half of the time loses no larger part of its work.
+    For streams that have an event loop call them again at once. Only processor time counts: so a
+    loop that is often idle sleeps less often.
     """
     if not HAS_GIL:
         return
@@ -54,8 +54,8 @@ def yield_gil() -> None:
     if now < worked.look_at:
         return
     since = thread_time() - worked.seconds
-    if 0 <= since < WORK_SECONDS:  # negative in the child of a fork, whose clock starts anew
-        worked.look_at = now + (WORK_SECONDS - since)  # processor time is no faster than the clock
+    if 0 <= since < WORK_SECONDS:  # negative in a forked child, whose thread time starts anew
+        worked.look_at = now + (WORK_SECONDS - since)  # not earlier: it cannot have worked more
         return
     sleep(_SLEEP_SECONDS)
     worked.seconds = thread_time()

@@ -1,10 +1,10 @@
-"""Event loops as resources: the running loop, a given loop, or a private one.
+"""Event loops as resources that run work: the running loop, a given loop, or a private loop.
 
-A private loop has its own thread, which is started for the first work, and ends when the loop is
-closed or its last holder is gone. A subscriber that runs on such a loop takes it for the running
-loop, and gets a share of it: the last holder closes the loop. At its end the loop cancels the tasks
-left on it, and waits for them, for asynchronous generators and for the default executor: so nothing
-outlives it.
+A private loop has its own thread, which is started for the first work. The thread ends when the
+loop is closed, or when its last *holder* (a subscription that uses the loop) is gone. A
+subscription made on a private loop uses the same loop: it gets a *share*, and the last holder
+closes the loop. At its end the loop cancels the tasks left on it. It waits for these tasks, for
+asynchronous generators and for the default executor. So nothing outlives the loop.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = [
     "loop_resource",
 ]
 
-#: How often remaining tasks are cancelled, since cancelled tasks may start new ones.
+#: How many times remaining tasks are cancelled: cancelled tasks may start new tasks.
 CANCELLATIONS: Final = 100
 
-#: How long a private loop, at its end, waits for tasks that close resources.
+#: Seconds for which a private loop, at its end, waits for tasks that release resources.
 LOOP_CLOSE_SECONDS: Final = 5.0
 
 closing_tasks: Final[weakref.WeakSet[asyncio.Task[Any]]] = weakref.WeakSet()
-"""Tasks that close resources and should not be cancelled. For the thread of their loop only."""
+"""Tasks that release resources, and are not cancelled at first. Only for their loop's thread."""
 
 _numbers = itertools.count(1)
 _threads: weakref.WeakSet[PrivateLoop] = weakref.WeakSet()
@@ -51,14 +51,15 @@ def check_loop(loop: object) -> None:
 
 
 def describe_loop(loop: asyncio.AbstractEventLoop | None) -> str:
-    """Describe the loop in a few words."""
+    """Return a few words that name the loop, for ``describe()``."""
     return "the running loop, or a private one" if loop is None else type(loop).__name__
 
 
 def loop_resource(loop: asyncio.AbstractEventLoop | None, name: str) -> Resource:
-    """Return the resource of ``loop``; for ``None`` the program's loop, or else a private one.
+    """Return a resource that runs work on ``loop``.
 
-    Raises ``WorkDroppedError`` if the loop is closed.
+    ``None``: the loop that runs in this thread, or on which the stream is awaited, or else a
+    private loop with a thread ``name``. Raises ``WorkDroppedError`` if the loop is closed.
     """
     if loop is None:
         loop = loop_of_program()
@@ -73,14 +74,14 @@ def loop_resource(loop: asyncio.AbstractEventLoop | None, name: str) -> Resource
 
 
 def _private_here(loop: asyncio.AbstractEventLoop) -> PrivateLoop | None:
-    """Return the owner of ``loop``, which runs in this thread, if it is a private one."""
+    """Return the owner of ``loop``, the loop of this thread; ``None`` if it is not private."""
     reference: weakref.ref[PrivateLoop] | None = getattr(HERE, "private", None)
     private = None if reference is None else reference()
     return private if private is not None and private._loop is loop else None
 
 
 class HeldLoop:
-    """The loop of a drain; it stays open until its holder has no more work there."""
+    """The loop on which a subscription works. It stays open until ``let_end`` is called."""
 
     __slots__ = ("_on_loop",)
 
@@ -88,38 +89,41 @@ class HeldLoop:
         self._on_loop = on_loop
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:
-        """Run ``work`` soon, as a callback of the loop."""
+        """Have ``work`` called soon, as a callback of the loop."""
         self._on_loop.execute(work, when_dropped)
 
     def close(self) -> None:
-        """Do nothing yet: the drain has ended, but tasks of the holder may go on."""
+        """Do nothing: the stream has ended, but tasks of the subscription may still run."""
 
     def let_end(self) -> None:
-        """Close the loop, if it is a private one."""
+        """Close the loop, if it is a private loop."""
         self._on_loop.close()
 
 
 class PrivateLoop:
     """A private event loop and its thread. Any thread may call any method.
 
-    It closes when the main thread has ended, unless it ``serves_threads``, which may go on then:
-    then its thread is a daemon.
+    The loop closes when the main thread has ended. But with ``serves_threads`` it goes on, for
+    threads that may still run then; its thread is a daemon.
     """
 
     def __init__(self, name: str = "rstreams-fast-loop", *, serves_threads: bool = False) -> None:
         self._name = f"{name}-{next(_numbers)}"
         self._serves_threads = serves_threads
-        # Reentrant: the garbage collector may run anything.
+        # Reentrant: the garbage collector may run any code.
         self._lock = threading.RLock()
         self._closed = False
-        self._given_up = False  # closed by its maker; shares may remain
+        self._given_up = False  # whether close() was called; shares may remain
         self._shares = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_loop: Resource | None = None
         self._thread: threading.Thread | None = None
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:
-        """Run ``work`` soon, as a callback of the loop; ``WorkDroppedError`` once it is closed."""
+        """Have ``work`` called soon, as a callback of the loop.
+
+        Raises ``WorkDroppedError`` if the loop is closed.
+        """
         with self._lock:
             if self._closed:
                 raise WorkDroppedError(f"the event loop of {self._name} is closed")
@@ -137,7 +141,7 @@ class PrivateLoop:
         except Exception:  # no thread can be started
             loop.close()
             raise
-        except BaseException:  # KeyboardInterrupt, say: the thread may run, and closes the loop
+        except BaseException:  # such as KeyboardInterrupt: if the thread runs, it closes the loop
             self._closed = True
             _stop(loop)
             raise
@@ -149,7 +153,7 @@ class PrivateLoop:
         return on_loop
 
     def share(self) -> Resource | None:
-        """Return a share of the loop for another holder; ``None`` if the loop is closed."""
+        """Return a resource for another user of the loop; ``None`` if the loop is closed."""
         with self._lock:
             if self._closed:
                 return None
@@ -157,21 +161,21 @@ class PrivateLoop:
         return _Share(self)
 
     def give_back(self) -> None:
-        """Return a share: its holder has no more work on the loop."""
+        """Count one share less: its user has no more work on the loop."""
         with self._lock:
             self._shares -= 1
             if self._given_up and not self._shares:
                 self.end()
 
     def close(self) -> None:
-        """Let the thread end after its work and the work of the share holders. Never blocks."""
+        """Have the thread end after its work, and after all shares are closed. Never blocks."""
         with self._lock:
             self._given_up = True
             if not self._shares:
                 self.end()
 
     def end(self) -> None:
-        """Let the thread end, even if there are shares."""
+        """Have the thread end, even if there are shares."""
         with self._lock:
             self._closed = True
             loop = self._loop
@@ -180,7 +184,7 @@ class PrivateLoop:
 
 
 class _Share:
-    """A share of a private loop, for a holder that found the loop running."""
+    """A share of a private loop, for a subscription that was made on that loop."""
 
     def __init__(self, private: PrivateLoop) -> None:
         self._private = private
@@ -188,18 +192,18 @@ class _Share:
         self._given_back = False
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:
-        """Run ``work`` soon, as a callback of the loop."""
+        """Have ``work`` called soon, as a callback of the loop."""
         self._private.execute(work, when_dropped)
 
     def close(self) -> None:
-        """Return the share, once; the finalizer does so at the latest."""
+        """Give the share back, once. The finalizer does so at the latest."""
         with self._lock:
             given_back, self._given_back = self._given_back, True
         if not given_back:
             self._private.give_back()
 
     def __del__(self) -> None:
-        # While Python exits, module globals may be None.
+        # At interpreter exit module globals may be None.
         if not self._given_back and call_from_finalizer is not None:
             call_from_finalizer(self.close)
 
@@ -210,12 +214,13 @@ def _stop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _let_end(loop: asyncio.AbstractEventLoop) -> None:
-    # Due callbacks come first: one of them may be the last signal of a stream.
+    # Stop after the callbacks that are due: one of them may be the last signal of a stream.
     loop.call_soon(loop.stop)
 
 
 def _run(loop: asyncio.AbstractEventLoop, private: weakref.ref[PrivateLoop]) -> None:
-    # Refers to the loop only: so an abandoned PrivateLoop can be collected, which ends this thread.
+    # Refers only to the loop. So a PrivateLoop that nobody uses any more is garbage-collected, and
+    # its finalizer ends this thread.
     HERE.private = private
     leaving: BaseException | None = None
     try:
@@ -237,11 +242,11 @@ def _run(loop: asyncio.AbstractEventLoop, private: weakref.ref[PrivateLoop]) -> 
 def _finish(
     loop: asyncio.AbstractEventLoop, last: Coroutine[Any, Any, None]
 ) -> BaseException | None:
-    """Run one of the last steps and return its exception: the next step must still run."""
+    """Run one of the last steps of a loop. Return its exception: the next step must still run."""
     leaving: BaseException | None = None
     task = loop.create_task(last)
     task.add_done_callback(lambda _: loop.stop())
-    while not task.done():  # a callback may have stopped the loop
+    while not task.done():  # not done if another callback has stopped the loop
         try:
             loop.run_forever()
         except BaseException as raised:

@@ -1,6 +1,8 @@
-"""Waiting without polling: a side that finds nothing arms a bell and sleeps until it is rung.
+"""Helpers for threads that wait without polling, and checks that a thread may wait at all.
 
-Nothing here imports asyncio: a program that has no loop never loads it.
+A thread that finds nothing to do arms a *bell*, and sleeps until another thread rings the bell.
+
+This module does not import asyncio: a program without a loop never loads it.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ __all__ = [
     "signallers_here",
 ]
 
-#: How often the main thread wakes up where a signal cannot interrupt the wait for a lock.
+#: Seconds between two wake-ups of the main thread, where a signal cannot interrupt its wait.
 UNINTERRUPTIBLE_SLEEP: Final = 0.05
 
 _UNINTERRUPTIBLE: Final = os.name == "nt"
@@ -40,7 +42,7 @@ HAS_GIL: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def new_event() -> threading.Lock:
-    """Return a lock that is held: ``release`` is the event, ``acquire`` waits for it."""
+    """Return a held lock that serves as an event: ``release`` sets it, ``acquire`` waits for it."""
     event = threading.Lock()
     event.acquire()
     return event
@@ -49,7 +51,7 @@ def new_event() -> threading.Lock:
 def acquire(event: threading.Lock, timeout: float | None = None) -> bool:
     """Wait until ``event`` is released; ``False`` after ``timeout`` seconds.
 
-    The exception of a signal handler (``KeyboardInterrupt``) is raised at once.
+    If a signal handler raises an exception (``KeyboardInterrupt``), the wait ends at once.
     """
     if threading.current_thread() is not threading.main_thread():  # other threads handle no signals
         longest = threading.TIMEOUT_MAX
@@ -65,31 +67,32 @@ def acquire(event: threading.Lock, timeout: float | None = None) -> bool:
 
 
 class Doorbell:
-    """Wakes one waiting side, once for each time that it is armed.
+    """Wakes one waiting thread or task.
 
-    To wait: ``arm``, check again, sleep. To wake: change the state, then ``ring``. Both go through
-    one lock (or the GIL): so either the check sees the change, or the bell calls the waiter.
+    To wait: call ``arm``, check the state again, then sleep. To wake: change the state, then call
+    ``ring``. Both calls take one lock (or hold the GIL). So either the check sees the change, or
+    ``ring`` calls the function that wakes the waiter. ``ring`` calls it once for each ``arm``.
     """
 
     __slots__ = ("_answer", "_lock")
 
     def __init__(self) -> None:
-        # Reentrant: the garbage collector may run anything, even ring while the bell is rung.
+        # Reentrant: the garbage collector may run any code, even ``ring`` within ``ring``.
         self._lock = threading.RLock()
         self._answer: Callable[[], object] | None = None
 
     def arm(self, answer: Callable[[], object]) -> None:
-        """Let the next ``ring`` call ``answer``, in the ringing thread."""
+        """Have the next ``ring`` call ``answer``, on the ringing thread."""
         with self._lock:
             self._answer = answer
 
     def disarm(self) -> None:
-        """Remove the answer."""
+        """Forget the function of ``arm``."""
         with self._lock:
             self._answer = None
 
     def ring(self) -> None:
-        """Call the answer, if one is armed. Thread-safe."""
+        """Call the function of ``arm``, if there is one, and forget it. Thread-safe."""
         if HAS_GIL and self._answer is None:
             return
         with self._lock:
@@ -99,15 +102,18 @@ class Doorbell:
 
 
 Signaller = Callable[[], bool]
-"""Returns whether this thread is signalling at this moment, which keeps other threads from it."""
+"""A function: whether this thread is within a signal of a certain stream.
+
+While it is, no other thread can signal elements of that stream."""
 
 _here: Final = threading.local()
 
 
 def signallers_here() -> list[Signaller]:
-    """Return the signallers active in this thread that were subscribed to while they signalled.
+    """Return the list of ``Signaller`` functions of this thread.
 
-    A thread that is about to block compares: with a new entry, it would wait for itself.
+    A part of a stream (a window or a group) adds one if it is subscribed to within a signal of that
+    stream. A thread that then blocks until the part has elements would wait for itself.
     """
     try:
         return _here.signallers  # type: ignore[no-any-return]

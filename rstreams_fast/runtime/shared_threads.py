@@ -1,7 +1,8 @@
-"""Shared threads for work that timers trigger: as many as there is work at once.
+"""Threads that all streams share, for work that timers start.
 
-Work may be slow, since it calls a subscriber, but it must not delay other work: if all threads are
-busy, another one is started. A thread without work stays for a moment.
+Such work may be slow, because it calls a subscriber, but it must not delay other work. So there are
+as many threads as pieces of work: if all threads are busy, another thread is started. A thread
+without work ends after a moment.
 """
 
 from __future__ import annotations
@@ -18,31 +19,33 @@ from rstreams_fast.runtime.parking import new_event
 
 __all__ = ["SharedThreads", "shared_threads"]
 
-#: Seconds that an idle thread stays, so that periodic work finds it there.
+#: Seconds after which an idle thread ends. Periodic work finds it still there.
 THREAD_LINGER: Final = 0.1
 
 _numbers = itertools.count(1)
 
 
 class SharedThreads:
-    """A resource (see ``executors``) that belongs to the process; ``close`` has no effect."""
+    """A resource (see ``runtime.executors``) for all streams of the process. It is never closed."""
 
-    # No SimpleQueue: before CPython 3.13 its get(timeout) can wait for ever, if the thread is woken
-    # for an element that another thread took, just when the time-out is over.
+    # Not a SimpleQueue: before CPython 3.13 its get(timeout) may wait for ever, if the thread wakes
+    # for an item that another thread took, just when the time-out is over.
 
     def __init__(self, linger: float = THREAD_LINGER) -> None:
         self._linger = linger
         self._works: deque[Work] = deque()
         self._waiting: list[threading.Lock] = []  # an event for each sleeping thread
-        self._lock = threading.RLock()  # reentrant: the garbage collector may run anything
-        # The number of idle threads. Each counts itself when it begins: a caller that is
-        # interrupted while it starts a thread does not know whether the thread runs.
+        self._lock = threading.RLock()  # reentrant: the garbage collector may run any code
+        # The number of idle threads. A thread counts itself when it begins, because a caller that
+        # is interrupted while it starts a thread does not know whether the thread runs.
         self._free = 0
         self.pid = process_id()
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:  # noqa: ARG002
-        """Run ``work`` soon. Raises ``RuntimeError`` if no thread can be started;
-        ``WorkDroppedError`` if that is because the interpreter exits.
+        """Have ``work`` called soon on a shared thread.
+
+        Raises ``RuntimeError`` if no thread can be started; ``WorkDroppedError`` if the reason is
+        that the interpreter exits.
         """
         with self._lock:
             if self._free <= len(self._works):
@@ -69,7 +72,7 @@ class SharedThreads:
             del work
 
     def _next(self) -> Work | None:
-        """Return the next work; ``None`` if none came for a while, so that the thread ends."""
+        """Return the next work. ``None`` if none came for a while: the thread then ends."""
         with self._lock:
             self._free += 1
         while True:
@@ -79,7 +82,7 @@ class SharedThreads:
                     return self._works.popleft()
                 self._waiting.append(news := new_event())
             if not news.acquire(timeout=self._linger):
-                with self._lock, suppress(ValueError):  # the event was released just now
+                with self._lock, suppress(ValueError):  # ValueError: ``execute`` has removed it
                     self._waiting.remove(news)
                     self._free -= 1
                     return None
@@ -89,7 +92,7 @@ _shared = SharedThreads()
 
 
 def shared_threads() -> SharedThreads:
-    """Return the threads of this process; a fork's child has none of its parent's threads."""
+    """Return the shared threads of this process. A forked child gets new ones."""
     global _shared  # noqa: PLW0603
     if _shared.pid != process_id():
         _shared = SharedThreads()

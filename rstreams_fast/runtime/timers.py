@@ -1,10 +1,11 @@
-"""Timers: work that is to be done later.
+"""Timers: they call functions (*work*) at a later time. An *alarm* is one planned call.
 
-A timer's thread is shared, so its work must be short, and no user code: it passes work to a
-resource, or enters a drain that runs on one.
+All streams share a timer's thread. So the work of an alarm must be short, and must not be user
+code: it only hands longer work to another thread.
 
-A cancelled alarm stays in the queue, without its work, until it is due or many are cancelled: so
-``cancel`` costs nothing and keeps nothing alive, and the queue stays within a few times its need.
+A cancelled alarm stays in the queue, without its work, until its time comes or many alarms are
+cancelled. So ``cancel`` takes little time and drops all references, and the queue is at most a few
+times longer than needed.
 """
 
 from __future__ import annotations
@@ -35,46 +36,47 @@ __all__ = [
     "is_patient",
 ]
 
-#: Seconds that the thread stays without alarms, so that a stream that sets and cancels alarms in
-#: turn does not start a thread for each.
+#: Seconds after which the thread ends if there are no alarms. So a stream that sets and cancels one
+#: alarm after another does not start a thread for each.
 LINGER: Final = 0.1
 
-#: The queue is swept when it is this long, then when it is twice as long as the sweep left it.
+#: The queue length at which cancelled alarms are first removed from it. They are removed again when
+#: the queue is twice as long as after the last removal.
 SWEEP_AT: Final = 64
 
 
 class Alarm(Protocol):
-    """Work that waits for its time."""
+    """A planned call, which can be cancelled."""
 
     def cancel(self) -> None:
-        """Cancel the work: any thread, any number of times, never blocks.
+        """Cancel the call. Any thread may do this, any number of times. Never blocks.
 
-        The work and all that it refers to are dropped at once. Work that has begun goes on.
+        References to the work are dropped at once. Work that has begun goes on.
         """
         ...
 
 
 class Timer(Protocol):
-    """Something that calls work later. Any thread may call any method, even from within work."""
+    """A clock that calls functions later. Any thread, even within such a call, may use it."""
 
     def now(self) -> float:
-        """Return the time in seconds; it never goes back, and starts anywhere."""
+        """Return the time in seconds. It never goes back, and may start at any number."""
         ...
 
     def call_later(
         self, seconds: float, work: Work, when_dropped: WhenDropped | None = None, /
     ) -> Alarm:
-        """Call ``work()`` once, ``seconds`` (>= 0) from now or a little later, never at once.
+        """Have ``work()`` called once, ``seconds`` (>= 0) from now or a little later.
 
-        Works are called one after the other, in order of time; their exceptions are reported to
-        ``on_dropped_error``. Raises ``WorkDroppedError`` when the timer does not work any more; if
-        that happens later, ``when_dropped`` is called instead of ``work``.
+        Never calls ``work`` before it returns. Calls are made one after the other, in order of
+        time; their exceptions are reported to ``on_dropped_error``. Raises ``WorkDroppedError`` if
+        the timer is closed. If it is closed later, ``when_dropped`` is called instead of ``work``.
         """
         ...
 
 
 def is_patient(timer: Timer | None) -> bool:
-    """Whether ``timer`` may itself run the work of streams, however long that takes."""
+    """Whether ``timer`` may itself run slow work of streams, such as calls of subscribers."""
     return getattr(timer, "patient", False) is True
 
 
@@ -89,7 +91,7 @@ def check_timer(timer: object) -> None:
 
 
 class _Alarm:
-    """An alarm; its latch decides whether it is cancelled, or taken to be run."""
+    """A planned call. Its latch is closed once: by ``cancel``, or by ``take`` to run the work."""
 
     __slots__ = ("_latch", "_queue", "when_dropped", "work")
 
@@ -113,16 +115,17 @@ class _Alarm:
 
 
 class _Queue:
-    """Alarms in order of time. All but ``one_less`` and ``pending`` are for one thread at a time.
+    """Alarms in order of time. Only one thread at a time may use it, except ``one_less`` and
+    ``pending``.
 
-    Wherever that thread runs Python code (to ask whether an alarm is pending, say), a signal
-    handler or a finalizer may interrupt it and add an alarm.
+    Wherever that thread runs Python code, a signal handler or a finalizer may interrupt it and add
+    an alarm.
     """
 
     __slots__ = ("_heap", "_numbers", "_on_empty", "_pending", "_sweep_at")
 
     def __init__(self, on_empty: Callable[[], object]) -> None:
-        # Tuples, not alarms with an order: comparing runs no Python code amid a change of the heap.
+        # Tuples are compared without Python code. So nothing interrupts a change of the heap.
         self._heap: list[tuple[float, int, _Alarm]] = []
         self._numbers = itertools.count()  # alarms of the same time keep their order
         self._sweep_at = SWEEP_AT
@@ -145,7 +148,7 @@ class _Queue:
         heap, count = self._heap, len(self._heap)
         pending = [entry for entry in heap if entry[2].pending]
         heapq.heapify(pending)
-        if self._heap is heap and len(heap) == count:  # else an alarm was added: sweep next time
+        if self._heap is heap and len(heap) == count:  # if an alarm was added, sweep the next time
             self._heap = pending
             self._sweep_at = max(SWEEP_AT, 2 * len(pending))
 
@@ -154,14 +157,14 @@ class _Queue:
             self._on_empty()
 
     def next_due(self) -> float:
-        """Return when the next pending alarm is due; infinity if there is none."""
+        """Return the time at which the next pending alarm is due; infinity if there is none."""
         while self._heap and not (first := self._heap[0])[2].pending:
             if self._heap[0] is first:
                 heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else math.inf
 
     def take(self, until: float) -> _Alarm | None:
-        """Take out the next alarm that is due by ``until``: the caller must run it."""
+        """Take out the next alarm that is due by ``until``. The caller must run it."""
         while self.next_due() <= until and self._heap:
             alarm = heapq.heappop(self._heap)[2]
             if alarm.take():
@@ -175,7 +178,7 @@ def _run(alarm: _Alarm) -> None:
     try:
         if work is not None:
             work()
-    except BaseException as raised:  # no caller waits for the work
+    except BaseException as raised:  # no caller could receive it
         report_dropped(raised, "the work of an alarm raised")
 
 
@@ -199,18 +202,18 @@ def _close_timers() -> None:
 
 
 class _TimerThread:
-    """A queue of alarms and the thread that runs them, in one process."""
+    """The queue of alarms and the thread that runs them, in one process."""
 
     def __init__(self) -> None:
         self.pid = process_id()
         self.queue = _Queue(self._on_empty)
-        # Reentrant: the garbage collector may run anything. Never held while other code is called.
+        # Reentrant: the garbage collector may run any code. No other code is called under it.
         self._lock = threading.RLock()
         self._news = new_event()
         self._thread: threading.Thread | None = None
-        self._looks_up_at = -math.inf  # when the thread wakes up by itself
-        self._lingers_until = math.inf  # set while the thread has no alarm to wait for
-        self._was_empty = False  # at some time since the thread's last check
+        self._looks_up_at = -math.inf  # the time at which the thread wakes up by itself
+        self._lingers_until = math.inf  # the time at which a thread without alarms ends
+        self._was_empty = False  # whether the queue was empty at some time since the last check
         self._closed = False
 
     def add(self, due: float, work: Work, when_dropped: WhenDropped | None) -> _Alarm:
@@ -231,7 +234,7 @@ class _TimerThread:
 
     def _on_empty(self) -> None:
         if self.pid != process_id():
-            return  # in the child of a fork: no thread exists, and the lock may be held for ever
+            return  # in a forked child there is no thread, and the lock may be held for ever
         with self._lock:
             self._was_empty = True
             if self._looks_up_at > time.monotonic() + LINGER:
@@ -248,8 +251,8 @@ class _TimerThread:
         self._thread = thread
         try:
             thread.start()
-        except BaseException:  # KeyboardInterrupt, say
-            self._thread = None  # a thread that did start sees this, and ends
+        except BaseException:  # such as KeyboardInterrupt
+            self._thread = None  # if the thread has started nevertheless, it sees this and ends
             raise
         _timers.add(self)
 
@@ -262,7 +265,7 @@ class _TimerThread:
                 if self._thread is threading.current_thread():
                     self._thread = None
                     if self.queue.pending > 0 and not self._closed:
-                        self._start()  # a hook for errors ended this thread
+                        self._start()  # an exception ended this thread, but alarms are left
 
     def _do_what_is_due(self) -> float | None:
         """Run all due alarms; return the seconds to sleep, or ``None`` to end the thread."""
@@ -284,7 +287,7 @@ class _TimerThread:
         was_empty, self._was_empty = self._was_empty, False
         if due < math.inf:
             self._lingers_until = math.inf
-            if was_empty:  # it may be so again soon: then nothing needs to wake this thread
+            if was_empty:  # if it is empty again soon, this thread looks by itself, without a wake
                 due = min(due, now + LINGER)
         elif self._lingers_until < math.inf:
             due = self._lingers_until
@@ -300,9 +303,9 @@ class _TimerThread:
 class ThreadTimer:
     """A timer with its own thread, started by the first alarm.
 
-    The thread sleeps until an alarm is due, ends soon after the last alarm, and is ended when the
-    interpreter exits. In the child of a fork, where the thread is missing, a new one is started;
-    alarms set before the fork stay in the parent.
+    The thread sleeps until an alarm is due, and ends soon after the last alarm, or when the
+    interpreter exits. In a forked child, which lacks the thread, a new thread is started. Alarms
+    set before the fork stay in the parent.
     """
 
     def __init__(self) -> None:
@@ -313,11 +316,11 @@ class ThreadTimer:
     def call_later(
         self, seconds: float, work: Work, when_dropped: WhenDropped | None = None, /
     ) -> Alarm:
-        """Call ``work()`` on the timer's thread. See ``Timer``."""
+        """Have ``work()`` called on the timer's thread. See ``Timer``."""
         seconds = check_seconds("seconds", seconds)
         thread = self._of_process
         if thread.pid != process_id():
-            # Two threads may do this at once, without harm.
+            # If two threads do this at once, there are two timer threads, which does no harm.
             thread = self._of_process = _TimerThread()
         return thread.add(time.monotonic() + seconds, work, when_dropped)
 
@@ -341,10 +344,11 @@ def default_timer() -> Timer:
 class ManualTimer:
     """A timer for deterministic tests: its clock starts at 0 and is moved by ``advance``.
 
-    Work that becomes due is done, and its elements are delivered, before ``advance`` returns.
+    All work that becomes due is done before ``advance`` returns. So elements that depend on time
+    are delivered then.
     """
 
-    #: Work may take as long as it likes: no other stream waits for this timer.
+    #: Work may be slow: no other stream waits for this timer.
     patient = True
 
     def __init__(self) -> None:
@@ -354,20 +358,21 @@ class ManualTimer:
         self._moving = threading.Lock()
 
     def now(self) -> float:
-        """Return the time that the clock was moved to."""
+        """Return the time to which the clock was moved, in seconds."""
         return self._now
 
     def call_later(
         self, seconds: float, work: Work, when_dropped: WhenDropped | None = None, /
     ) -> Alarm:
-        """Call ``work()`` when the clock has moved by ``seconds``. See ``Timer``."""
+        """Have ``work()`` called when the clock has moved by ``seconds``. See ``Timer``."""
         seconds = check_seconds("seconds", seconds)
         with self._lock:
             return self._queue.add(self._now + seconds, work, when_dropped)
 
     def advance(self, seconds: float) -> None:
-        """Move the clock, and run due works, each at its own time, on this thread.
+        """Move the clock by ``seconds``, and do all work that becomes due, on this thread.
 
+        During each piece of work the clock shows the time for which the work was planned. Raises
         ``RuntimeError`` if the clock is being moved already, by work or by another thread.
         """
         seconds = check_seconds("seconds", seconds)

@@ -1,8 +1,9 @@
-"""Turns on an event loop: a drain on the loop pauses after a while, even if it has more to do.
+"""Turns: limits how long streams occupy an event loop without a break.
 
-The loop must serve others, too. A consumer on a loop (a task that awaits elements, or a boundary)
-has turns, and the drains above it work only in those. A drain that is not done when the turn ends
-pauses until the next one; it holds nothing then, so that any thread may cancel it.
+A *turn* is a millisecond in which the drains (loops that deliver elements) of one consumer may work
+on the consumer's event loop. The consumer is a task that awaits elements, or a boundary. A drain
+that is not done when the turn ends pauses until the next turn, so that other tasks of the loop run.
+A paused drain is not held by a thread, so any thread may cancel the stream.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["TURN_SECONDS", "Turns"]
 
 TURN_SECONDS: Final = 0.001
-"""How long a drain occupies a loop or another resource; a burst may last longer."""
+"""Seconds for which a drain may occupy a loop or another executor. One burst may take longer."""
 
 
 class _Paused(Protocol):
@@ -28,7 +29,11 @@ class _Paused(Protocol):
 
 
 class Turns:
-    """The turns of one consumer. ``wake`` is called to ask for another turn."""
+    """Keeps the drains of one consumer that paused, until the consumer's next turn.
+
+    A turn is the millisecond for which drains (loops that deliver elements) may occupy an event
+    loop. ``wake`` is called to have the consumer begin another turn.
+    """
 
     __slots__ = ("_loop", "_paused", "_until", "wake")
 
@@ -39,18 +44,18 @@ class Turns:
         self._paused: deque[_Paused] = deque()
 
     def begin(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Begin a turn on ``loop``; ``None``: on a thread that may work as long as it likes."""
+        """Begin a turn on ``loop``. ``None``: this thread runs no loop, so the turn never ends."""
         self._loop = loop
         if loop is not None:
             self._until = perf_counter() + TURN_SECONDS
 
     def is_over(self) -> bool:
-        """Whether this is the loop's thread and the turn is over."""
+        """Whether this is the loop's thread, and the millisecond of the turn is over."""
         loop = self._loop
         return loop is not None and perf_counter() >= self._until and running_loop() is loop
 
     def pause(self, paused: _Paused) -> None:
-        """Resume ``paused`` in the next turn."""
+        """Have the drain ``paused`` resumed in the next turn."""
         self._paused.append(paused)
         wake = self.wake
         if wake is not None:
@@ -71,6 +76,6 @@ class Turns:
         return count > 0
 
     def end(self) -> None:
-        """End the turns: there will be no more."""
+        """Forget all paused drains: no turn follows."""
         self.wake = self._loop = None
         self._paused.clear()

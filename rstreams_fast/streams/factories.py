@@ -173,8 +173,8 @@ def from_numpy(array: np.ndarray[Any, Any], /, *, chunk: int = ROWS) -> Stream[A
     """The parts of ``array``, ``chunk`` rows each: views, without a copy.
 
     Rows are counted along the first axis; the last part may have fewer. The elements share the
-    memory of ``array``, and are writable if it is. Every subscriber gets all elements. An array
-    without rows gives no elements.
+    memory of ``array``, and are writable if ``array`` is. Every subscriber gets all elements. An
+    array without rows gives no elements.
 
     Args:
         array: An array of at least one dimension.
@@ -359,10 +359,10 @@ def interval(
 ) -> Stream[int]:
     """A tick every ``seconds``: 0, 1, 2, ..., without end.
 
-    Tick ``n`` comes ``delay + n * seconds`` after the subscriber first asks (§3.8), or a little
-    later, but delays do not add up. If several ticks are due together, because the process was
-    stopped or the machine overloaded, only the last comes. So the number of a tick always tells its
-    time. Each subscriber has its own ticks.
+    Tick ``n`` comes ``delay + n * seconds`` after the subscriber's first request (§3.8), or a
+    little later, but delays do not add up. If several ticks are due together, because the process
+    was stopped or the machine overloaded, only the last comes. So the number of a tick always tells
+    its time. Each subscriber has its own ticks.
 
     Args:
         seconds: The time from tick to tick, 1e-9 at least.
@@ -371,7 +371,8 @@ def interval(
             stream ends with an error.
         capacity: The most ticks held.
         executor: The executor on which ticks are delivered; see ``publish_on``. ``"caller"``, which
-            would be the timer, is refused. Default: threads that all clocks of the process share.
+            would be the timer's thread, is refused. Default: threads that all clocks of the process
+            share.
         timer: The clock. Default: the timer of this process.
 
     Raises:
@@ -396,10 +397,11 @@ def concat(*publishers: Publisher[T]) -> Stream[T]: ...
 def concat(*publishers: Publisher[Any]) -> Stream[Any]:
     """All elements of the first publisher, then all elements of the second, and so on.
 
-    When a publisher has completed, the next is subscribed to, and asked for the rest of the demand.
-    Only elements that the subscriber requested are asked for, and no elements are held. The error
-    of a publisher ends the stream at once, and the next publishers are never subscribed to. The
-    stream completes after the last publisher; without publishers, at once.
+    When a publisher has completed, the next is subscribed to, and gets a request for the rest of
+    the demand. Only elements that the subscriber requested are requested of publishers, and no
+    elements are held. The error of a publisher ends the stream at once, and the next publishers are
+    never subscribed to. The stream completes after the last publisher. Without publishers it
+    completes at once.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.
@@ -449,7 +451,8 @@ def merge(
     without publishers, at once.
 
     Elements are delivered on the publishers' threads, one at a time. While a publisher waits on the
-    requesting thread, the others are not asked for more: give it an executor by ``subscribe_on``.
+    requesting thread, the others get no requests: give such a publisher an executor by
+    ``subscribe_on``.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.
@@ -481,7 +484,7 @@ def merge_sorted(
         key: ``key(element)`` is compared in place of the element. Default: the element itself.
         reverse: The publishers are sorted from the greatest to the least element, and so is the
             result.
-        prefetch: The most elements of each publisher that are held. They are asked for ahead.
+        prefetch: The most elements of each publisher that are held. They are requested in advance.
 
     Raises:
         TypeError: One of ``publishers`` has no ``subscribe``, or ``key`` cannot be called.
@@ -542,9 +545,9 @@ def zip_(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) -> Stream[
     """Tuples of the elements that have the same position in each of ``publishers``.
 
     The stream completes, and cancels the other publishers, when a publisher has completed and all
-    its elements are in tuples; without publishers, at once. The error of a publisher ends the
-    stream at once, overtakes waiting elements, and cancels the others. All publishers are asked
-    when the subscriber first asks.
+    its elements are in tuples. Without publishers the stream completes at once. The error of a
+    publisher ends the stream at once, is signalled before waiting elements, and cancels the others.
+    The subscriber's first request starts the requests to the publishers.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.
@@ -576,7 +579,7 @@ def combine_latest(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) 
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.
-        prefetch: Elements that each publisher is asked for ahead.
+        prefetch: Elements that are requested in advance from each publisher.
 
     Raises:
         TypeError: One of ``publishers`` has no ``subscribe``.

@@ -1,4 +1,4 @@
-"""Processors: each is a subscriber to upstream, with stages, and a publisher to downstream."""
+"""Processors: objects that are a subscriber and a publisher, with stages between."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def processor(build: Callable[[Stream[T]], Stream[U]], /) -> Processor[T, U]:
     stage of ``build`` changes that. The publisher need not keep the rules.
 
     The processor serves one subscription upstream and cancels any other (§2.5). It serves one
-    subscriber: any other gets an ``AlreadySubscribedError`` by ``on_error``, unless ``build`` ends
-    in ``multicast``, ``share`` or ``replay``. If upstream has ended before the subscriber comes,
-    the stages see only that end. Any thread may call any method.
+    subscriber. Any other subscriber gets an ``AlreadySubscribedError`` by ``on_error``, unless
+    ``build`` ends in ``multicast``, ``share`` or ``replay``. If upstream has ended before the
+    subscriber comes, the stages see only that end. Any thread may call any method.
 
     ```python
     import rstreams_fast as rsf
@@ -71,9 +71,9 @@ def processor(build: Callable[[Stream[T]], Stream[U]], /) -> Processor[T, U]:
 
 
 class _Entrance(Generic[T]):
-    """The subscriber of upstream and the publisher of the first stage.
+    """The subscriber of upstream, and the publisher to which the first stage subscribes.
 
-    It keeps the signals of upstream that come before the first stage has subscribed.
+    It keeps the subscription and the end of upstream if the first stage has not subscribed yet.
     """
 
     __slots__ = ("__weakref__", "_lock", "_push", "_subscription", "_terminal")
@@ -81,12 +81,12 @@ class _Entrance(Generic[T]):
     __reduce__ = not_picklable
 
     def __init__(self) -> None:
-        # No foreign code is called under the lock. But the garbage collector may run foreign code,
-        # which may call a method here. So the lock is reentrant, and the fields that such a call
-        # may change are read last.
+        # No user code is called under the lock. But the garbage collector may run a finalizer that
+        # calls a method here. So the lock is reentrant, and the fields that such a call may change
+        # are read last.
         self._lock = threading.RLock()
         self._push: PushSubscription | None = None
-        self._subscription: Subscription | None = None  # came before the first stage
+        self._subscription: Subscription | None = None  # kept until the first stage subscribes
         self._terminal: BaseException | Literal["complete"] | None = None
 
     def subscribe(self, subscriber: Subscriber[T], /) -> None:
@@ -145,7 +145,7 @@ class _Entrance(Generic[T]):
     def on_error(self, error: BaseException, /) -> None:
         push = self._push
         if push is not None and not isinstance(error, BaseException):
-            push.on_error(error)  # signals downstream an error, and raises it
+            push.on_error(error)  # signals a NoneSignalError downstream, and raises it
         check_error(error)
         push, first = self._end(error)
         if push is not None:
@@ -161,7 +161,10 @@ class _Entrance(Generic[T]):
     def _end(
         self, terminal: BaseException | Literal["complete"]
     ) -> tuple[PushSubscription | None, bool]:
-        """Keep the first terminal signal for late subscribers."""
+        """Keep the first terminal signal, for a stage that subscribes later.
+
+        Return the subscriber, and whether this signal was the first.
+        """
         with self._lock:
             first = self._terminal is None
             if first:
@@ -189,11 +192,11 @@ class _Built(Generic[T, U]):
         self._entrance.on_subscribe(subscription)
 
     def on_error(self, error: BaseException, /) -> None:
-        """End with the error."""
+        """Pass the error to the stages."""
         self._entrance.on_error(error)
 
     def on_complete(self) -> None:
-        """End after the elements that came before."""
+        """Pass the completion to the stages."""
         self._entrance.on_complete()
 
     def __repr__(self) -> str:
@@ -207,14 +210,16 @@ class SerializedProcessor(Generic[T, U]):
     """A processor that any number of threads may signal at once.
 
     A ``SignalSerializer`` in front of ``processor`` passes on one signal at a time. The first
-    thread delivers; the other threads leave their elements in a mailbox, and return. An error
-    overtakes the elements in the mailbox, unless ``delay_error`` is set.
+    thread delivers; the other threads leave their elements in a mailbox (a queue), and return. An
+    error is signalled before the elements in the mailbox, unless ``delay_error`` is set.
 
-    Together the threads may send no more elements than were requested, as any publisher. Further
-    elements are up to ``processor``: ``on_full="wait"`` does not wait for its subscribers.
+    Together the threads must not send more elements than were requested, as any publisher.
+    ``processor`` decides what happens to more elements. ``on_full="wait"`` waits for room in the
+    mailbox, not for the subscribers of ``processor``.
 
     Args:
-        processor: The processor behind the mailbox. Default: a ``MulticastProcessor``.
+        processor: The processor that gets the elements of the mailbox. Default: a
+            ``MulticastProcessor``.
         capacity: The most elements in the mailbox.
         on_full: With ``"error"``, ``on_next`` ends the stream with a ``BufferOverflowError`` when
             the mailbox is full; with ``"wait"``, ``on_next`` waits. ``try_next`` does neither.
@@ -287,7 +292,7 @@ class SerializedProcessor(Generic[T, U]):
         self._signals.on_subscribe(subscription)
 
     def on_error(self, error: BaseException, /) -> None:
-        """End with the error; only the first terminal signal counts.
+        """Signal the error. Only the first terminal signal has an effect.
 
         Args:
             error: The error of upstream.
@@ -295,7 +300,7 @@ class SerializedProcessor(Generic[T, U]):
         self._signals.on_error(error)
 
     def on_complete(self) -> None:
-        """End after all elements that were sent before."""
+        """Signal the completion, after all elements that were sent before."""
         self._signals.on_complete()
 
     @property

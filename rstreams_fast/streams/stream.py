@@ -1,7 +1,7 @@
-"""``Stream``: a publisher with operators, which is a description until it is subscribed to.
+"""``Stream``: a publisher with operators. It only describes work, which ``subscribe`` starts.
 
-Its methods are in ``methods``, a file for each heading of ``docs/reference/stream.md``. This file
-has the methods that concern the stream as a whole.
+Most methods are in the folder ``methods``, a file for each heading of ``docs/reference/stream.md``.
+This file has the methods that concern the stream as a whole.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class Stream(
     subscribe to each stream, and every subscriber gets elements of its own, from the source on
     (§1.11). Nothing runs before ``subscribe``.
 
-    Stages without a boundary between them run as one loop, on the caller of ``subscribe`` or
-    ``request`` (§3.10), if the source can be pulled; ``subscribe_on`` and ``publish_on`` choose
-    another thread. Signals are serial (§1.3), demand is never exceeded (§1.1), and subscriptions
-    may be used from any thread.
+    Stages (such as ``map``) without a boundary (such as ``publish_on``) between them run as one
+    loop. If the source can be iterated, the loop runs on the thread that calls ``subscribe`` or
+    ``request`` (§3.10); ``subscribe_on`` and ``publish_on`` choose another thread. Signals are
+    serial (§1.3), demand is never exceeded (§1.1), and subscriptions may be used from any thread.
 
     ``None`` is not an element: a stage function that returns ``None`` ends the stream with a
     ``TypeError`` that names the stage. An ``Exception`` of user code is signalled by ``on_error``.
@@ -102,7 +102,8 @@ class Stream(
     def __repr__(self) -> str:
         return f"<Stream of {self.source.describe()}, {len(self.parts)} operators>"
 
-    # For the methods that return other streams: their modules cannot import this module.
+    # Methods in other modules make streams by these functions: they cannot import this module,
+    # which imports them.
 
     @staticmethod
     def _stream_of(source: Source) -> Stream[Any]:

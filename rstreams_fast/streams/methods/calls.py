@@ -1,4 +1,4 @@
-"""The methods of ``Stream`` that call functions that wait, several at once."""
+"""The methods of ``Stream`` that call slow functions, several calls at a time."""
 
 from __future__ import annotations
 
@@ -38,15 +38,16 @@ class CallMethods(Generic[T_co]):
         """``await fn(element)`` for each element, up to ``concurrency`` calls at once.
 
         All calls, and every ``request`` to upstream, run on one event loop, in copies of the
-        context of ``subscribe``. Upstream is asked when the subscriber first asks. With a ``key``,
-        an element that waits for its turn counts towards ``prefetch``, not towards ``concurrency``.
+        context of ``subscribe``. The subscriber's first request starts the requests to upstream.
+        With a ``key``, an element that waits for an earlier call of its key counts towards
+        ``prefetch``, not towards ``concurrency``.
 
-        An error of upstream is signalled at once, or, where a ``take`` below needs no more elements
-        than have come, after their results. An error of a call is signalled after the results that
-        are ready and requested, with a note that names the element. Either error cancels the other
-        calls, and upstream. If ``fn`` raises ``asyncio.CancelledError``, but the stream was not
-        cancelled, the error is a ``RuntimeError``. ``cancel`` does not wait: it cancels the running
-        calls, and no further call starts.
+        An error of upstream is signalled at once. But if a ``take`` below needs no more elements
+        than have come, the error is signalled after their results. An error of a call is signalled
+        after the results that are ready and requested, with a note that names the element. Either
+        error cancels the other calls, and upstream. If ``fn`` raises ``asyncio.CancelledError``,
+        but the stream was not cancelled, the error is a ``RuntimeError``. ``cancel`` does not wait:
+        it cancels the running calls, and no other call starts.
 
         ```python
         import asyncio
@@ -67,14 +68,14 @@ class CallMethods(Generic[T_co]):
             concurrency: The most calls at once.
             ordered: Whether results keep the order of the elements. Otherwise each result is
                 delivered when it is ready.
-            prefetch: The most elements requested, running calls and results that wait, together. A
-                ``prefetch`` below ``concurrency`` bounds the calls, too. Default: ``concurrency``
-                times 64, or times 4 without order, and 65 536 at most.
+            prefetch: The bound on the sum of requested elements, running calls and results that
+                wait. A ``prefetch`` below ``concurrency`` bounds the calls, too. Default:
+                ``concurrency`` times 64, or times 4 without order, and 65 536 at most.
             loop: The event loop of the calls. Default: the loop that runs in the subscribing
-                thread. If a timer or a worker subscribes: the loop of the task that awaits the
-                stream's end. Otherwise: a private loop, which ends with the subscription.
-            key: Elements with equal ``key(element)``, which must be hashable, are called one at a
-                time, in their order.
+                thread. If a timer or a worker thread subscribes: the loop of the task that awaits
+                the stream's end. Otherwise: a private loop, which ends with the subscription.
+            key: ``fn`` is called for elements with equal ``key(element)``, which must be hashable,
+                one at a time, in their order.
 
         Raises:
             TypeError: An argument has the wrong type, or ``fn`` is an asynchronous generator

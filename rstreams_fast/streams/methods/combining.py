@@ -46,7 +46,7 @@ class CombiningMethods(Generic[T_co]):
 
         Args:
             *others: Publishers, which need not keep the rules.
-            prefetch: Elements that each publisher is asked for ahead.
+            prefetch: Elements that are requested in advance from each publisher.
             delay_error: Signal an error after all elements, not at once.
 
         Raises:
@@ -69,14 +69,14 @@ class CombiningMethods(Generic[T_co]):
         below   -----1--23--------456|
         ```
 
-        An element is delivered when it is asked for (§1.1), and each publisher that is not over has
-        an element waiting. Of elements with equal keys, that of the earlier publisher comes first.
-        Nothing checks that a publisher is sorted. If it is not, the result is not
+        An element is delivered when it is requested (§1.1), and an element of each publisher that
+        is not over has come. Of elements with equal keys, that of the earlier publisher comes
+        first. Nothing checks that a publisher is sorted. If a publisher is not, the result is not
         sorted, but is the same as that of ``heapq.merge``.
 
-        ``key`` is called once for each element, after the subscriber has asked, on the thread that
-        delivers. An exception of ``key``, or of a comparison, ends the stream (§2.13). An error of
-        any publisher ends the stream at once, and overtakes elements that wait. The stream
+        ``key`` is called once for each element, after the subscriber's first request, on the thread
+        that delivers. An exception of ``key``, or of a comparison, ends the stream (§2.13). An
+        error of any publisher ends the stream at once, before elements that wait. The stream
         completes when all publishers have completed.
 
         Reactor: ``mergeComparing``.
@@ -86,7 +86,8 @@ class CombiningMethods(Generic[T_co]):
             key: ``key(element)`` is compared in place of the element. Default: the element itself.
             reverse: The publishers are sorted from the greatest to the least element, and so is
                 the result.
-            prefetch: The most elements of each publisher that are held. They are asked for ahead.
+            prefetch: The most elements of each publisher that are held. They are requested in
+                advance.
 
         Raises:
             TypeError: One of ``others`` has no ``subscribe``, or ``key`` cannot be called.
@@ -138,7 +139,7 @@ class CombiningMethods(Generic[T_co]):
 
         Args:
             *others: Publishers, which need not keep the rules.
-            prefetch: Elements that each publisher is asked for ahead.
+            prefetch: Elements that are requested in advance from each publisher.
 
         Raises:
             TypeError: One of ``others`` has no ``subscribe``.
@@ -178,18 +179,18 @@ class CombiningMethods(Generic[T_co]):
         below   ----1a-1b-2b-----|
         ```
 
-        No element is dropped: each publisher is asked for one element until all have sent an
-        element, and then for ``prefetch`` ahead, as in ``rstreams_fast.merge``. Tuples wait for
-        demand (§1.1) in the order in which their elements came. The stream completes when all
-        publishers have completed, or when a publisher completes without an element. An error of any
-        publisher ends the stream at once.
+        No element is dropped. One element is requested of each publisher until all have sent an
+        element, and then ``prefetch`` elements in advance, as in ``rstreams_fast.merge``. Tuples
+        wait for demand (§1.1) in the order in which their elements came. The stream completes when
+        all publishers have completed, or when a publisher completes without an element. An error of
+        any publisher ends the stream at once.
 
         Reactor: ``combineLatest``; RxPY: ``combine_latest``, which drops the elements that come
         before the last publisher has begun.
 
         Args:
             *others: Publishers, which need not keep the rules.
-            prefetch: Elements that each publisher is asked for ahead.
+            prefetch: Elements that are requested in advance from each publisher.
 
         Raises:
             TypeError: One of ``others`` has no ``subscribe``.
@@ -212,13 +213,13 @@ class CombiningMethods(Generic[T_co]):
         below   -----1a-2a----3b-|
         ```
 
-        ``others`` are asked for an unbounded number of elements, and the newest element of each is
-        held. ``metrics_of`` counts the elements that were replaced before they were used. An
-        iterator among ``others`` is run to its end within ``subscribe``: give it a thread by
-        ``subscribe_on`` if that takes long. This stream is asked only after all of ``others`` have
-        sent an element, so no element of this stream is dropped. Demand is passed on to it (§1.1).
-        The result completes when this stream does, or when one of ``others`` completes without an
-        element. An error of any publisher ends the stream.
+        ``others`` get an unbounded request, and the newest element of each is held. ``metrics_of``
+        counts the elements that were replaced before they were used. An iterator among ``others``
+        is run to its end within ``subscribe``: give it a thread by ``subscribe_on`` if that takes
+        long. When all of ``others`` have sent an element, the demand is passed on to this stream
+        (§1.1), so no element of this stream is dropped. The result completes when this stream does,
+        or when one of ``others`` completes without an element. An error of any publisher ends the
+        stream.
 
         Reactor: ``withLatestFrom``; RxPY: ``with_latest_from``, which drops earlier elements.
 
@@ -239,10 +240,10 @@ class CombiningMethods(Generic[T_co]):
         below   ---a--b--|
         ```
 
-        All publishers are subscribed to, and then asked for one element each. The first element,
-        completion or error decides, and the other publishers are cancelled. An element that another
-        publisher sends at the same time is dropped (§2.8): at most one element of each. The winner
-        is asked for no more elements than the subscriber asks for (§1.1).
+        All publishers are subscribed to, and one element is requested of each. The publisher that
+        first sends an element, completes or fails is the winner, and the others are cancelled. An
+        element that another publisher sends at the same time is dropped (§2.8): at most one element
+        of each. No more elements are requested of the winner than the subscriber requests (§1.1).
 
         Reactor: ``firstWithSignal``; RxPY: ``amb``.
 
@@ -262,7 +263,7 @@ class CombiningMethods(Generic[T_co]):
         below   -1-2--3--4--|   of start_with(1, 2)
         ```
 
-        This stream is subscribed to after ``elements``, and asked for the remaining demand (§1.1).
+        This stream is subscribed to after ``elements``, and then gets the remaining demand (§1.1).
 
         Reactor: ``startWith``; RxPY: ``start_with``.
 
@@ -325,10 +326,10 @@ class CombiningMethods(Generic[T_co]):
         below   --1--2---|
         ```
 
-        ``other`` is subscribed to first, and asked for one element, with or without demand. When
-        ``other`` signals, this stream is cancelled, and elements on their way are dropped (§2.8).
-        This stream is asked only for requested elements (§1.1). An error of ``other`` ends the
-        stream.
+        ``other`` is subscribed to first, and one element is requested of it, with or without
+        demand. When ``other`` signals, this stream is cancelled, and its elements that come later
+        are dropped (§2.8). The demand is passed on to this stream (§1.1). An error of ``other``
+        ends the stream.
 
         Reactor: ``takeUntilOther``; RxPY: ``take_until``, which goes on when ``other`` completes.
 

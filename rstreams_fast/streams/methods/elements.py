@@ -71,10 +71,10 @@ class ElementMethods(Generic[T_co]):
         return whole(self).with_stage("filter", predicate)
 
     def take(self, n: int, /) -> Stream[T_co]:
-        """The first ``n`` elements, and then the end. ``take`` never asks for more elements.
+        """The first ``n`` elements, and then the end. ``take`` never requests more elements.
 
         Args:
-            n: The number of elements, 0 or more. ``take(0)`` asks for nothing.
+            n: The number of elements, 0 or more. ``take(0)`` requests nothing.
 
         Raises:
             TypeError: ``n`` is not an ``int``.
@@ -90,8 +90,8 @@ class ElementMethods(Generic[T_co]):
         below   -----------2--3--|   of take_last(2)
         ```
 
-        Upstream is asked for an unbounded number of elements. At most ``n`` elements are held;
-        ``metrics_of`` counts the others. An error comes at once, without the elements held.
+        Upstream gets an unbounded request. At most ``n`` elements are held; ``metrics_of`` counts
+        the others as dropped. An error is signalled at once, without the elements held.
 
         Reactor: ``takeLast``; RxPY: ``take_last``.
 
@@ -141,7 +141,7 @@ class ElementMethods(Generic[T_co]):
         return whole(self).with_stage("skip_while", predicate)
 
     def distinct_until_changed(self, key: Callable[[T_co], object] | None = None) -> Stream[T_co]:
-        """The elements that differ from the element before.
+        """The elements that differ from the previous element.
 
         ```text
         above   --1--1--2--1--|
@@ -161,7 +161,7 @@ class ElementMethods(Generic[T_co]):
     def distinct(
         self, key: Callable[[T_co], Hashable] | None = None, /, *, max_keys: int
     ) -> Stream[T_co]:
-        """The elements that were not seen before, or whose ``key(element)`` was not.
+        """The elements that were not seen before. With ``key``, those whose key was not.
 
         ```text
         above   --1--2--1--3--2--|
@@ -176,8 +176,8 @@ class ElementMethods(Generic[T_co]):
         Args:
             key: ``key(element)`` is looked up in place of the element. It must be hashable.
                 Default: the element itself.
-            max_keys: The most keys that are held, 1 or more. Beyond that the least recently seen
-                key is forgotten, and is new again.
+            max_keys: The most keys that are held, 1 or more. When there are more, the least
+                recently seen key is forgotten, and then counts as new.
 
         Raises:
             TypeError: ``key`` cannot be called, or ``max_keys`` is not an ``int``.
@@ -203,11 +203,11 @@ class ElementMethods(Generic[T_co]):
     def scan(self, fn: Callable[[A, T_co], A], seed: A, /) -> Stream[A]: ...
 
     def scan(self, fn: Callable[[Any, Any], Any], seed: Any = MISSING, /) -> Stream[Any]:
-        """The accumulation after each element, as by ``itertools.accumulate``.
+        """The accumulated value after each element, as with ``itertools.accumulate``.
 
         Args:
             fn: ``fn(accumulation, element)`` returns the next accumulation.
-            seed: The first accumulation, which is the first element below; not ``None``. Without a
+            seed: The first accumulation, which is also delivered first; not ``None``. Without a
                 seed the first element is the first accumulation.
 
         Raises:
@@ -224,7 +224,7 @@ class ElementMethods(Generic[T_co]):
     def reduce(self, fn: Callable[[A, T_co], A], seed: A, /) -> Stream[A]: ...
 
     def reduce(self, fn: Callable[[Any, Any], Any], seed: Any = MISSING, /) -> Stream[Any]:
-        """One element: the accumulation of all elements.
+        """One element: the accumulated value of all elements.
 
         The result of an empty stream is ``seed``; without a seed the result is empty.
 

@@ -1,4 +1,4 @@
-"""The methods of ``Stream`` that subscribe, and so do not return streams."""
+"""The methods of ``Stream`` that subscribe, and return a result in place of a stream."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class EndMethods(Generic[T_co]):
     ) -> Run:
         """Call ``on_next`` with every element, on the threads that the publisher signals on.
 
-        The end calls ``on_error`` or ``on_complete``, and then the ``Run`` is done. An exception of
-        ``on_next`` or ``on_complete`` cancels upstream and is the stream's error. If ``on_next``
-        returns a coroutine, which would never be awaited, the error is a ``TypeError``. Exceptions
-        of ``on_error`` go to ``on_dropped_error``, and so does an error that neither ``on_error``
-        nor a reader of the run's result has received. ``KeyboardInterrupt``, ``SystemExit`` and
-        ``GeneratorExit`` propagate to the caller of the signal.
+        At the end ``on_error`` or ``on_complete`` is called, and then the ``Run`` is done. An
+        exception of ``on_next`` or ``on_complete`` cancels upstream and is the stream's error. If
+        ``on_next`` returns a coroutine, which would never be awaited, the error is a ``TypeError``.
+        Exceptions of ``on_error`` go to ``on_dropped_error``. So does an error of the stream that
+        neither ``on_error`` nor a caller of ``result`` has received. ``KeyboardInterrupt``,
+        ``SystemExit`` and ``GeneratorExit`` propagate to the caller of the signal.
 
         A synchronous source has sent all elements when ``for_each`` returns; with an endless source
         ``for_each`` never returns. Give such a source a thread by ``subscribe_on``, or subscribe a
@@ -58,11 +58,12 @@ class EndMethods(Generic[T_co]):
             on_next: A plain function, called with each element.
             on_error: Called with the error when the stream fails.
             on_complete: Called when the stream completes.
-            prefetch: Elements that are requested ahead; more are requested when three quarters are
-                consumed. 1 is stop-and-wait. Default: unbounded.
+            prefetch: Elements that are requested in advance; more are requested when three quarters
+                are consumed. With 1 each element is requested after the previous one was consumed.
+                Default: unbounded.
 
         Returns:
-            The run, to cancel, to wait for or to await.
+            The run: an object to cancel the stream, to wait for its end, or to await it.
 
         Raises:
             TypeError: A function cannot be called, or is ``async``.
@@ -86,7 +87,8 @@ class EndMethods(Generic[T_co]):
         ```
 
         Args:
-            prefetch: Elements that are requested ahead. 1 is stop-and-wait.
+            prefetch: Elements that are requested in advance. With 1 each element is requested
+                after the previous one was consumed.
 
         Raises:
             ValueError: ``prefetch`` is less than 1.
@@ -105,7 +107,7 @@ class EndMethods(Generic[T_co]):
     async def to_list_async(self) -> list[T_co]:
         """Await all elements and return them in a list of unbounded size.
 
-        At most 1024 elements are asked for ahead. Cancelling the task cancels upstream, once.
+        At most 1024 elements are requested in advance. Cancelling the task cancels upstream, once.
 
         Raises:
             Exception: The stream's error, as itself.
@@ -121,7 +123,7 @@ class EndMethods(Generic[T_co]):
     def first(self, default: Any = MISSING) -> Any:
         """Wait for the first element and return it.
 
-        Exactly one element is asked for, and then upstream is cancelled.
+        Exactly one element is requested, and then upstream is cancelled.
 
         Args:
             default: Returned for an empty stream.
@@ -261,11 +263,12 @@ class EndMethods(Generic[T_co]):
         memory of the result is needed. An element that does not fit cancels upstream.
 
         Args:
-            dtype: The dtype of the result. Elements are cast to it if the cast loses at most
-                precision: by numpy's ``same_kind``, and integers to any integer type with their
-                values. Only tuples are cast as by ``numpy.array``. Default: the smallest dtype to
-                which all elements can be cast, as in ``numpy.concatenate``. An empty stream gives
-                an array without rows, of ``dtype`` or of floats.
+            dtype: The dtype of the result. A cast of elements must lose at most precision. Allowed
+                are the casts of numpy's rule ``same_kind``, and casts between integer types if all
+                values fit. Tuples, the rows of a structured dtype, are cast as by ``numpy.array``,
+                without this check. Default: the smallest dtype to which all elements can be cast,
+                as in ``numpy.concatenate``. An empty stream gives an array without rows, of
+                ``dtype`` or of floats.
 
         Raises:
             OverflowError: A number would wrap around or become infinite.
@@ -278,7 +281,7 @@ class EndMethods(Generic[T_co]):
     async def to_numpy_async(self, *, dtype: Any = None) -> np.ndarray[Any, Any]:
         """Await all elements and return them in one numpy array; otherwise as ``to_numpy``.
 
-        At most 8 elements are asked for ahead. Cancelling the task cancels upstream, once.
+        At most 8 elements are requested in advance. Cancelling the task cancels upstream, once.
 
         Args:
             dtype: The dtype of the result, as in ``to_numpy``.
@@ -307,7 +310,7 @@ class EndMethods(Generic[T_co]):
     async def to_arrow_async(self, *, schema: pa.Schema | None = None) -> pa.Table:
         """Await the rows of all elements and return them as one table; otherwise as ``to_arrow``.
 
-        At most 8 elements are asked for ahead. Cancelling the task cancels upstream, once.
+        At most 8 elements are requested in advance. Cancelling the task cancels upstream, once.
 
         Args:
             schema: The schema that all elements must have, as in ``to_arrow``.
@@ -326,7 +329,7 @@ class EndMethods(Generic[T_co]):
     async def run_async(self) -> None:
         """Consume the stream to its end without blocking the loop, and drop the elements.
 
-        At most 1024 elements are asked for ahead. Cancelling the task cancels upstream, once.
+        At most 1024 elements are requested in advance. Cancelling the task cancels upstream, once.
 
         Raises:
             Exception: The stream's error, as itself.
@@ -343,7 +346,8 @@ class EndMethods(Generic[T_co]):
         return whole(self).with_stage("reduce", _one_more, 0)
 
     def _first_only(self) -> Pipeline[T_co]:
-        # Only boundaries ask ahead, and ``take(1)`` stops that. Other streams ask for 1 element.
+        # Boundaries request elements in advance, unless ``take(1)`` is below them. A stream without
+        # boundaries requests only one element.
         left = whole(self)._parts
         while left:
             left, part = left

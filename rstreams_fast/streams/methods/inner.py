@@ -32,7 +32,7 @@ _ONE_CALL = "; let it return from_iterable([element]).map_async(call)"
 
 
 class InnerMethods(Generic[T_co]):
-    """``flat_map`` and its relatives."""
+    """``flat_map``, ``concat_map``, ``switch_map`` and others whose function makes publishers."""
 
     __slots__ = ()
 
@@ -47,16 +47,17 @@ class InnerMethods(Generic[T_co]):
     ) -> Stream[U]:
         """The elements of the publishers ``fn(element)``, as they come.
 
-        Publishers with waiting elements take turns. An error, also an exception of ``fn``, ends the
-        stream at once and cancels all publishers. A publisher that waits on the requesting thread
-        holds up the others: see ``rstreams_fast.merge``. For iterables use ``map(fn).unbatch()``.
+        Publishers whose elements wait are delivered in turns. An error, also an exception of
+        ``fn``, ends the stream at once and cancels all publishers. A publisher that waits on the
+        requesting thread delays the others: see ``rstreams_fast.merge``. For iterables use
+        ``map(fn).unbatch()``.
 
         Args:
             fn: Returns a publisher: any object with ``subscribe``, which need not keep the rules.
                 Any other result ends the stream with a ``TypeError``.
             concurrency: The most inner publishers at once. Elements of this stream that are
-                requested, or wait for their publisher, count as publishers.
-            prefetch: Elements that each inner publisher is asked for ahead.
+                requested, or wait for the call of ``fn``, count as publishers.
+            prefetch: Elements that are requested in advance from each inner publisher.
             delay_error: Signal an error after all elements, not at once; see
                 ``rstreams_fast.merge``.
 
@@ -92,7 +93,7 @@ class InnerMethods(Generic[T_co]):
         Args:
             fn: Returns a publisher, as in ``flat_map``.
             concurrency: The most inner publishers at once.
-            prefetch: Elements that each inner publisher is asked for ahead.
+            prefetch: Elements that are requested in advance from each inner publisher.
             delay_error: Signal an error after all elements, not at once.
 
         Raises:
@@ -107,14 +108,15 @@ class InnerMethods(Generic[T_co]):
         """All elements of the publisher ``fn(element)`` of the first element, then of the next
         element.
 
-        ``fn`` is called when the previous publisher has ended. The publishers are asked only for
-        elements that the subscriber requested. An error, also an exception of ``fn``, ends the
+        ``fn`` is called when the previous publisher has ended. Only elements that the subscriber
+        requested are requested of the publishers. An error, also an exception of ``fn``, ends the
         stream at once. For iterables use ``map(fn).unbatch()``.
 
         Args:
             fn: Returns a publisher: any object with ``subscribe``, which need not keep the rules.
                 Any other result ends the stream with a ``TypeError``.
-            prefetch: Elements of this stream that are requested ahead, and wait for their turn.
+            prefetch: Elements of this stream that are requested in advance, and wait until the
+                earlier publishers have ended.
 
         Raises:
             TypeError: ``fn`` cannot be called, or is ``async``.
@@ -133,18 +135,19 @@ class InnerMethods(Generic[T_co]):
         below   ---1--2-----4--5------|
         ```
 
-        A new element cancels the current publisher at once; its elements on their way are dropped
-        (§1.8). If several elements come together, ``fn`` is called for the last. The publisher is
-        asked only for elements that the subscriber requested. The result completes when this stream
-        and the newest publisher have completed. An error, also an exception of ``fn``, ends the
-        stream; an error of this stream ends it at once.
+        A new element cancels the current publisher at once; elements that the cancelled publisher
+        still sends are dropped (§1.8). If several elements come together, ``fn`` is called only for
+        the last of them. Only elements that the subscriber requested are requested of the
+        publisher. The result completes when this stream and the newest publisher have completed. An
+        error, also an exception of ``fn``, ends the stream; an error of this stream ends it at
+        once, before elements that wait.
 
         Reactor: ``switchMap``; RxPY: ``switch_map``.
 
         Args:
             fn: Returns a publisher, as in ``concat_map``.
-            prefetch: Elements of this stream that are requested ahead, with or without demand; more
-                are requested when three quarters have come.
+            prefetch: Elements of this stream that are requested in advance, with or without demand;
+                more are requested when three quarters have come.
 
         Raises:
             TypeError: ``fn`` cannot be called, or is ``async``.
@@ -164,11 +167,11 @@ class InnerMethods(Generic[T_co]):
         ```
 
         ``expand`` walks trees and pages of results, with any number of levels. Breadth first, all
-        elements of one level come before the next level, and each element is held until it is
-        expanded. Depth first, the descendants of an element come before its next sibling; the
-        publishers on the way down are held until they end, and each is asked for one element at a
-        time. Only elements that the subscriber requested are asked for (§1.1). An error, also an
-        exception of ``fn``, ends the stream.
+        elements of one level come before the next level, and each element is held until ``fn`` is
+        called with it. Depth first, the descendants of an element come before its next sibling. The
+        publishers of all levels above an element are held until they end, and one element at a time
+        is requested of each. Only elements that the subscriber requested are requested (§1.1). An
+        error, also an exception of ``fn``, ends the stream.
 
         Reactor: ``expand``, ``expandDeep``; RxPY: ``expand``.
 

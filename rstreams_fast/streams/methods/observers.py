@@ -142,9 +142,9 @@ class ObserverMethods(Generic[T_co]):
         below   --1--2--X   whose notes say: it passed 'orders'
         ```
 
-        An error that passes gets one note, for any number of subscribers. The name has a line in
-        ``describe()`` and an entry in ``metrics_of``, before the boundaries above. The signals do
-        not change.
+        An error that passes here gets one note, for any number of subscribers. The name has a line
+        in ``describe()`` and an entry in ``metrics_of``, before the boundaries above. The signals
+        do not change.
 
         Reactor: ``name``, ``checkpoint``.
 
@@ -157,7 +157,7 @@ class ObserverMethods(Generic[T_co]):
         return extended(self, Named(name))
 
     def on_discard(self, hook: Callable[[Any], object], /) -> Self:
-        """Call ``hook(element)`` for each element that is dropped above, to release the element.
+        """Call ``hook(element)`` for each element that an operator above drops, to release it.
 
         ```text
         above   --1--2--3--4--cancel
@@ -166,12 +166,13 @@ class ObserverMethods(Generic[T_co]):
         ```
 
         Each element above is either delivered below, or given to the hook once. The hook gets the
-        element as the operator that drops it has it. A filter, ``skip``, ``take_while``, an
-        overflow strategy and a switch drop elements at once. Elements in a buffer or a batch, and
-        results of ``map_async``, are dropped when the stream ends, also by a cancel or an error, or
-        when their inner publisher ends. A function that returns a new element, as that of ``map``
-        does, uses up its argument; if the function raises, returns ``None`` or is cancelled, the
-        argument is discarded. When ``unbatch`` stops within a list, the rest of it is discarded.
+        element in the form in which the dropping operator has it. A filter, ``skip``,
+        ``take_while``, an overflow strategy and a switch drop elements at once. Elements in a
+        buffer or a batch, and results of ``map_async``, are dropped when the stream ends, also by a
+        cancel or an error, or when their inner publisher ends. A function that returns a new
+        element, as that of ``map`` does, uses up its argument. If the function raises, returns
+        ``None`` or is cancelled, the hook gets the argument. When ``unbatch`` stops within a list,
+        the hook gets the rest of it.
         ``combine_latest`` and ``with_latest_from`` may deliver an element several times; ``expand``
         expands elements after their delivery.
 

@@ -55,11 +55,11 @@ class PartMethods(Generic[T_co]):
 
         Args:
             n: The most elements of a list, 1 or more.
-            skip: A list begins every ``skip`` elements, so lists overlap or leave elements out. It
-                goes with ``n`` alone. Default: ``n``.
+            skip: A list begins every ``skip`` elements, so lists overlap or leave elements out.
+                ``skip`` cannot be combined with a bound in time or bytes. Default: ``n``.
             seconds: A list is also delivered this long after its first element has come, on a
-                worker thread of the stream; without demand, at the next request. Default: no bound
-                in time.
+                worker thread of the stream. Without demand it is delivered at the next request.
+                Default: no bound in time.
             max_bytes: A list is also delivered when it weighs this much, or when the next element
                 would make it weigh more. So only a list of one element weighs more. Default: no
                 bound in bytes.
@@ -83,7 +83,7 @@ class PartMethods(Generic[T_co]):
         return whole(self).with_part(Unbatch())
 
     def window(self, n: int, /, *, skip: int | None = None) -> Stream[Stream[T_co]]:
-        """Streams of ``n`` elements; a new stream begins every ``skip`` elements.
+        """Streams (windows) of ``n`` elements; a new stream begins every ``skip`` elements.
 
         ```text
         above   --1--2--3--4--|
@@ -118,7 +118,7 @@ class PartMethods(Generic[T_co]):
         patience: float = 10.0,
         timer: Timer | None = None,
     ) -> Stream[Stream[T_co]]:
-        """Streams of elements: each lasts ``seconds`` from its first element on.
+        """Streams (windows) of elements: each lasts ``seconds`` from its first element on.
 
         ```text
         above   --1-2-----3---|
@@ -133,7 +133,7 @@ class PartMethods(Generic[T_co]):
 
         Args:
             seconds: How long a window lasts from its first element on.
-            prefetch: Elements that are requested ahead, for all windows together (§1.1).
+            prefetch: Elements that are requested in advance, for all windows together (§1.1).
             patience: Seconds after which windows without a subscriber end the stream with an error,
                 as in ``group_by``.
             timer: The clock. Default: the timer of this process.
@@ -165,15 +165,16 @@ class PartMethods(Generic[T_co]):
 
         A group may have one subscriber, and holds the elements that wait for its demand (§1.1). If
         the subscriber cancels, the group ends and drops its elements; the next element of the key
-        opens another group. If all groups end by themselves, as by ``take``, there are never more
-        than ``max_groups`` if that is ``prefetch`` or more.
+        opens another group. If each subscriber cancels by itself, as with ``take``, a
+        ``max_groups`` of ``prefetch`` or more is never exceeded.
 
         **A group without a subscriber** holds its elements. When such groups hold all ``prefetch``
         elements, the stream is stuck, and after ``patience`` seconds it ends with a
-        ``BufferOverflowError``. It also ends so if groups hold all elements whose subscribers
-        request none, while the subscriber of another group waits. Such a subscriber is of another
-        library, or a ``zip_`` that waits for the other group. If it is only slow, give a greater
-        ``patience``. Other streams and iterators below may be slow: all groups then wait for them.
+        ``BufferOverflowError``. The stream is also stuck if the subscribers of the groups that hold
+        all elements request none, while the subscriber of another group waits. Such a subscriber is
+        one of another library, or a ``zip_`` that waits for the other group. If it is only slow,
+        give a greater ``patience``. Other streams and iterators below may be slow: all groups then
+        wait for them.
 
         After a cancel the open groups go on, as in ``window``. An exception of ``key`` ends the
         stream.
@@ -182,9 +183,9 @@ class PartMethods(Generic[T_co]):
 
         Args:
             key: ``key(element)``, which must be hashable, is the key of the element's group.
-            max_groups: The most open groups. An element for a further group ends the stream with a
-                ``BufferOverflowError``.
-            prefetch: Elements that are requested ahead, for all groups together.
+            max_groups: The most open groups. An element that needs one more group ends the stream
+                with a ``BufferOverflowError``.
+            prefetch: Elements that are requested in advance, for all groups together.
             patience: Seconds for which groups without a subscriber may hold all elements.
             timer: The clock of ``patience``. Default: the timer of this process.
 

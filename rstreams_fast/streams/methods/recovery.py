@@ -38,7 +38,7 @@ class RecoveryMethods(Generic[T_co]):
         *,
         on: type[BaseException] | tuple[type[BaseException], ...] = Exception,
     ) -> Stream[T_co | U]:
-        """Go on with the publisher ``fn(error)`` when the stream above has failed.
+        """Deliver the elements of the publisher ``fn(error)`` when the stream above has failed.
 
         Errors of other types are passed on, and so is an error of the new publisher. An exception
         of ``fn`` ends the stream, with the first error as its ``__context__``.
@@ -120,11 +120,12 @@ class RecoveryMethods(Generic[T_co]):
     ) -> Self:
         """Subscribe to the stream above again when it has failed, up to ``times`` times.
 
-        ``retry(3)`` subscribes at most four times: once, and then up to three times more, as
-        ``spark.Retry(3)`` calls. Delivered elements are not taken back: a source that starts anew
-        sends them again. Requested elements that have not come are requested again. The error after
-        the last retry is passed on, and so is an error that is not an ``Exception``. If the source
-        can be read only once, the stream ends with the first error, and a note on it.
+        ``retry(3)`` subscribes at most four times: once, and then up to three times more, in the
+        same way as ``spark.Retry(3)`` counts calls. Delivered elements are not taken back: a source
+        that starts anew sends them again. Requested elements that have not come are requested
+        again. The error after the last retry is passed on, and so is an error that is not an
+        ``Exception``. If the source can be read only once, the stream ends with the first error,
+        which gets a note.
 
         With a ``delay`` a worker thread of the stream subscribes, and requests the elements that
         are still missing. An exception of ``when`` or ``delay`` ends the stream, with the first
@@ -140,8 +141,9 @@ class RecoveryMethods(Generic[T_co]):
 
         Raises:
             TypeError: An argument has the wrong type.
-            ValueError: ``times`` or ``delay`` is negative; or ``when`` or ``delay`` stands beside a
-                ``Retry``, which has its own, or that has a ``budget``, which is a share of calls.
+            ValueError: ``times`` or ``delay`` is negative. Or ``times`` is a ``Retry``, and
+                ``when`` or ``delay`` is given too, or the ``Retry`` has a ``budget``, which is a
+                share of calls.
         """
         if isinstance(times, Retry):
             if when is not None or delay is not None:

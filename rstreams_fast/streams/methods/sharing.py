@@ -40,9 +40,10 @@ class SharingMethods(Generic[T_co]):
 
         Args:
             buffer_size: The most elements between the fastest and the slowest subscriber.
-            slow: With ``"gate"`` the source is not asked while the slowest subscriber lags by
-                ``buffer_size``. With ``"drop"`` the fastest subscriber sets the pace, and a
-                subscriber that lags by more gets a ``BufferOverflowError``.
+            slow: With ``"gate"`` no elements are requested while the slowest subscriber is
+                ``buffer_size`` elements behind the fastest. With ``"drop"`` the fastest subscriber
+                sets the pace, and a subscriber that is further behind gets a
+                ``BufferOverflowError``.
             min_subscribers: The number of subscribers at which the source is subscribed to.
             on_last_cancel: What happens when the last subscriber has cancelled. ``"shut_down"``
                 cancels the source, and a later subscriber gets a ``ShutDownError``. ``"keep"``
@@ -58,7 +59,8 @@ class SharingMethods(Generic[T_co]):
         return extended(self, Multicast(options, min_subscribers, on_last_cancel))
 
     def share(self, *, buffer_size: int = MULTICAST_BUFFER) -> Self:
-        """``multicast`` that subscribes for the first subscriber, and anew after the last cancel.
+        """``multicast`` that subscribes for the first subscriber. After the last subscriber has
+        cancelled, it subscribes anew for the next one.
 
         Args:
             buffer_size: The most elements between the fastest and the slowest subscriber.

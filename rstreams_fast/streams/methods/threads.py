@@ -41,17 +41,17 @@ class ThreadMethods(Generic[T_co]):
     ) -> Self:
         """Run the stages below on ``executor``, behind a bounded buffer (§2.2).
 
-        ``request``, ``cancel`` and ``subscribe`` return at once: upstream is asked from the
-        executor. An error overtakes the elements in the buffer, unless ``delay_error`` is set, or a
-        ``take`` below needs no more elements than have come. A ``take(n)`` below also bounds the
-        buffer: at most ``n`` elements are requested. If the executor refuses the work, upstream is
-        cancelled, and ``on_error`` signals the refusal.
+        ``request``, ``cancel`` and ``subscribe`` return at once: the executor makes the requests to
+        upstream. An error is signalled before the elements in the buffer, unless ``delay_error`` is
+        set, or a ``take`` below needs no more elements than have come. A ``take(n)`` below also
+        bounds the buffer: at most ``n`` elements are requested. If the executor refuses the work,
+        upstream is cancelled, and ``on_error`` signals the refusal.
 
         Args:
             executor: A thread-based ``concurrent.futures.Executor``, an asyncio event loop, or
                 ``"caller"``. Default: a worker thread that lives as long as the subscription.
-            prefetch: The most elements requested, in the buffer, and being delivered, together.
-                More are requested when three quarters are consumed.
+            prefetch: The bound on the sum of requested elements, elements in the buffer, and
+                elements being delivered. More are requested when three quarters are consumed.
             max_bytes: The most bytes held, counted by ``weigher``. An element's weight is unknown
                 before it has come, so elements are requested one by one, while fewer than
                 ``max_bytes`` are held: the bound is ``max_bytes`` plus one element. A single
@@ -70,7 +70,7 @@ class ThreadMethods(Generic[T_co]):
         self,
         executor: Executor | asyncio.AbstractEventLoop | str | None = None,
     ) -> Self:
-        """Subscribe to the stream above, and ask it for elements, on ``executor``.
+        """Subscribe to the stream above, and make the requests to it, on ``executor``.
 
         ``subscribe`` and ``request`` return at once, and a synchronous source works on
         ``executor``. Only the ``subscribe_on`` closest to the source matters.
@@ -92,13 +92,13 @@ class ThreadMethods(Generic[T_co]):
         capacity: int | None = None,
         on_drop: Callable[[T_co], object] | None = None,
     ) -> Self:
-        """Ask upstream for an unbounded number of elements, and hold them until they are requested.
+        """Make an unbounded request to upstream, and hold the elements until they are requested.
         ``strategy`` chooses the elements to drop.
 
-        With ``Overflow.ERROR`` upstream is asked when the subscriber first asks. Dropped elements
-        are counted (see ``metrics_of``). Every end, also an error, comes after the elements that
-        are held. A source that is an iterator is run to its end within ``subscribe``: give it a
-        thread by ``subscribe_on`` if that takes long.
+        With ``Overflow.ERROR`` upstream gets its request at the subscriber's first request. Dropped
+        elements are counted (see ``metrics_of``). Every end, also an error, comes after the
+        elements that are held. A source that is an iterator is run to its end within ``subscribe``:
+        give it a thread by ``subscribe_on`` if that takes long.
 
         Args:
             strategy: What happens to an element when the buffer is full; see ``Overflow``.
@@ -125,11 +125,11 @@ class ThreadMethods(Generic[T_co]):
         numpy.
 
         Elements are arrays of ``dtype``. They are copied into memory for ``capacity`` records,
-        which is allocated once. Delivered arrays are new: each has all records held, but at most
-        ``chunk``. One array is requested at a time, when the previous array is copied completely.
-        So at most ``capacity`` records are held, and one array that does not fit yet; upstream must
-        not change that array before the next request. An element of another dtype ends the stream
-        with a ``TypeError``.
+        which is allocated once. Delivered arrays are new: each has all records that are held then,
+        but at most ``chunk``. One array is requested at a time, when the previous array is copied
+        completely. So at most ``capacity`` records are held, and one array that does not fit yet;
+        upstream must not change that array before the next request. An element of another dtype
+        ends the stream with a ``TypeError``.
 
         Args:
             dtype: The dtype of the elements. It may be a sub-array's, such as ``("f4", (3,))``: its

@@ -32,7 +32,7 @@ class TimeMethods(Generic[T_co]):
         """Fail with a ``TimeoutError`` when a requested element does not come in time.
 
         The element, or the end, must come within ``seconds`` of the request, or of the delivery of
-        the previous element if that was later. The clock stands still while there is no demand, and
+        the previous element if that was later. The clock does not run while there is no demand, nor
         while the subscriber processes an element. A time-out cancels upstream. The error is
         signalled on a worker thread of the stream.
 
@@ -54,8 +54,8 @@ class TimeMethods(Generic[T_co]):
         below   -----1-----2-----3|
         ```
 
-        One element is requested ahead (§1.1), so elements are neither dropped nor buffered. They
-        are delivered on shared threads. An error comes at once.
+        One element is requested in advance (§1.1), so elements are neither dropped nor buffered.
+        They are delivered on shared threads. An error is signalled at once.
 
         Reactor: ``delayElements``; RxPY: ``delay``, which holds all elements that come.
 
@@ -79,9 +79,10 @@ class TimeMethods(Generic[T_co]):
         ```
 
         Time cannot wait for demand, so an unbounded number of elements is requested (§3.17). An
-        element is dropped if the next element comes too soon, or is due while the first still waits
-        for demand. Drops are counted (see ``metrics_of``). An error comes at once, in place of the
-        element that waits for its time. Elements are delivered on shared threads.
+        element is dropped if the next element comes too soon. It is also dropped if it still waits
+        for demand when the next element is due. Drops are counted (see ``metrics_of``). An error is
+        signalled at once, and the element that waits for its time is dropped. Elements are
+        delivered on shared threads.
 
         Reactor: ``sampleTimeout``; RxPY: ``debounce``.
 

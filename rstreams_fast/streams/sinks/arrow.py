@@ -1,4 +1,4 @@
-"""One Arrow table of all elements of a stream, without a copy of any buffer.
+"""``to_arrow``: makes one Arrow table of all elements, without a copy of any buffer.
 
 An element is a record batch, a table, or an object with ``__arrow_c_stream__`` or
 ``__arrow_c_array__``, the methods of Arrow's PyCapsule interface.
@@ -24,7 +24,7 @@ def to_arrow(publisher: Publisher[Any], *, schema: Any = None) -> pa.Table:
 
 
 async def to_arrow_async(publisher: Publisher[Any], *, schema: Any = None) -> pa.Table:
-    """Do as ``to_arrow``, and await the end."""
+    """Do the same as ``to_arrow``, but await the end of the stream."""
     return await collect_async(publisher, _Collected(pyarrow_for("to_arrow_async"), schema))
 
 
@@ -35,11 +35,11 @@ class _Collected:
         self._tables: list[Any] = []
 
     def add_all(self, elements: list[Any]) -> None:
-        # Table.from_batches raises unless all elements are record batches of one schema.
+        # Fast path: raises unless all elements are record batches of one schema.
         try:
             table = self._pa.Table.from_batches(elements, self._schema)
         except Exception:
-            # Add the elements one by one: other Arrow data is accepted, and errors name the rest.
+            # Add one by one: this accepts other Arrow data, and its errors name the wrong element.
             for element in elements:
                 self.add(element)
         else:

@@ -1,6 +1,7 @@
-"""Ends that collect all elements in one object, such as an array or a table.
+"""Collects all elements of a stream in one object, such as an array or a table.
 
-Internal runs hand over bursts: a call for many elements costs less than a call for each element.
+Internal publishers hand over bursts (lists): one call for many elements costs less than one call
+for each element.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Collector(Protocol[R_co]):
-    """Collects elements. An exception of its methods cancels upstream."""
+    """Collects elements in one object. If a method raises, upstream is cancelled."""
 
     def add(self, element: Any) -> None:
         """Add an element."""
@@ -32,11 +33,11 @@ class Collector(Protocol[R_co]):
         """Add several elements."""
 
     def result(self) -> R_co:
-        """Return the collection, after the last element."""
+        """Return the object made of all elements, after the last element."""
 
 
 class _CollectorSubscriber(ListSubscriber, ForEach[Any]):
-    """Hands elements to a collector: in bursts, or one by one from a foreign publisher."""
+    """Gives elements to a collector: in bursts (lists), or one by one from a foreign publisher."""
 
     __slots__ = ("_on_elements", "burst")
 
@@ -47,7 +48,7 @@ class _CollectorSubscriber(ListSubscriber, ForEach[Any]):
 
     def on_burst(self) -> None:
         elements = self.burst[:]
-        self.burst.clear()  # the run keeps and reuses this list
+        self.burst.clear()  # the publisher appends the next elements to the same list
         on_elements = self._on_elements
         if not elements or on_elements is None:
             return
@@ -68,7 +69,10 @@ class _CollectorSubscriber(ListSubscriber, ForEach[Any]):
 
 
 def collect(name: str, publisher: Publisher[Any], collector: Collector[R_co]) -> R_co:
-    """Collect all elements, and wait for the end; in a running event loop, a ``RuntimeError``."""
+    """Collect all elements, and wait for the end of the stream.
+
+    Raises a ``RuntimeError`` inside a running event loop, which waiting would block.
+    """
     check_publisher(publisher)
     refuse_in_loop(f"{name}()", f"use 'await {name}_async()' there")
     drive(publisher, _CollectorSubscriber(collector))
@@ -76,7 +80,10 @@ def collect(name: str, publisher: Publisher[Any], collector: Collector[R_co]) ->
 
 
 async def collect_async(publisher: Publisher[Any], collector: Collector[R_co]) -> R_co:
-    """Collect all elements, and await the end. Cancelling the task cancels upstream, once."""
+    """Collect all elements, and await the end of the stream.
+
+    If the awaiting task is cancelled, upstream is cancelled.
+    """
     iteration = Iteration(publisher, ARRAYS_PREFETCH)
     try:
         while burst := await iteration.next_burst():

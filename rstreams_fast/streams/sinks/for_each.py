@@ -1,4 +1,4 @@
-"""``for_each``: the functions of a user as a subscriber."""
+"""``for_each``: a subscriber that calls the user's functions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _HINT: Final = "; make the calls with map_async, and end with run() or run_async
 
 
 class ForEach(FunctionSubscriber, RunSubscriber[T]):
-    """A subscriber that calls functions, and asks for ``prefetch`` elements ahead."""
+    """A subscriber that calls the user's functions, and requests ``prefetch`` elements ahead."""
 
     __slots__ = ("_consumed", "_on_complete", "_on_error", "_on_next", "_over", "_replenish")
 
@@ -53,8 +53,9 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         self._on_error = on_error
         self._on_complete = on_complete
         self._consumed = 0
-        self._over: list[None] = []  # not empty: a run must not call the function again
-        # 0: the demand is unbounded, and elements are not counted.
+        # If this is not empty, a fused run of stages must not call the function again.
+        self._over: list[None] = []
+        # How many consumed elements cause a new request. 0: the demand is unbounded.
         self._replenish = replenish_at(prefetch) if prefetch < UNBOUNDED else 0
 
     def on_next(self, element: T, /) -> None:
@@ -86,8 +87,9 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
 
     @property
     def slot(self) -> FunctionSlot | None:
-        """The function, for a run of stages that calls it directly; ``None`` if ``on_next`` must
-        count the elements.
+        """The user's function, for a run of stages that calls it in place of ``on_next``.
+
+        ``None`` if ``on_next`` must count the elements.
         """
         on_next = self._on_next
         if on_next is None or self._replenish:
@@ -97,7 +99,7 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         return FunctionSlot(on_next, self._over, answered, self._unwanted, failed)
 
     def _answered(self, on_next: Callable[[T], object], answer: object) -> None:
-        """Act on an ``answer`` of the function: ``False`` or a coroutine."""
+        """Act on a result of the function that is ``False`` (stop) or a coroutine (an error)."""
         if answer is not False:
             refuse_coroutine("on_next", on_next, answer, _HINT)
         elif self._false_is_enough:
@@ -107,7 +109,7 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         self.upstream.unwanted()  # §2.8
 
     def _failed(self, name: str, raised: BaseException) -> None:
-        """Act on the exception that the function ``name`` raised."""
+        """End with the exception ``raised`` of the user's function ``name``."""
         if isinstance(raised, Exception):
             self.fail(raised)
         elif is_async_cancellation(raised):
@@ -117,13 +119,13 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
             raise raised
 
     def _enough(self) -> None:
-        """Cancel upstream, and end as after a completion, but call no function."""
+        """Cancel upstream, and end without an error. Call no function of the user."""
         self.upstream.cancel()
         if self.run.claim():
             super().finish(None)
 
     def leave(self, leaving: BaseException) -> None:
-        """End with ``leaving``, a ``KeyboardInterrupt`` or the like, and call no function."""
+        """End with ``leaving``, such as a ``KeyboardInterrupt``. Call no function of the user."""
         self.upstream.cancel()
         self.drop_references()
         if self.run.claim():
@@ -160,12 +162,12 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         return super().is_called_by(frame)
 
 
-#: The methods that call a function of the user.
+#: The code of the methods that call a function of the user.
 _CALLING: Final = (ForEach.on_next.__code__, ForEach.finish.__code__)
 
 
 def check_functions(**functions: object) -> None:
-    """Raise a ``TypeError`` if a function cannot be called. All but the first may be ``None``."""
+    """Raise a ``TypeError`` if a function cannot be called. The first must not be ``None``."""
     needed = True
     for name, function in functions.items():
         if function is not None or needed:
@@ -181,7 +183,7 @@ def for_each(
     *,
     prefetch: int = UNBOUNDED,
 ) -> Run:
-    """Subscribe the functions to any ``publisher``: see ``Stream.for_each``."""
+    """Subscribe functions to ``publisher``: see ``Stream.for_each``."""
     check_publisher(publisher)
     check_functions(on_next=on_next, on_error=on_error, on_complete=on_complete)
     prefetch = min(check_count("prefetch", prefetch, 1), UNBOUNDED)

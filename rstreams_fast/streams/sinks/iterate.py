@@ -1,12 +1,14 @@
-"""``for`` and ``async for`` over a publisher: demand that follows the consumer.
+"""``for`` and ``async for`` over a publisher, which requests elements as the consumer takes them.
 
-Upstream holds the subscriber, and the consumer holds the iteration. The subscriber does not refer
-to the iteration. So an iteration that the consumer has dropped is collected, and cancels upstream.
+Upstream refers to the subscriber, and the consumer refers to the iteration. The subscriber does not
+refer to the iteration. So an iteration that the consumer has dropped is garbage-collected, and then
+cancels upstream.
 
-Elements go through a ring of ``prefetch`` places, and leave it in bursts. A burst counts as
-consumed when the consumer takes the element after it. When three quarters of ``prefetch`` are
-consumed, as many are requested again. So the elements requested, in the ring and in the burst are
-at most ``prefetch`` together. A ``prefetch`` of 1 is stop-and-wait.
+Elements come into a ring with room for ``prefetch`` elements, and are taken out in bursts (lists).
+A burst counts as consumed when the consumer asks for the next element after it. When three quarters
+of ``prefetch`` are consumed, as many are requested again. So at most ``prefetch`` elements are
+requested, in the ring, or in the burst. With a ``prefetch`` of 1, the next element is requested
+only after the previous one was consumed.
 """
 
 from __future__ import annotations
@@ -67,17 +69,18 @@ __all__ = ["Iteration", "iterate"]
 T = TypeVar("T")
 
 
-# The iterations that this process has begun, for its forked children. A WeakSet is much slower.
+# The iterations that this process has begun: a forked child empties them. A WeakSet would be much
+# slower.
 _begun: set[weakref.ref[Iteration[Any]] | None] = set()
 _left_behind: list[Any] = []
 
 
 def _leave_bursts_behind() -> None:
-    """In the child of a fork, remove the elements of bursts: the parent delivers these elements.
+    """In a forked child, remove the elements of bursts, because the parent delivers them.
 
-    So the next step in the child has to ask for more, and is refused. No element costs a check of
-    the process id. The elements are kept, because dropping an element may run a finalizer that
-    belongs to the parent.
+    The next step of the iteration in the child then needs a request, which is refused. So the
+    process id need not be checked for each element. The elements are kept in a list, because
+    dropping an element may run a finalizer that belongs to the parent.
     """
     for begun in list(_begun):
         iteration = None if begun is None else begun()
@@ -90,7 +93,10 @@ if hasattr(os, "register_at_fork"):
 
 
 class _IteratorSubscriber(RingSubscriber):
-    """The subscriber of an iteration: puts elements in the ring, and rings the consumer's bell."""
+    """The subscriber of an iteration. It puts elements in the ring, and wakes the consumer.
+
+    The *bell* wakes a consumer that waits for an element.
+    """
 
     __slots__ = (
         "__weakref__",
@@ -111,14 +117,15 @@ class _IteratorSubscriber(RingSubscriber):
     def __init__(self, prefetch: int, loop: asyncio.AbstractEventLoop | None) -> None:
         self.upstream = SerialUpstream()
         self._prefetch = prefetch
-        self.subscriber_thread = get_ident()  # the thread in subscribe; 0 after subscribe
-        self._by_turns = False  # whether all requests are made by the consumer, in turns
+        self.subscriber_thread = get_ident()  # the thread that is in ``subscribe``; 0 after that
+        # Whether only the consumer makes requests, each as large as fits in a turn on its loop.
+        self._by_turns = False
         self.bell = Doorbell()
         self.turns = None if loop is None else Turns(self.bell.ring)
         if self.turns is not None:
-            self.turns.begin(loop)  # subscribing is the first turn: it may work for long
+            self.turns.begin(loop)  # ``subscribe`` may work for long, so it is the first turn
         self.ended = False
-        """Whether no more elements come. Elements in the ring may still be taken out."""
+        """Whether no more elements come. The ring may still hold elements."""
         self.failure: Failure | None = None
         """The error of the stream, with its traceback."""
         self.ring: SpscRing | None = SpscRing(prefetch)
@@ -134,9 +141,10 @@ class _IteratorSubscriber(RingSubscriber):
             self._ask(self._prefetch)
 
     def ask_for_a_turn(self, loop: asyncio.AbstractEventLoop | None, n: int = 0) -> bool:
-        """Ask for ``n`` more elements, and those due, as many as fit in a turn; false if none.
+        """Request ``n`` more elements and the rest of earlier requests, as many as fit in a turn.
 
-        For the consumer, on its ``loop`` if it is asynchronous.
+        A turn is the millisecond for which work may occupy the event loop. False if nothing was
+        requested. Only for the consumer; ``loop`` is its event loop if it is asynchronous.
         """
         turns = self.turns
         if turns is not None:
@@ -151,14 +159,14 @@ class _IteratorSubscriber(RingSubscriber):
             return True
         try:
             return self.upstream.request_for_a_turn(n)
-        except Exception as raised:  # §3.16 says that it must not
+        except Exception as raised:  # breaks §3.16
             self.fail(raised)
             return False
 
     def _ask(self, n: int) -> None:
         try:
             self.upstream.ask(n)
-        except Exception as raised:  # §3.16 says that it must not
+        except Exception as raised:  # breaks §3.16
             self.fail(raised)
 
     def on_next(self, element: Any, /) -> None:
@@ -179,10 +187,10 @@ class _IteratorSubscriber(RingSubscriber):
             )
 
     def on_burst(self) -> None:
-        """Do nothing: the ring itself rings the bell, at the first element."""
+        """Do nothing: the ring itself wakes the consumer, at the first element."""
 
     def arm(self) -> bool:
-        """Let the next element ring the bell; false if an element or the end has come already."""
+        """Have the next element wake the consumer; false if an element or the end has come."""
         ring = self.ring
         return ring is not None and not self.ended and ring.arm(self.bell.ring)
 
@@ -198,7 +206,7 @@ class _IteratorSubscriber(RingSubscriber):
             self._end(None)
 
     def fail(self, error: BaseException) -> None:
-        """Cancel upstream, which broke a rule, and end with ``error``."""
+        """Cancel upstream, which broke a rule of Reactive Streams, and end with ``error``."""
         if not self.upstream.over:
             self.upstream.cancel()
             self._end(error)
@@ -211,7 +219,10 @@ class _IteratorSubscriber(RingSubscriber):
         self.bell.ring()
 
     def leave(self) -> None:
-        """End without an error, as the consumer is gone. Any thread, any number of times."""
+        """End without an error, because the consumer is gone.
+
+        Any thread may call this, any number of times.
+        """
         self.ended = True
         self._offer = self.ring = self.failure = None
         self.upstream.cancel()
@@ -223,10 +234,11 @@ class _IteratorSubscriber(RingSubscriber):
 class Iteration(BurstIterator[T]):
     """An iterator over the elements of a publisher, and a context manager; both also asynchronous.
 
-    The iteration subscribes when it is entered, or with the first ``next`` or ``anext``. Upstream
-    is cancelled, once, by ``close``, by leaving the ``with``, by an exception of ``next`` (such as
-    the cancellation of an ``anext``), and when the iteration is garbage. It cannot be entered after
-    that. A synchronous publisher works on the consumer's thread.
+    The iteration subscribes when the ``with`` block is entered, or with the first ``next`` or
+    ``anext``. Upstream is cancelled, once, by ``close``, by leaving the ``with`` block, by an
+    exception of ``next`` (such as the cancellation of an ``anext``), and when the iteration is
+    garbage-collected. The iteration cannot be used again after that. A synchronous publisher works
+    on the consumer's thread.
 
     An error of the stream is raised once, after the elements that came before it. There is one
     consumer at a time: a ``next`` while another ``next`` waits raises ``OverlappingCallsError``.
@@ -251,7 +263,7 @@ class Iteration(BurstIterator[T]):
     )
 
     def __init__(self, publisher: Publisher[T], prefetch: int) -> None:
-        self._subscriber: _IteratorSubscriber | None = None  # first, for __del__
+        self._subscriber: _IteratorSubscriber | None = None  # set first: __del__ reads it
         self._begun_as: weakref.ref[Iteration[T]] | None = None
         check_publisher(publisher)
         self._prefetch = check_capacity("prefetch", prefetch)
@@ -262,16 +274,17 @@ class Iteration(BurstIterator[T]):
         self._busy = threading.Lock()
         self._pid = process_id()
         self._signallers: list[Signaller] = []
-        self._unclosed: set[asyncio.Future[Any]] = set()  # on the loop
+        # Futures and tasks that end when sources and calls have released their resources.
+        self._unclosed: set[asyncio.Future[Any]] = set()
 
     @property
     def prefetch(self) -> int:
-        """The most elements requested, buffered and being consumed, together."""
+        """The bound on the sum of requested, buffered and currently consumed elements."""
         return self._prefetch
 
     @property
     def buffered(self) -> int:
-        """How many elements wait in the ring at this moment."""
+        """How many elements wait in the ring now."""
         subscriber = self._subscriber
         ring = None if subscriber is None else subscriber.ring
         return 0 if ring is None else len(ring)
@@ -308,7 +321,8 @@ class Iteration(BurstIterator[T]):
                     self._park(subscriber)
             return MISSING
         finally:
-            # A traceback keeps this frame, which must not keep the subscriber (§3.13), or elements.
+            # A traceback keeps this frame, which must keep neither the subscriber nor elements
+            # (§3.13).
             subscriber = burst = None
 
     async def _refill_async(self) -> T:
@@ -318,10 +332,10 @@ class Iteration(BurstIterator[T]):
         return self._first_of(burst)
 
     async def next_burst(self) -> list[T]:
-        """Wait for at least one element; return all that have come, oldest first. At the end: [].
+        """Wait for at least one element; return all elements that have come, oldest first.
 
-        The elements count as consumed at the next call. Each call gives the event loop a turn.
-        Cancelling the call closes the iteration.
+        At the end of the stream the list is empty. The elements count as consumed at the next call.
+        Each call lets other tasks of the event loop run. Cancelling the call closes the iteration.
         """
         self._enter()
         try:
@@ -330,7 +344,7 @@ class Iteration(BurstIterator[T]):
             if not burst:
                 failure = self._finish_async()
                 await self.aclose()
-        except GeneratorExit:  # the coroutine is being closed, and must not wait
+        except GeneratorExit:  # the coroutine is being closed, and must not await anything
             self._unclosed.clear()
             self.close()
             raise
@@ -360,7 +374,7 @@ class Iteration(BurstIterator[T]):
                     return burst
                 if not subscriber.ask_for_a_turn(loop):
                     await self._wait(subscriber)
-                elif not self.buffered:  # the turn has brought no element
+                elif not self.buffered:  # the request has brought no element yet
                     yield_gil()
                     await asyncio.sleep(0)
             return []
@@ -368,7 +382,7 @@ class Iteration(BurstIterator[T]):
             subscriber = burst = None  # a traceback keeps this frame
 
     def _first_of(self, burst: list[T]) -> T:
-        """Return the first element. Keep the others, unless the iteration was closed meanwhile."""
+        """Return the first element of ``burst``. Keep the others, unless closed meanwhile."""
         element = super()._first_of(burst)
         if self._subscriber is None:
             self._forget_burst()
@@ -381,7 +395,10 @@ class Iteration(BurstIterator[T]):
             )
 
     def _start_or_ask(self, loop: asyncio.AbstractEventLoop | None) -> _IteratorSubscriber | None:
-        """Subscribe, or ask for as many elements as were consumed; ``None`` if closed."""
+        """Subscribe, or request as many elements as were consumed.
+
+        Returns the subscriber, or ``None`` if the iteration is closed.
+        """
         subscriber = self._subscriber
         if subscriber is None:
             return self._start(loop)
@@ -399,8 +416,8 @@ class Iteration(BurstIterator[T]):
         self._pid = process_id()
         self._begun_as = weakref.ref(self)
         _begun.add(self._begun_as)
-        # Set the subscriber before reading the publisher. An earlier close() has cleared the
-        # publisher; a later close() calls leave() of the subscriber.
+        # Set the subscriber, then read the publisher: a close() before has cleared the publisher,
+        # and a close() after that calls leave() of the subscriber.
         self._subscriber = subscriber = _IteratorSubscriber(self._prefetch, loop)
         publisher, self._publisher = self._publisher, None
         if publisher is None:
@@ -420,7 +437,7 @@ class Iteration(BurstIterator[T]):
 
     def _fetch(self, subscriber: _IteratorSubscriber) -> list[T] | None:
         """Return the elements in the ring, perhaps none; ``None`` at the end."""
-        ended = subscriber.ended  # read before the ring: all elements before the end are in it then
+        ended = subscriber.ended  # read before the ring, which then has all elements before the end
         ring = subscriber.ring
         if ring is None:
             return None
@@ -440,7 +457,7 @@ class Iteration(BurstIterator[T]):
             subscriber.bell.disarm()
 
     async def _wait(self, subscriber: _IteratorSubscriber) -> None:
-        bell = Bell(subscriber.leave)  # a closed loop calls leave: the consumer never continues
+        bell = Bell(subscriber.leave)  # if the loop was closed, the consumer never continues: leave
         subscriber.bell.arm(bell)
         try:
             if subscriber.arm():
@@ -449,7 +466,7 @@ class Iteration(BurstIterator[T]):
             subscriber.bell.disarm()
 
     def _finish(self) -> Failure | None:
-        """Close at the end of the stream; return its error, if it failed."""
+        """Close the iteration at the end of the stream; return the stream's error, if any."""
         subscriber = self._subscriber
         failure = None if subscriber is None else subscriber.failure
         self.close()
@@ -466,7 +483,10 @@ class Iteration(BurstIterator[T]):
     # -- leaving ---------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Cancel upstream, once, and drop the buffered elements. Any thread; never blocks."""
+        """Cancel upstream, once, and drop the buffered elements.
+
+        Any thread may call this. The call never blocks.
+        """
         self._publisher = None
         subscriber, self._subscriber = self._subscriber, None
         self._signallers = []
@@ -478,7 +498,7 @@ class Iteration(BurstIterator[T]):
     async def aclose(self) -> None:
         """Close, and wait until asynchronous sources and calls have released their resources.
 
-        If the waiting task is cancelled, it waits no longer, but sources and calls still end.
+        If the waiting task is cancelled, it waits no longer, but the resources are still released.
         """
         self.close()
         if self._unclosed:
@@ -520,14 +540,14 @@ class Iteration(BurstIterator[T]):
 
     def __del__(self) -> None:
         subscriber = self._subscriber
-        # When the interpreter exits, modules are empty.
+        # At interpreter exit the globals of a module may be None already.
         if subscriber is not None and call_from_finalizer is not None:
             _begun.discard(self._begun_as)
             call_from_finalizer(subscriber.leave)
 
 
 def _not_the_end(error: BaseException) -> RuntimeError:
-    # A loop would take a StopIteration for the end; generators convert it, too (PEP 479).
+    # A ``for`` would take a StopIteration for the end. Generators convert it, too (PEP 479).
     failure = RuntimeError(f"the stream failed with {type(error).__name__}")
     failure.__cause__ = error
     return failure

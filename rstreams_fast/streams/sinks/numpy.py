@@ -1,4 +1,4 @@
-"""One numpy array of all elements of a stream."""
+"""``to_numpy``: makes one numpy array of all elements of a stream."""
 
 from __future__ import annotations
 
@@ -25,12 +25,15 @@ def to_numpy(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any,
 
 
 async def to_numpy_async(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any, Any]:
-    """Do as ``to_numpy``, and await the end."""
+    """Do the same as ``to_numpy``, but await the end of the stream."""
     return await collect_async(publisher, _Collected(numpy_for("to_numpy_async"), dtype))
 
 
 class _Collected:
-    """An array that grows. Scalars wait in a list, since numpy converts many together faster."""
+    """Collects elements in an array that grows.
+
+    Scalars first wait in a list, because numpy converts many scalars together faster.
+    """
 
     def __init__(self, np: Any, dtype: Any) -> None:
         self._np = np
@@ -63,7 +66,8 @@ class _Collected:
             nothing: np.ndarray[Any, Any] = self._np.empty(0, self._dtype)
             return nothing
         if self._count < len(self._rows):
-            # Gives memory back in place. No other object refers to the array.
+            # Gives back the memory of the free rows, without a copy. No other object refers to the
+            # array, so the check for such references is not needed.
             self._rows.resize((self._count, *self._rows.shape[1:]), refcheck=False)
         rows: np.ndarray[Any, Any] = self._rows
         return rows
@@ -73,8 +77,8 @@ class _Collected:
         if not scalars:
             return
         dtype = self._dtype
-        # Without a dtype, numpy makes rows of tuples, objects of dates and of integers of more than
-        # 64 bits, and floats of some integers.
+        # Convert without the dtype first, to see values that do not fit. numpy then makes rows of
+        # tuples, objects of dates and of integers over 64 bits, and floats of some integers.
         array = self._np.array(scalars, dtype if dtype is not None and dtype.fields else None)
         if dtype is not None and array.dtype != dtype and array.dtype.kind in "fO":
             array = self._exactly(scalars, array, dtype)
@@ -96,7 +100,10 @@ class _Collected:
         self._append(array)
 
     def _exactly(self, scalars: list[Any], array: Any, dtype: Any) -> Any:
-        """Convert ``scalars`` to ``dtype``, after numpy made floats or objects of them."""
+        """Convert ``scalars`` to ``dtype``. Without a dtype numpy made floats or objects of them.
+
+        Raises an error if a value does not fit.
+        """
         np = self._np
         if dtype.kind in "iu" and all(isinstance(x, int | np.integer) for x in scalars):
             _check_range(np, dtype, min(scalars), max(scalars))
@@ -123,7 +130,7 @@ class _Collected:
         elif np.can_cast(array.dtype, given, "same_kind") or (
             array.dtype.kind in "iu" and given.kind in "iu"
         ):
-            # can_cast calls casts of dates to a finer unit safe, but they may overflow.
+            # For dates, can_cast returns true for a finer unit, although the cast may overflow.
             unsafe = given.kind in "Mm" or not np.can_cast(array.dtype, given, "safe")
         else:
             raise TypeError(f"to_numpy(dtype={given}): cannot cast {array.dtype} to it")
@@ -170,7 +177,10 @@ def _overflows(date: Any, dtype: Any) -> bool:
 
 
 def _check_cast(np: Any, array: Any, cast: Any) -> None:
-    """Raise an error if a value of ``array`` lost more than precision in ``cast``."""
+    """Raise an error if a value of ``array`` does not fit in ``cast``, the converted array.
+
+    A loss of precision is no error.
+    """
     old, new = array.dtype, cast.dtype
     if new.names is not None:
         for at, name in enumerate(new.names):

@@ -1,8 +1,8 @@
-"""The ends that wait for a result: ``to_list``, ``first``, ``last`` and ``run``.
+"""The functions that wait for a stream's result: ``to_list``, ``first``, ``last`` and ``run``.
 
-A blocking end parks its thread until the stream has ended. A ``KeyboardInterrupt`` wakes the
-thread, cancels upstream and propagates. Inside a running event loop a blocking end refuses to wait;
-its ``..._async`` twin awaits the end.
+Each of them blocks its thread until the stream has ended. A ``KeyboardInterrupt`` wakes the thread,
+cancels upstream and propagates. Inside a running event loop these functions raise an error; the
+``..._async`` functions await the result instead.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class _Append(RunSubscriber[T]):
-    """Calls ``append`` with each element of a pipeline, without a check for ``None``."""
+    """Calls ``append`` with each element, unchecked: a pipeline never sends ``None``."""
 
     __slots__ = ("on_next",)
 
@@ -51,7 +51,7 @@ class _Append(RunSubscriber[T]):
 
 
 class _First(RunSubscriber[T]):
-    """Asks for one element, keeps it in ``element`` and cancels."""
+    """Requests one element, keeps it in ``element``, and then cancels upstream."""
 
     __slots__ = ("element",)
 
@@ -71,7 +71,10 @@ class _First(RunSubscriber[T]):
 
 
 def drive(publisher: Publisher[T], subscriber: RunSubscriber[T]) -> None:
-    """Subscribe, and wait for the end on this thread. Only the caller may hold ``subscriber``."""
+    """Subscribe ``subscriber``, and block this thread until the stream has ended.
+
+    Only the caller may have a reference to ``subscriber``.
+    """
     outcome = subscriber.run
     signallers = signallers_here()
     before = len(signallers)
@@ -82,7 +85,7 @@ def drive(publisher: Publisher[T], subscriber: RunSubscriber[T]) -> None:
                 refuse_to_wait_for_oneself(signallers[before:])
             outcome.result()
     except BaseException:
-        outcome.cancel()  # no effect if the exception is the stream's own error
+        outcome.cancel()  # no effect if the exception is the stream's own error: the run has ended
         raise
     finally:
         # A traceback keeps this frame, which must not keep the subscriber (§3.13).
@@ -90,13 +93,13 @@ def drive(publisher: Publisher[T], subscriber: RunSubscriber[T]) -> None:
 
 
 def run(publisher: Pipeline[Any]) -> None:
-    """Consume all elements, and drop them."""
+    """Consume all elements, and drop them. Block until the stream has ended."""
     refuse_in_loop("run()", "use 'await run_async()' there")
     drive(publisher, _Append(deque[Any](maxlen=0).append))
 
 
 def to_list(publisher: Pipeline[T]) -> list[T]:
-    """Return all elements."""
+    """Return all elements as a list. Block until the stream has ended."""
     refuse_in_loop("to_list()", "use 'await to_list_async()' there")
     elements: list[T] = []
     try:
@@ -107,7 +110,7 @@ def to_list(publisher: Pipeline[T]) -> list[T]:
 
 
 def last(publisher: Pipeline[T], default: Any) -> Any:
-    """Return the last element; ``default`` as in ``first``."""
+    """Return the last element, or ``default``. An empty stream without a default is an error."""
     refuse_in_loop("last()", "use 'await last_async()' there")
     newest: deque[T] = deque(maxlen=1)
     drive(publisher, _Append(newest.append))
@@ -115,9 +118,9 @@ def last(publisher: Pipeline[T], default: Any) -> Any:
 
 
 def first(publisher: Pipeline[T], default: Any = MISSING, *, name: str = "first") -> Any:
-    """Return the first element, or ``default``; an empty stream without a default is an error.
+    """Return the first element, or ``default``. An empty stream without a default is an error.
 
-    ``name`` is the name of the end in errors.
+    ``name`` is the name of the calling function in errors.
     """
     refuse_in_loop(f"{name}()", f"use 'await {name}_async()' there")
     subscriber: _First[T] = _First()
@@ -137,7 +140,7 @@ def _or_default(element: Any, default: Any) -> Any:
 
 
 async def run_async(publisher: Pipeline[Any]) -> None:
-    """Do as ``run``, and await the end."""
+    """Do the same as ``run``, but await the end of the stream."""
     iteration = Iteration(publisher, PREFETCH)
     try:
         while await iteration.next_burst():
@@ -147,7 +150,7 @@ async def run_async(publisher: Pipeline[Any]) -> None:
 
 
 async def to_list_async(publisher: Pipeline[T]) -> list[T]:
-    """Do as ``to_list``, and await the end."""
+    """Do the same as ``to_list``, but await the end of the stream."""
     elements: list[T] = []
     burst: list[T] = []
     iteration = Iteration(publisher, PREFETCH)
@@ -161,7 +164,7 @@ async def to_list_async(publisher: Pipeline[T]) -> list[T]:
 
 
 async def first_async(publisher: Pipeline[T], default: Any = MISSING) -> Any:
-    """Do as ``first``, and await the element."""
+    """Do the same as ``first``, but await the element."""
     iteration = Iteration(publisher, 1)
     try:
         burst = await iteration.next_burst()

@@ -1,4 +1,4 @@
-"""``Run``, the outcome of a stream that is being consumed, and the base of its subscribers."""
+"""``Run``, the handle of a stream that is being consumed, and the base of its subscribers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Run:
         # Reentrant: a garbage collection may run a finalizer that calls a method of this run.
         self._lock = threading.RLock()
         self._subscriber: RunSubscriber[Any] | None = subscriber
-        self._claimed = Latch()  # won by the thread that decides how the run ends
+        self._claimed = Latch()  # closed by the thread that decides how the run ends
         self._done = False
         self._seen = False  # whether a caller or a function of the user has received the failure
         self._failure: Failure | None = None
@@ -75,7 +75,10 @@ class Run:
         return self._done
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return the metrics of the stream's boundaries, as ``metrics_of``; none after the end."""
+        """Return the metrics of the stream's boundaries, as ``metrics_of`` does.
+
+        After the end the tuple is empty.
+        """
         subscriber = self._subscriber
         return () if subscriber is None else subscriber.upstream.metrics()
 
@@ -90,7 +93,7 @@ class Run:
             try:
                 subscriber.upstream.cancel()
             finally:  # Ctrl-C may interrupt the cancel, and other threads wait for the end
-                self._seen = True  # the caller knows of the cancel
+                self._seen = True  # the caller knows of the cancel, so nothing is reported
                 self.settle(failure_of(CancelledError("the stream was cancelled")))
 
     def result(self, timeout: float | None = None) -> None:
@@ -129,7 +132,10 @@ class Run:
         return self._wait().__await__()
 
     def _refuse_within(self) -> None:
-        """Refuse to wait within a function that must return before the stream can end."""
+        """Raise a ``RuntimeError`` if the caller is within a function that the stream calls.
+
+        The stream cannot end before that function returns.
+        """
         subscriber = self._subscriber
         frame: FrameType | None = sys._getframe()
         try:
@@ -176,7 +182,7 @@ class Run:
             del failure
 
     def _when_done(self, callback: Callable[[], object]) -> bool:
-        """Call ``callback`` at the end; return false, without a call, if the run is done."""
+        """Have ``callback`` called at the end of the run; false, without a call, if it is done."""
         with self._lock:
             if not self._done:
                 self._waiting.append(callback)
@@ -191,13 +197,13 @@ class Run:
     # -- for the subscriber ----------------------------------------------------------------------
 
     def claim(self) -> bool:
-        """Return true to the first caller, which decides how the run ends by ``settle``."""
+        """Return true for the first caller, who must then end the run by ``settle``."""
         return self._claimed.win()
 
     def settle(self, failure: Failure | None, seen: bool = False) -> None:
         """Record the end, and wake the threads and tasks that wait for it.
 
-        ``seen`` says that a function of the user has seen the failure.
+        ``seen``: a function of the user has received the failure, so that it need not be reported.
         """
         with self._lock:
             self._failure = failure
@@ -212,7 +218,7 @@ class Run:
         failure = self._failure
         if failure is None or self._seen or not isinstance(failure[0], Exception):
             return
-        if call_from_finalizer is None:  # the interpreter exits, and modules are empty
+        if call_from_finalizer is None:  # at interpreter exit the globals may be None already
             return
         what = "a stream failed, and nobody looked at the result of its Run"
         call_from_finalizer(report_dropped, failure[0], what)
@@ -223,12 +229,13 @@ class Run:
         return "<Run complete>" if self._failure is None else f"<Run failed: {self._failure[0]!r}>"
 
 
-#: A drain with one of these frames calls its subscriber, perhaps without a frame between them.
+#: The code of the methods in which a drain calls its subscriber, perhaps directly from C, without
+#: a Python frame of the subscriber.
 _DRAINING: Final = (Drain._burst_on.__code__, Drain._flush.__code__)
 
 
 class RunSubscriber(Generic[T]):
-    """An abstract subscriber that records its end in ``run``. It asks for ``demand`` at first."""
+    """A base of subscribers that record their end in ``run``. They first request ``demand``."""
 
     __slots__ = ("__weakref__", "_demand", "run", "upstream")
 
@@ -269,7 +276,7 @@ class RunSubscriber(Generic[T]):
             self.finish(None)
 
     def ask(self, n: int) -> None:
-        """Ask upstream for ``n`` more elements. Any thread."""
+        """Request ``n`` more elements of upstream. Any thread may call this."""
         try:
             self.upstream.ask(n)
         except Exception as raised:  # breaks §3.16
@@ -284,12 +291,12 @@ class RunSubscriber(Generic[T]):
             report_dropped(error, "an error after the end of the stream")
 
     def finish(self, error: BaseException | None) -> None:
-        """End the run. Only the caller whose ``run.claim()`` was true calls it."""
+        """End the run. Only the caller for which ``run.claim()`` returned true may call this."""
         self.drop_references()
         self.run.settle(None if error is None else failure_of(error))
 
     def drop_references(self) -> None:
-        """Accept no further elements, and drop the references to objects of the user."""
+        """Accept no more elements, and drop the references to objects of the user."""
 
     def is_called_by(self, frame: FrameType) -> bool:
         """Return whether ``frame`` runs a function of this subscriber: the stream waits for it."""

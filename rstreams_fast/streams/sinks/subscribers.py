@@ -1,4 +1,7 @@
-"""Subscribers that call a function, on the signalling thread or behind a buffer of their own."""
+"""``SyncSubscriber`` and ``AsyncSubscriber``, which call the user's function with each element.
+
+``SyncSubscriber`` calls it on the signalling thread, ``AsyncSubscriber`` on an executor.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +50,9 @@ class SyncSubscriber(ForEach[T]):
             to ``on_dropped_error`` (§2.13).
         on_error: ``on_error(error)`` is called when upstream fails.
         on_complete: ``on_complete()`` is called when upstream completes.
-        prefetch: Elements that are requested ahead; more are requested when three quarters are
-            consumed. 1 is stop-and-wait. Default: unbounded, since the publisher waits while ``fn``
-            runs.
+        prefetch: Elements that are requested in advance; more are requested when three quarters are
+            consumed. With 1 each element is requested after the previous one. Default: unbounded,
+            because the publisher waits while ``fn`` runs.
 
     Attributes:
         run: The ``Run`` of this subscriber.
@@ -103,8 +106,9 @@ class AsyncSubscriber(Generic[T]):
             functions are called there. Default: a worker thread, which ends with the subscription.
         on_error: ``on_error(error)`` is called when upstream fails.
         on_complete: ``on_complete()`` is called when upstream completes.
-        prefetch: The most elements requested, held and being processed, together. More are
-            requested when three quarters are consumed. 1 is stop-and-wait.
+        prefetch: The bound on the sum of requested, held and currently processed elements. More
+            are requested when three quarters are consumed. With 1 each element is requested after
+            the previous one.
 
     Attributes:
         run: The ``Run`` of this subscriber.
@@ -129,7 +133,7 @@ class AsyncSubscriber(Generic[T]):
         prefetch: int = PREFETCH,
     ) -> None:
         options = AsyncBoundary(executor, prefetch, None, None, delay_error=True)
-        # The ring has the bound, so the subscriber below it asks for an unbounded number.
+        # The ring is bounded, so the subscriber below the ring may request everything.
         end = SyncSubscriber(fn, on_error=on_error, on_complete=on_complete, prefetch=UNBOUNDED)
         self.run: Run = end.run
         self._boundary = boundary = AsyncBoundarySubscription(end, options, Stages(), Need())

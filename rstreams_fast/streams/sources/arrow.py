@@ -1,4 +1,4 @@
-"""Tabular Arrow data as a source, through its PyCapsule interface."""
+"""``from_arrow``: a source of tabular Arrow data, read through Arrow's PyCapsule interface."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ArrowSource", "arrow_source"]
 
 
 def arrow_source(source: Any, chunk: int | None, schema: Any) -> ArrowSource:
-    """Check the arguments of ``rstreams_fast.from_arrow``; return its source."""
+    """Return the source of ``rstreams_fast.from_arrow``, after a check of its arguments."""
     stream = hasattr(source, "__arrow_c_stream__")
     if not stream and not hasattr(source, "__arrow_c_array__"):
         raise TypeError(

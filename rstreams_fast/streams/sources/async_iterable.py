@@ -1,7 +1,8 @@
 """``from_async_iterable``: elements are awaited one at a time, on demand.
 
-One task per subscription, on one event loop, awaits ``__anext__`` and signals. The task parks when
-there is no demand. An element that is ready at once costs no further task, and no turn of the loop.
+Each subscription has one task on one event loop, which awaits ``__anext__`` and signals. The task
+waits when there is no demand. An element that is ready at once costs no other task, and no turn of
+the loop.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from rstreams_fast.streams.engine.sink_subscriber import not_a_cancellation
 __all__ = ["AsyncIterableSource"]
 
 CANCEL_SECONDS = 0.01
-"""Seconds until the task is looked at again: others may take back their cancellation of it."""
+"""Seconds until a task that other code is cancelling is looked at again.
+
+A time-out may take its cancellation back (``uncancel``)."""
 
 T = TypeVar("T")
 
@@ -44,17 +47,18 @@ class AsyncIterableSource(Generic[T]):
     iterator, such as an asynchronous generator, serves one subscriber. The next subscriber gets
     ``AlreadySubscribedError``.
 
-    ``__anext__`` is awaited only on demand, one call at a time, on ``loop``. ``None`` is the loop
-    that runs in the subscribing thread. If a timer or a worker subscribes, ``None`` is the loop of
-    the task that awaits the stream. Without such a task, ``None`` is a private loop, which ends
+    ``__anext__`` is awaited only on demand, one call at a time, on ``loop``. ``loop=None`` is the
+    loop that runs in the subscribing thread. If a timer or a worker thread subscribes, it is the
+    loop of the task that awaits the stream. Without such a task, it is a private loop, which ends
     with the subscription.
 
-    ``cancel`` cancels the ``__anext__`` that is being awaited. After that, and at every other end,
-    the iterator's ``aclose`` is awaited once, if it has one. An error of ``aclose`` is the stream's
-    error, unless the stream has another error. If no subscriber can receive it, it goes to
-    ``on_dropped_error``. A task that awaits the stream on the same loop goes on after ``aclose``.
-    At exit a private loop waits some seconds for ``aclose``. An ``asyncio.CancelledError`` of the
-    iterator becomes a ``RuntimeError``, unless the stream was cancelled.
+    ``cancel`` cancels the ``__anext__`` that is being awaited. At every end the iterator's
+    ``aclose`` is then awaited once, if it has one. An error of ``aclose`` is the stream's error,
+    unless the stream has another error. If no subscriber can receive an error of ``aclose``, it
+    goes to ``on_dropped_error``. A task that awaits the stream on the same loop goes on after
+    ``aclose``. At exit a private loop waits some seconds for ``aclose``. An
+    ``asyncio.CancelledError`` of the iterator becomes a ``RuntimeError``, unless the stream was
+    cancelled.
     """
 
     def __init__(
@@ -80,7 +84,7 @@ class AsyncIterableSource(Generic[T]):
         check_loop(loop)
         self._loop = loop
         self._iterable: AsyncIterable[T] | Callable[[], AsyncIterable[T]] | None = iterable
-        self._taken = Latch()  # won by the subscriber of a one-shot iterator
+        self._taken = Latch()  # closed by the first subscriber of a one-shot iterator
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_taken": None}
@@ -89,7 +93,7 @@ class AsyncIterableSource(Generic[T]):
         vars(self).update(state, _taken=Latch())
 
     def subscribe(self, subscriber: Subscriber[T], /) -> None:
-        """Subscribe; elements are awaited when the subscriber asks for them."""
+        """Subscribe ``subscriber``. Elements are awaited when the subscriber requests them."""
         iterable = self._iterable
         if self._one_shot:
             if not self._taken.win() or iterable is None:
@@ -111,9 +115,10 @@ class AsyncIterableSource(Generic[T]):
 
 
 class _Pulling(Drain):
-    """The subscription. Its drain wakes or cancels the task that pulls elements and signals.
+    """The subscription. A task on the loop awaits elements and signals them.
 
-    Drain and task run on the loop, and the task never waits within a signal. So signals are serial.
+    The drain, which requests and cancels start, wakes or cancels that task. The drain and the task
+    run on the same loop, and the task never awaits within a signal. So signals never overlap.
     """
 
     __slots__ = (
@@ -134,12 +139,12 @@ class _Pulling(Drain):
         self._name = describe_callable(iterable)
         self._task: asyncio.Task[None] | None = None
         self._parked: asyncio.Future[None] | None = None
-        self._awaiting = False  # whether the task awaits the iterator, not demand or aclose
+        self._awaiting = False  # whether the task awaits ``__anext__``, which cancel() may cancel
         self._awaited = awaited_stream()
         self._stopped = False
 
     def start(self) -> None:
-        """Signal ``on_subscribe``, then act on the subscriber's requests."""
+        """Signal ``on_subscribe``, then serve the subscriber's requests."""
         if self._introduce() and not self._wip.leave():
             self._go()
 
@@ -147,12 +152,12 @@ class _Pulling(Drain):
 
     def _go(self) -> None:
         if self._task is None and self._demand.value < 0 and not self._must_close():
-            self._drain()  # no task runs, so the end needs no turn of the loop
+            self._drain()  # no task has to be ended, so the loop is not needed
         else:
             super()._go()
 
     def _must_close(self) -> bool:
-        """Return whether the source is an iterator, which must be closed even if unused."""
+        """Return whether the source is an iterator with ``aclose``, which must be awaited."""
         return isinstance(self._iterable, AsyncIterator) and hasattr(self._iterable, "aclose")
 
     def _work(self) -> bool:
@@ -162,13 +167,14 @@ class _Pulling(Drain):
             if demand > 0 or (demand < 0 and self._must_close()):
                 iterable, self._iterable = self._iterable, None
                 pulling = self._run_task(iterable)
-                pulling.send(None)  # begun: so it is closed even if the loop never runs the task
+                # Start the coroutine now: its ``finally`` then runs even if the loop never does.
+                pulling.send(None)
                 self._task = asyncio.get_running_loop().create_task(pulling)
                 self._task.add_done_callback(retrieve)  # the task's error was signalled before
                 if self._awaited is not None:
                     self._awaited.add(self._task)
-                # A stream may be garbage while its task waits for demand. Do not warn then: the
-                # task is closed, or cancelled by an object that is collected with it.
+                # A stream may be garbage-collected while its task waits for demand. asyncio must
+                # not warn then: the task is closed, or is cancelled by another collected object.
                 self._task._log_destroy_pending = False  # type: ignore[attr-defined]
         elif self._parked is not None:
             if not self._parked.done():
@@ -178,11 +184,11 @@ class _Pulling(Drain):
         return demand < 0 and self._act_on_end()
 
     def _cancel_await(self) -> None:
-        """Cancel the awaited call, once: the iterator may await its own clean-up."""
+        """Cancel the awaited ``__anext__``, only once: the iterator may then await a clean-up."""
         task = self._task
         if not self._awaiting or task is None:
             return
-        if task.cancelling():  # the loop ends, or a time-out cancels and may take that back
+        if task.cancelling():  # other code cancels the task; a time-out may take that back
             asyncio.get_running_loop().call_later(CANCEL_SECONDS, self._cancel_await)
         else:
             self._awaiting = False
@@ -243,7 +249,7 @@ class _Pulling(Drain):
         return aiter(iterable)
 
     async def _pull(self, iterator: AsyncIterator[Any]) -> None:
-        """Await and signal elements until the iterator ends or the subscription is over."""
+        """Await and signal elements until the iterator or the subscription ends."""
         pull = iterator.__anext__
         since_turn = 0
         while not self._stopped:
@@ -268,7 +274,7 @@ class _Pulling(Drain):
                     raise NoneSignalError(f"§2.13: {self._name}, the source, produced None")
                 if not self._signal(element):
                     return
-                del element  # the task must not keep it while it waits for the next element
+                del element  # else the task keeps the element while it awaits the next one
             self._demand.fulfil(burst)
             since_turn += burst
             if since_turn >= BURST:
@@ -317,7 +323,7 @@ class _Pulling(Drain):
         return error
 
     def _end(self, error: BaseException | None) -> None:
-        """Signal the end, unless the stream has ended before."""
+        """Signal the end, or report ``error`` if the stream has ended before."""
         if self._demand.terminate():
             self._stop()
             subscriber = self._drop_everything()
@@ -329,12 +335,12 @@ class _Pulling(Drain):
         elif isinstance(error, Exception) and not isinstance(
             error.__cause__, asyncio.CancelledError
         ):
-            # Do not report the cancellation of a call if the stream was cancelled.
+            # A cancelled ``__anext__`` of a cancelled stream is not reported.
             report_dropped(error, "an error after the end of the stream")
 
     @staticmethod
     def _forget_cancellation() -> None:
-        # The cancellation does not apply to calls that are awaited from here on, such as aclose.
+        # Calls that the task awaits from here on, such as aclose, must not count as cancelled.
         task = asyncio.current_task()
         if task is not None:
             task.uncancel()

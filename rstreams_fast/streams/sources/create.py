@@ -1,4 +1,4 @@
-"""``create``: a function gets an emitter, and sends elements at any time, from any thread."""
+"""``create``: a user's function gets an emitter, which sends at any time, from any thread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def create_source(
     capacity: int | None,
     on_drop: Callable[[Any], object] | None,
 ) -> Foreign:
-    """Check the arguments of ``rstreams_fast.create`` and return its source."""
+    """Return the source of ``rstreams_fast.create``, after a check of its arguments."""
     check_plain("create(fn): fn", fn, _HINT)
     options = OverflowBoundary(overflow, capacity, on_drop, name="create", argument="overflow=")
     source = _Created(fn, options)
@@ -39,7 +39,7 @@ def create_source(
 
 
 class Emitter(Generic[T]):
-    """Sends to one subscriber. Any thread may call any method at any time; no method waits.
+    """Sends elements to one subscriber. Any thread may call any method at any time; none waits.
 
     The stream ends when the subscriber cancels, at the first call of ``error`` or ``complete``, or
     at an overflow. After the end all calls have no effect, and the emitter keeps no references.
@@ -52,7 +52,7 @@ class Emitter(Generic[T]):
     def __init__(self, target: OverflowSubscription) -> None:
         self._lock = threading.RLock()  # reentrant: the garbage collector may run any code here
         self._target: OverflowSubscription | None = target
-        self._at_end: list[Callable[[], object]] | None = []  # None: the functions have been called
+        self._at_end: list[Callable[[], object]] | None = []  # None after the functions were called
 
     def next(self, element: T, /) -> bool:
         """Send ``element``.
@@ -103,10 +103,10 @@ class Emitter(Generic[T]):
         return counts
 
     def on_cancel(self, fn: Callable[[], object], /) -> None:
-        """Call ``fn()`` once when the stream ends in any way; at once, if it has ended.
+        """Have ``fn()`` called once when the stream ends in any way; at once, if it has ended.
 
-        Several functions are called in their order. Exceptions of ``fn`` go to
-        ``on_dropped_error``.
+        Several functions are called in the order of the ``on_cancel`` calls. Exceptions of ``fn``
+        go to ``on_dropped_error``.
 
         Args:
             fn: A plain function. It is called on the thread that ends the stream, and must not wait
@@ -124,7 +124,7 @@ class Emitter(Generic[T]):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the stream has ended, so that further calls have no effect."""
+        """Whether the stream has ended, so that later calls have no effect."""
         return self._target is None
 
     @property
@@ -186,12 +186,12 @@ class _Created:
 
 
 def _start(fn: Callable[[Emitter[Any]], object], emitter: Emitter[Any]) -> None:
-    # A function of its own, so that the traceback of an error of fn keeps no subscriber.
+    # In a separate function, so that the traceback of an error of fn keeps no subscriber.
     try:
         refuse_coroutine("create(fn)", fn, fn(emitter), _HINT)
     except Exception as raised:
         emitter.error(raised)
     except BaseException as leaving:
-        if not emitter.cancelled:  # both the subscriber and the caller of subscribe get it
+        if not emitter.cancelled:  # the subscriber gets it, and the caller of subscribe, too
             emitter.error(leaving)
         raise

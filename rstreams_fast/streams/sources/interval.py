@@ -1,4 +1,4 @@
-"""``interval``: a clock sends numbers without waiting for demand."""
+"""``interval``: a clock sends numbers (ticks), and does not wait for demand."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def interval_source(  # noqa: PLR0917 - the parameters of the public function, i
     executor: Any,
     timer: Timer | None,
 ) -> Foreign:
-    """Check the arguments of ``rstreams_fast.interval`` and return its source."""
+    """Return the source of ``rstreams_fast.interval``, after a check of its arguments."""
     period = check_seconds("seconds", seconds, positive=True)
-    if period < SHORTEST:  # the number of the tick would soon exceed the precision of a float
+    if period < SHORTEST:  # tick numbers would soon exceed the precision of a float
         raise ValueError(f"seconds must be at least {SHORTEST}, got {period}")
     first = period if delay is None else check_seconds("delay", delay)
     check_executor(executor)
@@ -59,7 +59,7 @@ def interval_source(  # noqa: PLR0917 - the parameters of the public function, i
         where = describe_executor(executor)
     else:
         where = "the thread of its timer" if is_patient(timer) else "shared threads"
-    # The clock starts on demand: a tick before the first request would be dropped.
+    # The clock starts at the first request: earlier ticks would be dropped.
     options = OverflowBoundary(
         overflow, capacity, name="interval", argument="overflow=", on_demand=True
     )
@@ -99,7 +99,7 @@ class _Interval:
 
 
 class _Ticks:
-    """The subscription to the clock: one alarm at a time, until it is cancelled."""
+    """The subscription to the clock. It sets one alarm of the timer at a time."""
 
     __slots__ = (
         "__weakref__",
@@ -122,13 +122,13 @@ class _Ticks:
         self._timer = timer
         self._period = period
         self._delay = delay
-        self._first = 0.0  # when tick 0 is due
+        self._first = 0.0  # the time at which tick 0 is due
         self._next = 0
         self._lock = threading.RLock()  # reentrant: the garbage collector may run any code here
         self._alarm: Alarm | None = None
 
     def request(self, _n: int, /) -> None:
-        """Start the clock. ``OverflowSubscription`` requests once, for all elements."""
+        """Start the clock. ``OverflowSubscription`` makes only one request, for all elements."""
         self._first = self._timer.now() + self._delay
         self._set(0)
 
@@ -150,7 +150,7 @@ class _Ticks:
             target.finish(refused)
             return
         with self._lock:
-            # Another thread may have set a later alarm before this thread gets the lock.
+            # Another thread may already have set the alarm of a later tick.
             if self._target is not None and n >= self._next:
                 self._alarm = alarm
                 return
@@ -164,4 +164,4 @@ class _Ticks:
         n = max(self._next, int(late // self._period))
         self._next = n + 1
         target.offer(n)
-        self._set(n + 1)  # no effect if the stream has ended by that tick
+        self._set(n + 1)

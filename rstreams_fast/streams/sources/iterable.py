@@ -1,4 +1,4 @@
-"""Iterables, and functions that are called once, as sources."""
+"""``from_iterable`` and ``from_callable``: sources of an iterable, or of one function call."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rstreams_fast.streams.engine.pull_source import CountedIterator
 __all__ = ["CallOnce", "IterableSource"]
 
 
-# Types whose iterators never wait and need no closing.
+# The types whose iterators never wait, and need no closing.
 _SEQUENCES: Final = frozenset({range, list, tuple, str, bytes})
 
 
 class IterableSource:
-    """Any iterable. A one-shot iterator can be opened once."""
+    """The source of ``from_iterable``. A one-shot iterator can be opened only once."""
 
     def __init__(self, iterable: Iterable[Any], name: str | None = None) -> None:
         self._iterable = iterable
@@ -44,7 +44,7 @@ class IterableSource:
 
 
 class _CallIterator(CountedIterator):
-    """An iterator over one element: the result of ``fn()``, called by ``next``."""
+    """An iterator over one element, the result of ``fn()``. ``next`` makes the call."""
 
     def __init__(self, fn: Callable[[], Any]) -> None:
         self._fn: Callable[[], Any] | None = fn
@@ -55,7 +55,7 @@ class _CallIterator(CountedIterator):
             raise StopIteration
         try:
             result = fn()
-        except StopIteration as raised:  # it would look like the end of the iterator
+        except StopIteration as raised:  # would look like the end of the iterator
             raise RuntimeError(
                 f"{describe_callable(fn)}, the function of from_callable, raised StopIteration"
             ) from raised
@@ -71,7 +71,7 @@ class _CallIterator(CountedIterator):
 
 
 class CallOnce:
-    """A function, called once for each subscriber."""
+    """The source of ``from_callable``: a function, called once for each subscriber."""
 
     is_sequence: Final = True
 

@@ -1,4 +1,8 @@
-"""Sources that a function makes: a publisher for each subscriber, or one element after another."""
+"""``defer``, ``using`` and ``generate``: sources made by a user's function.
+
+The function of ``defer`` and ``using`` makes a publisher for each subscriber. The function of
+``generate`` makes one element after another.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +25,10 @@ __all__ = ["defer_source", "generate_source", "using_source"]
 def defer_source(
     factory: Callable[[], Publisher[Any]], described: str, inside: tuple[Publisher[Any], ...] = ()
 ) -> Foreign:
-    """Return the source of ``rstreams_fast.defer``. ``describe`` shows ``described``, and the
-    publishers ``inside``, on which the source is known to build.
+    """Return the source of ``rstreams_fast.defer``.
+
+    ``described`` is the source's text in ``describe()``. ``inside`` are publishers that ``factory``
+    is known to use; ``describe()`` shows them, too.
     """
     made = _Deferred(factory, f"what {described} makes")
     return Foreign(made, described, trusted=True, inside=inside)
@@ -36,7 +42,7 @@ class _Deferred:
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         made: Publisher[Any] | None = self
         try:
-            while isinstance(made, _Deferred):  # a loop, so that nested defer() nests no calls
+            while isinstance(made, _Deferred):  # in a loop, so that nested defer() nests no calls
                 publisher = made._factory()
                 check_publisher(publisher, made._what)
                 made = publisher.publisher_itself() if isinstance(publisher, Pipeline) else None

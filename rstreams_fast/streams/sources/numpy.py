@@ -1,4 +1,4 @@
-"""A numpy array as a source of its parts."""
+"""``from_numpy``: a source whose elements are parts of one numpy array."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ArraySource", "array_source"]
 
 
 def array_source(array: np.ndarray[Any, Any], chunk: int) -> ArraySource:
-    """Check the arguments of ``rstreams_fast.from_numpy``; return its source."""
+    """Return the source of ``rstreams_fast.from_numpy``, after a check of its arguments."""
     np = numpy_for("from_numpy")
     if not isinstance(array, np.ndarray):
         raise TypeError(f"array must be a numpy array, got {type(array).__name__}")
