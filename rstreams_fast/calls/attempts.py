@@ -124,7 +124,7 @@ class Tries:
     def wrapper_of(self, error: Exception) -> BaseException | None:
         """Add a note to ``error``, the error of the last attempt: why no further attempt follows.
 
-        Return ``None``. If ``error`` refuses notes, return a wrapper to raise instead of ``error``.
+        Return ``None``. If ``error`` refuses notes, return another exception, to raise instead.
         """
         told = noted(error, self._why) if self._why else error
         return None if told is error else told

@@ -121,7 +121,7 @@ class Budget:
         return f"Budget({self.name!r}, {units})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Include the address of the process that keeps the budget."""
+        """Add the address of the process that keeps the budget, so that workers find it."""
         state = dict(self.__dict__)
         if self.scope == "job" and self._address is None:
             account = cast(_Kept, account_of(self))
@@ -152,7 +152,10 @@ class Account(Protocol):
         """Return the amounts spent, and the amounts left."""
 
     def join(self, user: object) -> None:
-        """Count ``user`` as a user until it is garbage. Without users a lease is given back."""
+        """Count ``user`` as a user of the account until ``user`` is garbage.
+
+        When no user is left, the account gives its lease back.
+        """
 
 
 class _Kept:

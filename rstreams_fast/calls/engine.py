@@ -222,7 +222,7 @@ class CallEngine:
         return (self._lists or self.window).max_running
 
     def count(self) -> None:
-        """Count the calls that the window has started until now. The owner calls this often."""
+        """Count the calls that the window has started until now; the stage asks for it often."""
         counts, started = self._counts, self.window.started
         if self._counts_calls:
             counts.calls = started - counts.cache_hits - counts.journal_hits

@@ -1,4 +1,4 @@
-"""A user's function and its arguments: checks, names, and ids that hold in every process."""
+"""Checks of arguments, and names and ids of users' functions."""
 
 from __future__ import annotations
 

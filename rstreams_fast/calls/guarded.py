@@ -73,7 +73,7 @@ def patient(
 ) -> Callable[..., Awaitable[Any]]:
     """Return a function that calls ``fn``, and calls it again after each ``RetryAfter``.
 
-    If there is a ``gate``, it has given each call a permit before.
+    A call that reaches this function has a permit of the ``gate`` already, if there is a gate.
     """
     attempts = Attempts(settings.policy, settings.label, counts)
     fn = counts.attempted(fn)

@@ -125,7 +125,7 @@ class CallSettings:
 
     @property
     def is_guarded(self) -> bool:
-        """Whether the policy has more than a limit: time-outs, retries or a circuit."""
+        """Whether attempts need more than a limit: a time-out, retry or circuit, for example."""
         policy = self.policy
         words = (policy.timeout, policy.retry, policy.circuit, policy.deadline)
         more = self.auto or self.as_outcomes or policy.is_metered

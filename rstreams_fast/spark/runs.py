@@ -114,7 +114,7 @@ class Sums:
         aside.replace(file)
 
     def add(self, run: StageMetrics, *, counts: bool) -> None:
-        """Add a run: one that ``counts``, or else a repeated attempt of its partition."""
+        """Add a run to the sums. Unless it ``counts``, it only adds repeated attempts."""
         total = self.stages.get(run.stage)
         if total is None:
             total = StageMetrics(run.stage, state="", partitions=0, host=HOST)

@@ -145,7 +145,7 @@ class JournalledCalls:
             raise StageError(f"the journal cannot keep an answer: {raised}") from raised
 
     def _log(self) -> None:
-        """Write the answers since the last ``_log`` to the log. ``_wait`` raises its errors."""
+        """Write the answers since the last ``_log`` to the log. ``_wait`` raises an error of it."""
         if not self._keys:
             return
         keys, given = self._keys.copy(), self._given.copy()
@@ -167,7 +167,7 @@ def find_answers(writer: JournalWriter, answers: Answers, journal: Journal) -> N
 
 
 def tidy_up(writer: JournalWriter, answers: Answers, journal: Journal) -> None:
-    """Merge segments and enforce ``max_bytes``, if the writer has written a segment."""
+    """Merge segments (files of answers), and enforce ``max_bytes``, if there are new segments."""
     if not writer.wrote:
         return
     # Many tasks see the same segments. Few of them merge, but several may merge at the same time.

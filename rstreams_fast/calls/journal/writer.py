@@ -316,7 +316,8 @@ class JournalWriter:
         except Exception as raised:
             self._fail(raised, "raised by the journal in")
         finally:
-            if not over:  # if true, ``_is_over`` has set the event, and a newer thread may run
+            # If it is over, ``_is_over`` has set the event, and a newer thread may run.
+            if not over:
                 self._ended.set()
 
     def _is_over(self) -> bool:
@@ -349,7 +350,7 @@ class JournalWriter:
         self._logs[1].clear()
 
     def _write(self) -> None:
-        """Write one segment; merge segments as soon as there are enough of one size."""
+        """Write one segment (a file of answers); merge segments when enough have the same size."""
         (keys, answers), most = self._taken, self._most_rows
         self._taken = keys[most:], answers[most:]
         table = self._table(keys[:most], answers[:most])

@@ -264,7 +264,7 @@ class _PermitLoop:
     ) -> None:
         try:
             permit = await gate.acquire(weights)
-        except BaseException as raised:  # LimitLost, or a cancellation while Python exits
+        except BaseException as raised:  # a LimitLost, or a CancelledError while Python exits
             if ticket.set_running_or_notify_cancel():
                 ticket.set_exception(_lost(raised))
             return
@@ -277,7 +277,7 @@ class _PermitLoop:
     async def _wait(self, gate: PermitGate) -> None:
         try:
             permit = await gate.acquire()
-        except BaseException as raised:  # LimitLost, or a cancellation while Python exits
+        except BaseException as raised:  # a LimitLost, or a CancelledError while Python exits
             self._refuse(raised)
         else:
             self._granted(permit, gate)

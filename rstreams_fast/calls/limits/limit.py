@@ -188,7 +188,7 @@ class Limit:
         return list((self.units or {}).items())
 
     def __getstate__(self) -> dict[str, Any]:
-        """Include the driver's address, so that a worker finds it."""
+        """Add the address of the driver that serves the permits, so that workers find it."""
         if self.scope == "job" and "address" not in self.__dict__:
             return {**self.__dict__, "address": serve(self.name, self.numbers)}
         return dict(self.__dict__)

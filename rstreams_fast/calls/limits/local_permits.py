@@ -84,7 +84,7 @@ class LocalPermits:
         self._watch = self._loop.call_later(WATCH_SECONDS, _follow, weakref.ref(self))
 
     def follow(self) -> None:
-        """Move to the new file, if the open file was removed; adopt the numbers in the file."""
+        """Open the new file of the limit, if the old one was removed; adopt the numbers in it."""
         self._watch = None
         _close_those_of_closed_loops()
         if self._taken or self._due or self._asks:

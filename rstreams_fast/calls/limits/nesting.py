@@ -17,7 +17,7 @@ __all__ = ["begin_holding"]
 
 
 class Holder:
-    """A call that holds a permit in a context, and the ``Holder`` of the call around it."""
+    """A call that holds a permit; its context variable shows the call to nested calls."""
 
     __slots__ = ("_token", "is_over", "label", "limit", "outer")
 

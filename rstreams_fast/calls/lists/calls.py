@@ -249,7 +249,7 @@ class BatchedCalls:
 
 
 class _Repeated:
-    """The state of a row that is called again."""
+    """The attempts, waits and deadline of a row that needs more than one call."""
 
     __slots__ = ("attempts", "begun", "deadline", "tries")
 

@@ -226,7 +226,7 @@ class HostStore:
 def _opened(folder: Path, size: int) -> lmdb.Environment:
     """Return the open file in the ``folder``; replace a damaged file.
 
-    The process locks the folder until the process ends: so others do not remove a used folder.
+    The process locks the folder until the process ends. So other processes do not remove it.
     """
     import lmdb
 

@@ -82,14 +82,14 @@ class UdfCall:
                 waiter.release()
 
     def abandon(self) -> None:
-        """End the call without making it: its task is over."""
+        """End the call without calling the function, because the task is over."""
         self.failure = Abandoned()
         self.end()
 
     def outcome(self) -> Any:
-        """Wait for the result and return it, or raise what the call raised.
+        """Wait for the result and return it, or raise the exception of the call.
 
-        ``Abandoned`` if no more calls start and this one has not ended by the deadline.
+        ``Abandoned``: the task is over, and this call has not ended by the deadline.
         """
         if not self.done:
             self.admission.wait_for_end(self)

@@ -23,14 +23,14 @@ Outcome = tuple[Any, BaseException | None]
 
 
 class _Awaiting(BaseException):
-    """Carries an awaitable out through the stock worker's code."""
+    """Carries an awaitable from a ``Step`` through the stock worker's code to ``drive``."""
 
     def __init__(self, awaitable: Awaitable[Any]) -> None:
         self.awaitable = awaitable
 
 
 class _Driven(threading.local):
-    """The outcomes of the steps, for the call that this thread is making."""
+    """The outcomes of earlier steps of the call that this thread makes."""
 
     known: list[Outcome]
     left: Iterator[Outcome]

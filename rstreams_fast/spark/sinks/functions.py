@@ -62,7 +62,7 @@ class CalledSink(ABC):
 
 @dataclass(frozen=True)
 class _RowIds:
-    """Makes the ids of rows: ``call_id`` uses it as the function from keys to digests."""
+    """A function from a row to its digest, from which ``call_id`` makes the row's id."""
 
     names: tuple[str, ...]
     key: tuple[str, ...]

@@ -338,7 +338,8 @@ class CallStage:
             return
         self._stopping = True
         self._stopped_at = time.monotonic()
-        self._loop.call_later(STOP_SECONDS, self._end)  # before the next lines, which may raise
+        # Set the timer first: the next lines may raise.
+        self._loop.call_later(STOP_SECONDS, self._end)
         self._read_ahead.cancel()
         if self._engine is not None:
             self._engine.cancel()

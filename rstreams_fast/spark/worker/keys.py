@@ -86,7 +86,7 @@ def keys_of(array: pa.Array | PythonColumn, name: str) -> list[Any]:
 
 
 class _KeyList(list[Any]):
-    """A list with a hash, which its original elements determine."""
+    """A list that can be hashed. The hash is made of the initial elements, and stays."""
 
     __slots__ = ("hash",)
 
@@ -102,7 +102,7 @@ class _KeyList(list[Any]):
 
 
 class _KeyDict(dict[Any, Any]):
-    """A dict with a hash, which its original items determine."""
+    """A dict that can be hashed. The hash is made of the initial items, and stays."""
 
     __slots__ = ("hash",)
 
@@ -191,7 +191,8 @@ def own_names(value: Any) -> Sequence[str] | None:
 def _names_in(kind: Any) -> tuple[str, ...] | None:
     if dataclasses.is_dataclass(kind):
         return tuple(field.name for field in dataclasses.fields(kind))
-    for names in ("__struct_fields__", "model_fields", "__fields__"):  # msgspec, then pydantic
+    # The names of msgspec and pydantic.
+    for names in ("__struct_fields__", "model_fields", "__fields__"):
         found = getattr(kind, names, None)
         if isinstance(found, dict if names != "__struct_fields__" else tuple):
             return tuple(found)

@@ -21,7 +21,7 @@ FINISH_SECONDS: Final = 30.0
 
 
 class Output(NamedTuple):
-    """A batch for Spark, and the lease that is released when Spark has taken the batch."""
+    """A batch for Spark, and its lease (its input's bytes), released when Spark has the batch."""
 
     batch: Any
     rows: int

@@ -94,7 +94,7 @@ class ByteBudget:
 
 
 class Waiting(NamedTuple):
-    """A batch that was read, and its bytes in the budget."""
+    """A batch that was read ahead, and the bytes of the budget that it takes."""
 
     batch: Any
     lease: ByteLease
@@ -171,7 +171,8 @@ class ReadAhead:
         if found is None:
             self._polled_in_vain = True
             closed = self.ring.closed
-            found = self.ring.poll()  # poll again: a batch may have come before the flag was set
+            # Poll again: a batch may have come before ``_polled_in_vain`` was set.
+            found = self.ring.poll()
             if found is not None or closed:
                 self._polled_in_vain = False
                 self.ended = found is None

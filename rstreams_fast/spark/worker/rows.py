@@ -156,7 +156,7 @@ class _Chunk:
 
 
 class KeySource:
-    """Converts the inputs, chunk by chunk, to the keys of calls."""
+    """Converts the input batches to the keys of calls, a chunk of rows at a time."""
 
     def __init__(
         self, partition: Partition, options: CallOptions, layout: Layout, spread: bool
@@ -373,7 +373,7 @@ class OrderedSink(_RowSink):
         return head is not None and (bool(head.results) or not head.left)
 
     def flush(self) -> None:
-        """Emit the rows whose results are there."""
+        """Emit the rows whose calls have ended, without waiting for a full batch."""
         self._put([])
         if self.waiting:
             head = self._expected[0]
@@ -480,7 +480,7 @@ class UnorderedSink(_RowSink):
         return self._waiting > 0
 
     def flush(self) -> None:
-        """Emit the rows whose results are there."""
+        """Emit the rows whose calls have ended, without waiting for a full batch."""
         import pyarrow as pa
 
         self._waiting = 0

@@ -71,7 +71,7 @@ class WayOut:
 
     @property
     def waiting(self) -> bool:
-        """Whether results wait for more results, to leave with them."""
+        """Whether results wait for more results, so that they leave in one batch."""
         return self._sink.waiting
 
     def take(self, window: CallWindow, most: int) -> int:

@@ -39,7 +39,7 @@ _FAMILIES: Final = {
 
 
 def family(kind: pa.DataType) -> str:
-    """Return the group of a type: a checked cast within a group keeps every value."""
+    """Return the family of a type, such as text: a checked cast within a family is exact."""
     if _is(kind, "dictionary"):
         return family(kind.value_type)
     for name, members in _FAMILIES.items():

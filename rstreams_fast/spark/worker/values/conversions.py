@@ -45,7 +45,7 @@ def shorten(value: object) -> str:
 
 
 class ValueSource(NamedTuple):
-    """Where the values of columns come from: this decides how they are converted."""
+    """Where the values of columns come from. The conversion of the values depends on it."""
 
     zone: dt.tzinfo | None = None
     """The zone of times without a zone; ``None``: the zone of the worker's process."""
