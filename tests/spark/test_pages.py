@@ -26,7 +26,7 @@ SECRET: Final = "s3cr3t"
 NAME: Final = "</script><b>look"
 SECONDS: Final = 30.0
 
-in_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install")
+in_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install chromium")
 
 
 def write(path: str | Path, stage: str, **counts: Any) -> None:

@@ -84,6 +84,8 @@ def run(source: Path, *words: str) -> int:
         ([*CALL, "--timeout", "0"], "--timeout must be > 0 seconds"),
         ([*CALL, "--call", f"{NAME}:plain", "--timeout", "1"], "--timeout needs an async fn"),
         ([*CALL, "--page", "nowhere/page.html"], "nowhere/page.html: there is no such dir"),
+        ([*CALL, "--live", "--quiet"], "--live prints the address of the page, which --quiet "),
+        ([*CALL, "--live", "--master", "yarn"], "--live, --page and --picture need --metrics"),
         ([*CALL, "--max-failures", "1%"], "--max-failures needs --dead-letters"),
         ([*CALL, "--py-files", "no.zip"], "--py-files no.zip: there is no such file"),
     ],
@@ -164,7 +166,7 @@ def test_rows_go_in_and_come_out(source: Path) -> None:
         [*CALL, "--types", "txt int", "--output", out],
         [*CALL, "--output", out],
         [*CALL, "--output", out, "--budget", "0"],
-        [*CALL, "--output", out, "--dead-letters", dead, "--page", str(page)],
+        [*CALL, "--output", out, "--dead-letters", dead, "--page", str(page), "--live"],
         [*CALL, *own_policy, "--explain", "--budget", "7"],
         [*CALL, *own_policy, *from_dead, "--quiet", "--output", again],
     )
@@ -180,6 +182,7 @@ def test_rows_go_in_and_come_out(source: Path) -> None:
     assert "BudgetSpentError: the budget 'tests.spark.test_shell:upper' is spent" in errors
     assert not re.search("Traceback|pyspark", errors)
     assert "1 rows whose call failed" in said
+    assert "Live page: http://127.0.0.1:" in said
     for told in (
         "has a Policy with timeout=2.0, which holds",
         "budget: at most 7 calls",
@@ -197,7 +200,7 @@ def test_rows_go_in_and_come_out(source: Path) -> None:
     assert [(row["key"], row["big"], row["failure"]["error"]["type"]) for row in rows] == [
         ("bad", "bad", "LookupError")
     ]
-    assert "data:image/png" in page.read_text()
+    assert "<h1>upper for " in page.read_text()
     names = {source.name, "out.csv", "page.html", "dead", "deader", "again.json"}
     assert {path.name for path in source.parent.iterdir()} == names
 
