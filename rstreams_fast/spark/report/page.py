@@ -20,7 +20,7 @@ from rstreams_fast.spark.report.charts import charts_of
 from rstreams_fast.spark.report.html import html_of, html_table
 from rstreams_fast.spark.report.samples import Sample, Watch
 from rstreams_fast.spark.report.tables import bounds_table, human_bytes, latencies, work_table
-from rstreams_fast.spark.report.waits import CAUSES, TaskTime
+from rstreams_fast.spark.report.waits import CAUSES, TaskTime, advise
 
 __all__ = ["ENDED", "FAILED", "RUNNING", "TITLE", "Page", "write_page"]
 
@@ -28,7 +28,7 @@ TITLE: Final = "Spark job"
 
 BOUNDS: Final = "High-water marks and bounds, per task and stage"
 
-MOST_LIVE: Final = 600
+MOST_LIVE: Final = 300
 """The most moments in the charts of a live page, which gets them all twice a second."""
 
 OF_LATE: Final = "the task time of the last ten seconds"
@@ -155,12 +155,18 @@ class Page:
         latest = samples[-1] if samples else None
         seconds = latest.seconds if latest else 0.0
         return {
-            "advice": escape(self._watch.advice()),
+            "advice": escape(self._advice(outcome)),
             "status": f"{outcome} {seconds:,.1f} s",
             "figures": "" if latest is None else self._figures(latest, outcome),
             "held": self._held(outcome),
             "held_of": f"Shares of {OF_LATE if outcome == RUNNING else OF_ALL}.",
         }
+
+    def _advice(self, outcome: str) -> str:
+        watch = self._watch
+        if outcome == RUNNING:
+            return advise(watch.stages, watch.times_of_late(), watch.stalls)
+        return advise(watch.stages)
 
     def _figures(self, latest: Sample, outcome: str) -> str:
         mean = latest.rows / latest.seconds if latest.seconds else 0.0
@@ -202,7 +208,11 @@ class Page:
 
     def _held(self, outcome: str) -> str:
         """Return the table of the stages: their calls, and what their tasks wait for."""
-        stages, times = self._watch.stages, self._watch.times_of_late()
+        stages = self._watch.stages
+        if outcome == RUNNING:
+            times = self._watch.times_of_late()
+        else:
+            times = {name: TaskTime.of(stage) for name, stage in stages.items()}
         rows = [
             ["failed calls", *(f"{stage.failures:,}" for stage in stages.values())],
             ["seconds of a call: p50, p95, p99", *(latencies(stage) for stage in stages.values())],

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rstreams_fast.spark.metrics import Metrics, StageMetrics
-from rstreams_fast.spark.report.waits import Stall, TaskTime, advise
+from rstreams_fast.spark.report.waits import Stall, TaskTime
 
 __all__ = ["STALL_SECONDS", "Sample", "Watch", "rates"]
 
@@ -91,7 +91,10 @@ class Watch:
             self._begin = self._clock()
         now = self._clock() - self._begin
         found = self._metrics.by_stage()
-        totals = {stage: found.get(stage, StageMetrics()) for stage in self._stages or found}
+        totals = {
+            stage: found.get(stage, StageMetrics(state="unknown"))
+            for stage in self._stages or found
+        }
         sample = Sample(
             seconds=now,
             rows=list(totals.values())[-1].rows_out if totals else 0,
@@ -122,22 +125,15 @@ class Watch:
             stage: TaskTime.of(total, self._in_flight[stage]) for stage, total in totals.items()
         }
 
-    def advice(self) -> str:
-        """Return one line: where the job waits now, or waited if it is over; see ``advise``.
-
-        Any thread may call it.
-        """
-        return advise(self.stages, self.times_of_late(), self.stalls)
-
     def times_of_late(self) -> dict[str, TaskTime]:
         """Return what the task seconds of the last ten seconds went to, by stage.
 
-        When no stage runs any more, these are all task seconds. Any thread may call it.
+        If no task has worked since, these are all task seconds. Any thread may call it.
         """
         samples = self.samples
-        latest = samples[-1] if samples else None
-        if latest is None or all(stage.state != "running" for stage in self.stages.values()):
-            return {} if latest is None else latest.times
+        if not samples:
+            return {}
+        latest = samples[-1]
         first = next(s for s in samples if s.seconds >= latest.seconds - ADVICE_SECONDS)
         late = {
             stage: time.since(first.times.get(stage, TaskTime()))

@@ -146,7 +146,8 @@ def advise(
     Args:
         stages: The metrics of the stages, by the names to show, in the order in which a row passes
             them.
-        times: The task seconds to judge by stage, as of the last ten seconds. Default: all.
+        times: The task seconds to judge, by stage, of a job that runs: ``Watch.times_of_late``.
+            Default: all task seconds.
         stalls: The stages whose calls are not answered.
     """
     if stalls:
@@ -155,13 +156,13 @@ def advise(
             f"{worst.stage} has had no answer for {worst.seconds:.0f} s: {worst.running:,} calls "
             "wait for the service. A timeout in its Policy would end them."
         )
+    running = bool(times) or any(stage.state == "running" for stage in stages.values())
     judged = times or {name: TaskTime.of(stage) for name, stage in stages.items()}
     found = _bottleneck(judged)
     if found is None:
         return "No task has waited so far."
     name, cause, share = found
     stage, time = stages[name], judged[name]
-    running = any(each.state == "running" for each in stages.values())
     if time.circuit > time.seconds / 2:
         return (
             f"The circuit of {name} {'is' if running else 'was'} open, and {stage.refused:,} "
