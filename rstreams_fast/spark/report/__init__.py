@@ -1,6 +1,6 @@
-"""What a person sees of a job: a bar while it runs, then tables, a picture, a page.
+"""Shows a job to people: a bar while the job runs, then tables, a picture and a page.
 
-Needs ``rich`` and ``matplotlib``: ``pip install 'rstreams_fast[report]'``.
+The package needs ``rich`` and ``matplotlib``: ``pip install 'rstreams_fast[report]'``.
 """
 
 from rstreams_fast._third_parties import importing

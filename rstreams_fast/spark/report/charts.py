@@ -14,14 +14,14 @@ __all__ = ["charts_of"]
 _MIB: Final = 1 << 20
 
 LEAST_SHARE: Final = 0.01
-"""A cause has a line if it had so much of the time at some moment."""
+"""A cause of waiting has a line in the chart if its share of the time was ever so large."""
 
 Values = Sequence[float | None]
 
 
 @dataclass(frozen=True)
 class _Line:
-    """A line: its label, the number of its style, and whether it is the bound of that line."""
+    """A line of a chart. ``bound``: the line is the bound of the line with the same style."""
 
     label: str
     style: int
@@ -37,7 +37,7 @@ def charts_of(samples: Sequence[Sample], *, most: int | None = None) -> list[dic
         most: The most moments to show. Default: all samples.
     """
     if most is not None and len(samples) > most:
-        samples = samples[:: -(len(samples) // most + 1)][::-1]  # with the latest one
+        samples = samples[:: -(len(samples) // most + 1)][::-1]  # keeps the latest sample
     stages = list(samples[-1].calls) if samples else []
     seconds = [round(sample.seconds, 2) for sample in samples]
 
@@ -78,7 +78,7 @@ def charts_of(samples: Sequence[Sample], *, most: int | None = None) -> list[dic
 
 
 def _waits(samples: Sequence[Sample]) -> list[_Line]:
-    """Return the shares of the causes over about a second before each sample, of all stages."""
+    """Return a line for each cause: its share of all stages' time in the second before a sample."""
     shares: dict[str, list[float | None]] = {cause: [] for cause in CAUSES}
     first = 0
     for index, sample in enumerate(samples):

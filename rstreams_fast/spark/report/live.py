@@ -41,12 +41,12 @@ PLAIN_WIDTH: Final = 120
 
 
 def make_console(*, quiet: bool = False) -> Console:
-    """Return the console for standard output; if that is no terminal, lines may be long.
+    """Return the console for standard output. Without a terminal it has ``PLAIN_WIDTH`` columns.
 
     In a notebook the console shows bars and tables as HTML.
 
     Args:
-        quiet: Whether it shows nothing.
+        quiet: Whether the console shows nothing.
     """
     return Console(quiet=quiet, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 
@@ -70,7 +70,7 @@ def watch(
 
     Args:
         metrics: The ``Metrics`` that the stages were given.
-        rows: How many rows there will be, if that is known.
+        rows: The number of rows of the whole job, if it is known.
         stages: The names of the stages, in the order in which a row passes them. Default: the order
             of their start.
         console: A console of rich. Default: ``make_console()``.
@@ -117,7 +117,8 @@ def watch(
 class Display:
     """Shows one run: a line for each phase, a bar for the rows, a line for each stall.
 
-    For one thread at a time, which calls it a few times a second. It is a context manager.
+    One thread at a time may use the object, and calls it a few times a second. The object is a
+    context manager.
 
     Args:
         console: A console of rich.
@@ -164,7 +165,7 @@ class Display:
         """Show the phases that have begun so far.
 
         Args:
-            phases: Their names and moments (``time.monotonic``).
+            phases: The names of the phases, and when they began (``time.monotonic``).
         """
         for name, begin in list(phases)[len(self._phases) :]:
             if self._phases:
@@ -176,11 +177,11 @@ class Display:
             self._phases.append((name, begin))
 
     def show_rows(self, watch: Watch, rows: int | None) -> None:
-        """Look at the metrics, and show how many rows have left the last stage.
+        """Read the metrics, and show how many rows have left the last stage.
 
         Args:
-            watch: Looks at the metrics.
-            rows: How many rows there will be, if that is known.
+            watch: The ``Watch`` that reads the metrics.
+            rows: The number of rows of the whole job, if it is known.
         """
         sample = watch.look()
         of = f" of {rows:,}" if rows else ""
@@ -207,7 +208,7 @@ class Display:
         """Show how long the last phase took, and how it ended.
 
         Args:
-            failed: Whether it failed.
+            failed: Whether the phase failed.
         """
         if self._phases:
             self._tick(time.monotonic(), failed=failed)

@@ -53,7 +53,7 @@ def _display(bundle: dict[str, str], **words: Any) -> None:
 
 
 def _plain(shown: RenderableType) -> str:
-    """Return what a terminal without colours shows."""
+    """Return the text that a terminal without colours shows."""
     file = io.StringIO()
     console = Console(
         file=file,
@@ -67,9 +67,9 @@ def _plain(shown: RenderableType) -> str:
 
 
 class NotebookBar:
-    """Lines, and a bar below them, as one output of a cell. Any thread may use it.
+    """Lines and a bar below them, as one output of a cell. Any thread may use the object.
 
-    Its methods are those of rich's ``Progress`` that a ``Display`` needs.
+    It has the methods of rich's ``Progress`` that a ``Display`` calls.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class NotebookBar:
         self._number = 0
 
     def start(self) -> None:
-        """Show the output, which is empty."""
+        """Show an empty output, which later calls replace."""
         _display(self._bundle(), display_id=self._id)
 
     def stop(self) -> None:
@@ -94,7 +94,7 @@ class NotebookBar:
         self._change(self._task)
 
     def add_task(self, description: str, total: float | None = None, **fields: Any) -> TaskID:
-        """Show a bar; one at a time."""
+        """Show a bar instead of the present bar."""
         self._number, self._begin = self._number + 1, time.monotonic()
         self._change({"name": description, "total": total, "completed": 0, **fields})
         return TaskID(self._number)
@@ -104,7 +104,7 @@ class NotebookBar:
         self._change(None)
 
     def update(self, _: TaskID, **fields: Any) -> None:
-        """Show these fields."""
+        """Change these fields of the bar, and show them."""
         self._change({**(self._task or {}), **fields})
 
     def _change(self, task: dict[str, Any] | None) -> None:

@@ -35,7 +35,7 @@ def draw(
         samples: ``Watch.samples``.
         path: The file; its ending says whether it is PNG, SVG or PDF.
         title: The heading of the picture.
-        names: The names of stages to show in place of their own.
+        names: The names to show for the stages. Default: their own names.
         most_running: The bound on the calls of each stage, over all tasks, drawn as a line.
         most_bytes: The bound on the bytes of each stage, over all tasks, drawn as a line.
 

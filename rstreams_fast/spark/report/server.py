@@ -20,18 +20,18 @@ __all__ = ["PageServer"]
 LOOPBACK: Final = "127.0.0.1"
 
 HOSTS: Final = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?", re.IGNORECASE)
-"""The names of this machine. A site elsewhere can have its own name resolve to 127.0.0.1, but then
-the browser sends that name as ``Host``. The port differs behind a tunnel."""
+"""The names of this machine that ``Host`` may have. Another site can let its name resolve to
+127.0.0.1, but then the browser sends this name as ``Host``. Behind a tunnel the port differs."""
 
 NEWS_SECONDS: Final = 0.5
-"""How often a page gets news."""
+"""How often a page receives new figures (``news``)."""
 
 CLOSE_SECONDS: Final = 0.7
-"""How long a closing server waits for the pages to take the last news; also how long a connection
-may take to send a line of its request, or to take an answer."""
+"""How long a closing server waits until the pages have received the last news. It is also the
+time-out of a connection for a line of its request, and for an answer."""
 
 MOST_CONNECTIONS: Final = 32
-"""Each has a thread. More are refused."""
+"""The most connections: each has a thread. The server refuses more."""
 
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -76,10 +76,10 @@ class PageServer:
 
 
 class _Server(socketserver.TCPServer):
-    """A server with a thread for each connection, all of which it ends.
+    """A server with a thread for each connection. When it closes, it ends all these threads.
 
-    ``http.server`` has one, too. It asks a name server for its own name, and waits without end for
-    a connection that sends its request byte by byte.
+    The threading server of ``http.server`` is not used: it asks a name server for its own name, and
+    waits without end for a client that sends its request byte by byte.
     """
 
     request_queue_size = MOST_CONNECTIONS
@@ -93,7 +93,7 @@ class _Server(socketserver.TCPServer):
         super().__init__((LOOPBACK, 0), _Handler)
 
     def news(self) -> bytes:
-        """Return the news as JSON. Pages that ask at nearly the same time get the same."""
+        """Return the news as JSON: the parts of the page that change, at most 0.25 s old."""
         with self._changed:
             outcome, made, news = self._latest
             if outcome != self._outcome or time.monotonic() - made > NEWS_SECONDS / 2:
@@ -102,7 +102,7 @@ class _Server(socketserver.TCPServer):
             return news
 
     def wait(self) -> bool:
-        """Wait until news are due; return whether they are the last ones."""
+        """Wait until the next news are due; return whether the run has ended."""
         with self._changed:
             return self._changed.wait_for(lambda: self._outcome != RUNNING, NEWS_SECONDS)
 
@@ -173,4 +173,4 @@ class _Handler(BaseHTTPRequestHandler):
         return "rstreams_fast"
 
     def log_message(self, *_: object) -> None:
-        """Print nothing: the terminal shows the bar."""
+        """Print nothing: requests in the terminal would disturb the bar."""

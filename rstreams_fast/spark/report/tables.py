@@ -1,4 +1,4 @@
-"""Tables of what stages did, what they waited for, and how far they went towards their bounds."""
+"""Tables of the work of stages, of their waiting times, and of high-water marks beside bounds."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["bounds_table", "human_bytes", "latencies", "print_table", "print_tab
 _KIB: Final = 1024
 
 MOST_TYPES: Final = 3
-"""The types of exceptions that the table shows."""
+"""The most types of exceptions that the table shows."""
 
 SHARES: Final = (0.5, 0.95, 0.99)
-"""Which latencies the table shows."""
+"""The shares of attempts whose latencies the table shows."""
 
 
 def _failures(stage: StageMetrics) -> str:
@@ -42,7 +42,7 @@ def _spent(stage: StageMetrics) -> str:
 
 
 def latencies(stage: StageMetrics) -> str:
-    """Return the seconds in which half, 95 and 99 of 100 attempts ended.
+    """Return the seconds in which 50, 95 and 99 of 100 attempts ended, as a text.
 
     Args:
         stage: The metrics of the stage.
@@ -77,7 +77,7 @@ _WORK: Final[dict[str, Callable[[StageMetrics], str]]] = {
 
 
 def human_bytes(count: float) -> str:
-    """Write a number of bytes as people read it: ``3.1 MiB``.
+    """Return a number of bytes as a text for people: ``3.1 MiB``.
 
     Args:
         count: The number of bytes.

@@ -1,4 +1,4 @@
-"""The figures of stages under the names that other systems show: counters, gauges, a histogram."""
+"""Figures: the metrics of stages as counters, gauges and a histogram, with names for others."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["BOUNDS", "DURATION", "Figure", "Figures", "Histogram", "Point", "Rea
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure that each stage has.
+    """A metric that each stage has.
 
     Attributes:
         name: The name, with dots between its words.
-        unit: The unit, as UCUM writes units: ``s``, ``By``; what is counted is in braces.
+        unit: The unit in the code UCUM: ``s``, ``By``, or a counted thing in braces, ``{row}``.
         text: One sentence about the figure.
         values: Returns the values of a stage, by the value of ``label``.
-        label: What tells the values of a stage apart. Empty: a stage has one value.
+        label: The name of the label of each value. Empty if a stage has only one value.
         grows: Whether the figure never decreases while a job runs.
     """
 
@@ -156,7 +156,7 @@ DURATION: Final = Figure(
     "Seconds of attempts. Each measured attempt stands for those before it.",
     lambda _: {},
 )
-"""The histogram."""
+"""The figure for the histogram of attempts; it has no ``values``."""
 
 FIRST_OCTAVE: Final = -10
 
@@ -176,8 +176,8 @@ class Point(NamedTuple):
 class Histogram(NamedTuple):
     """The attempts of a stage, by their seconds.
 
-    ``counts`` has a number for each of ``BOUNDS``, and the last one for longer attempts. The
-    ``seconds`` are the sum of all, exact to 5 %.
+    ``counts`` has the number of attempts in each bucket: one bucket ends at each of ``BOUNDS``, and
+    the last bucket has no end. ``seconds`` is the sum over all attempts, exact to 5 %.
     """
 
     stage: str
@@ -193,10 +193,10 @@ class Reading(NamedTuple):
 
 
 class Figures:
-    """Reads figures of stages, so that what ``grows`` never decreases. Thread-safe.
+    """Reads the figures of stages. Figures that ``grow`` never decrease. Thread-safe.
 
-    Totals count one attempt of each task. They decrease when an attempt of a killed task is
-    replaced by the next; a counter that decreases looks like a new process to other systems.
+    Totals count one attempt of each task. So they decrease when a new attempt replaces the attempt
+    of a killed task. To other systems a counter that decreases looks like a new process.
     """
 
     def __init__(self) -> None:
@@ -205,7 +205,7 @@ class Figures:
         self._lock = threading.Lock()
 
     def read(self, stages: Iterable[StageMetrics]) -> Reading:
-        """Return the figures of these totals."""
+        """Return the figures of ``stages``, the totals of each stage."""
         stages = list(stages)
         with self._lock:
             return Reading(

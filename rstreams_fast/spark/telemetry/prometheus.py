@@ -1,4 +1,4 @@
-"""The text in which Prometheus reads metrics."""
+"""Writes figures in the text format that Prometheus reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SUFFIXES: Final = {"s": "_seconds", "By": "_bytes"}
 
 
 def text_of(reading: Reading) -> str:
-    """Return the figures in the text exposition format, version 0.0.4."""
+    """Return the figures in Prometheus' text exposition format, version 0.0.4."""
     lines: list[str] = []
     for figure, points in reading.figures:
         name = _name_of(figure)
