@@ -258,3 +258,14 @@ def generated_after(elements: int) -> Iterator[None]:
         yield
     finally:
         fused.generate_after(before)
+
+
+@contextmanager
+def bursts_of(elements: int) -> Iterator[None]:
+    """Let a drain deliver at most so many elements before it looks at anything else."""
+    drain: Any = import_module("rstreams_fast.streams.engine.drain")
+    before, drain.BURST = drain.BURST, elements
+    try:
+        yield
+    finally:
+        drain.BURST = before

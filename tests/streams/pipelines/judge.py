@@ -11,12 +11,10 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.errors import on_dropped_error
-from rstreams_fast.streams.engine import drain
-from tests.helpers import DEADLINE
+from tests.helpers import DEADLINE, bursts_of
 from tests.operators.entry import Boom
 from tests.streams.pipelines import model as m
 from tests.streams.pipelines.bench import Bench, Refused, Resources, Watch, plain
@@ -251,7 +249,7 @@ def judge(
     changed = threading.Condition()
     hooks = Hooks(changed)
     try:
-        with hooks.installed(), mock.patch.object(drain, "BURST", pipeline.burst):
+        with hooks.installed(), bursts_of(pipeline.burst):
             bench = Bench(pipeline, resources)
             records = [
                 Record(pipeline.demand, m.Stop() if number else pipeline.stop, changed)
