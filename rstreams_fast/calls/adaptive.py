@@ -64,7 +64,7 @@ class Gradient:
     def answered(self, begun: int, seconds: float) -> None:
         """Adapt the limit by a call that began in the round ``begun`` and took ``seconds``."""
         if begun != self.round:
-            return  # ignore a call that began under an older limit
+            return  # the call began under an older limit: its latency says nothing about this one
         self._sum += seconds
         self._samples += 1
         if self._samples >= max(self.limit / 2, LEAST_SAMPLES):
@@ -109,7 +109,7 @@ class AdaptiveGate:
         self, settings: CallSettings, loop: asyncio.AbstractEventLoop, counts: CallCounts
     ) -> None:
         self._loop = loop
-        # A call with a list returns a RetryAfter for each refused key.
+        # A call with a list returns a RetryAfter in the place of each key that the service refused.
         self._lists = settings.batch is not None
         self._most_held = settings.policy.most_held
         self._counters = counts
@@ -177,7 +177,7 @@ class AdaptiveGate:
 
     def _admit(self) -> None:
         while self._waiting and self._inside < int(self._gradient.limit) and not self._held:
-            # A future that is done belongs to a cancelled call.
+            # If the future is done, its call was cancelled while it waited.
             if not (future := self._waiting.popleft()).done():
                 self._inside += 1
                 future.set_result(None)

@@ -37,7 +37,7 @@ _warned: Final[set[str]] = set()
 def throttled_in(results: Any) -> RetryAfter | None:
     """Return the ``RetryAfter`` of the most seconds among the results of a list of keys."""
     if not isinstance(results, Iterable) or not hasattr(results, "__len__"):
-        return None  # for a result that is not a list the caller raises an error
+        return None  # the results are no list: the caller raises an error for them
     asking = [result for result in results if isinstance(result, RetryAfter)]
     return max(asking, key=lambda error: error.seconds, default=None)
 
@@ -79,7 +79,8 @@ class Attempts:
         self.budget: _Budget | None = None
         """The budget earns a share with each new call, not with further attempts."""
         if retry is not None and retry.budget is not None:
-            key = os.getpid(), retry.id  # a forked child must not share the parent's lock
+            # The pid is in the key: a forked child needs a lock of its own.
+            key = os.getpid(), retry.id
             self.budget = _budgets.setdefault(key, _Budget(retry.budget))
 
     def begin(self, calls: int = 1) -> None:
@@ -98,7 +99,7 @@ class Tries:
 
     def __init__(self, attempts: Attempts) -> None:
         self._attempts = attempts
-        self._attempt = 1  # attempts that raised RetryAfter do not count here
+        self._attempt = 1  # the attempts that count; an attempt that raised RetryAfter does not
         self._patience = attempts.patience
         self._least_wait = LEAST_WAIT
         self._why = ""
@@ -166,7 +167,7 @@ class Tries:
 def _is_cancelled() -> bool:
     try:
         task = asyncio.current_task()
-    except RuntimeError:  # no event loop runs in this thread
+    except RuntimeError:  # without a running loop there is no task that could be cancelled
         return False
     return task is not None and task.cancelling() > 0
 

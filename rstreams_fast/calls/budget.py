@@ -168,7 +168,8 @@ class _Kept:
         self._spent: dict[str, float] = {}
         self._leased: dict[str, float] = {}
         self._leases = 0
-        self._lock = threading.RLock()  # reentrant: finalizers may run on a thread that holds it
+        # Reentrant: a finalizer may run on a thread that holds the lock.
+        self._lock = threading.RLock()
 
     def obey(self, budget: Budget) -> None:
         """Use the amounts of ``budget`` from now on, unless a newer budget set them."""
@@ -274,7 +275,8 @@ class _Leased:
     def __init__(self, name: str, address: Address) -> None:
         self._name = name
         self._address = address
-        self._lock = threading.RLock()  # reentrant: finalizers may run on a thread that holds it
+        # Reentrant: a finalizer may run on a thread that holds the lock.
+        self._lock = threading.RLock()
         self._asking = threading.Lock()
         self._connection: socket.socket | None = None
         self._has: dict[str, float] = {}
@@ -297,7 +299,7 @@ class _Leased:
         with self._asking:
             with self._lock:
                 if self._has and all(amount > 0 for amount in self._has.values()):
-                    return  # another thread has just refilled the account
+                    return  # another thread has refilled the account while this one waited
                 if self._over and time.monotonic() < self._over_until:
                     return
             self._ask(self._wanted())

@@ -73,7 +73,8 @@ _states: Final[dict[tuple[int, str], CircuitState]] = {}
 
 def circuit_of(circuit: Circuit) -> CircuitState:
     """Return the state of ``circuit``, which all stages of the process share."""
-    key = os.getpid(), circuit.id  # a forked child starts with a new state
+    # The pid is in the key, so that a forked child starts with a new state.
+    key = os.getpid(), circuit.id
     return _states.setdefault(key, CircuitState(circuit))
 
 
@@ -116,7 +117,8 @@ class CircuitState:
             self.check()
             if self._open_until is not None:  # this call tests whether the service works again
                 if self._probes_until is not None:
-                    self._era += 1  # ignore the previous test call: it did not end in time
+                    # A new era ignores the previous test call, which did not end in time.
+                    self._era += 1
                 self._probes_until = self._clock() + self._circuit.reset
             return self._era
 

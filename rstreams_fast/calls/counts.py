@@ -219,7 +219,8 @@ class CallCounts:
     def timing(self, awaitable: Awaitable[Any], stands_for: int) -> Awaitable[Any]:
         """Measure the seconds of ``awaitable``, and count them for ``stands_for`` attempts."""
         if not hasattr(type(awaitable), "__await__"):
-            return awaitable  # the caller raises the error for a result that cannot be awaited
+            # A result that cannot be awaited is not timed: the caller raises the error for it.
+            return awaitable
         return self._timing(awaitable, stands_for)
 
     async def _timing(self, awaitable: Awaitable[Any], stands_for: int) -> Any:

@@ -63,13 +63,15 @@ class Deadlines:
                 finally:
                     del argument
         except asyncio.CancelledError:
-            if deadline.take_back():  # nothing but this deadline cancelled the task
+            # Only this deadline cancelled the task, so the cancellation becomes a time-out.
+            if deadline.take_back():
                 self._counters.count_timeout()
                 raise TimeoutError(f"no answer within {self._seconds} s{self._of}") from None
             raise
         finally:
             self._armed.pop(deadline, None)
-            deadline.take_back()  # undo the cancellation also if the call raised another error
+            # If the call raised another error than CancelledError, the cancellation is undone here.
+            deadline.take_back()
 
     def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         """Return ``fn`` with this time-out on each call."""

@@ -204,7 +204,7 @@ class CallEngine:
     @property
     def at_work(self) -> bool:
         """Whether calls run. If so, ``on_ready`` is called after a call has ended."""
-        self.window.take(0)  # this makes the window call on_ready again
+        self.window.take(0)  # take() makes the window call on_ready again
         if self.window.running:
             return True
         return self._lists is not None and bool(self._lists.running)
@@ -226,7 +226,7 @@ class CallEngine:
         counts, started = self._counts, self.window.started
         if self._counts_calls:
             counts.calls = started - counts.cache_hits - counts.journal_hits
-        if self._counts_attempts:  # calls that wait for the limit are no attempts yet
+        if self._counts_attempts:  # calls that still wait for the limit are not attempts yet
             counts.attempts = started + counts.made_again - counts.limit_waits.not_over
         if self._times is not None:
             self._times.time_next()

@@ -114,7 +114,7 @@ def id_of(fn: Any) -> str:
         if place in _ids and _ids[place][0] is gone:
             del _ids[place]
 
-    # A function without weak references gets a new id each time.
+    # A function that has no weak references gets a new id at each call of id_of.
     with contextlib.suppress(TypeError):
         _ids[place] = weakref.ref(fn, forget), own
     return own

@@ -150,7 +150,8 @@ def guarded(
     if judges := [each for each in (auto, circuit, meter) if each is not None]:
         fn = fn if counts_here else counts.attempted(fn)
         fn, deadlines = _judged(fn, deadlines, judges), None
-    gate = gate if meter is None else None  # a meter takes the permits from the gate itself
+    # The meter asks the gate for permits, so this function must not.
+    gate = gate if meter is None else None
 
     async def call(*args: Any, progress: _Progress | None = None) -> Any:
         tries: Tries | None = None

@@ -161,7 +161,7 @@ def _named(fn: types.FunctionType) -> Iterator[Any]:
     for cell in fn.__closure__ or ():
         try:
             found.append(cell.cell_contents)
-        except ValueError:  # a variable of the closure has no value yet
+        except ValueError:  # the closure's variable has no value yet
             continue
     for one in found:
         if isinstance(one, types.ModuleType):

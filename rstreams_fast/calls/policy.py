@@ -108,7 +108,7 @@ class PolicyFunction:
     """A function or method with its policy. Its pickle has the id by which a cache knows it."""
 
     def __init__(self, settings: CallSettings) -> None:
-        fn = unwrapped(settings.fn)  # names come from the inner function: a partial object has none
+        fn = unwrapped(settings.fn)  # a partial object has no name: take the name of its function
         functools.update_wrapper(cast(Any, self), fn, updated=())
         self.__wrapped__ = settings.fn
         self.__qualname__: str = getattr(fn, "__qualname__", settings.label)
@@ -225,7 +225,8 @@ class PolicyFunction:
             return key
         names = tuple(sorted(kwargs)) if kwargs else ()
         values = (*args, *[kwargs[name] for name in names]) if names else args
-        return values, _types(values), names  # the types keep 1, 1.0 and True apart
+        # The types are in the key, or 1, 1.0 and True would be one key.
+        return values, _types(values), names
 
     def _lasting_key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Return the key of a call for a store that outlives the process.

@@ -99,7 +99,8 @@ def _seconds_until(text: str) -> float:
         raise ValueError(
             f"RetryAfter(seconds) must be a number or an HTTP date, got {text!r}"
         ) from None
-    if moment.tzinfo is None:  # the zone "-0000" is UTC, but has no tzinfo
+    # parsedate_to_datetime returns no tzinfo for "-0000", which means UTC.
+    if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)
     return moment.timestamp() - time.time()
 

@@ -51,7 +51,8 @@ def _stack_bytes() -> int:
 @functools.cache
 def _keep_to_one_heap() -> None:
     """Make all threads share one heap: glibc reserves 64 MiB for each heap of a thread."""
-    with contextlib.suppress(ImportError, OSError, AttributeError):  # the C library is not glibc
+    # If the C library is not glibc, nothing is to do.
+    with contextlib.suppress(ImportError, OSError, AttributeError):
         import ctypes
 
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)

@@ -61,7 +61,8 @@ class CallThreads(Generic[W]):
             if self._threads < self._size:
                 try:
                     self._start(self._run, f"{self._name}-{self._threads + 1}")
-                except RuntimeError as refused:  # the system has no more threads: go on with fewer
+                except RuntimeError as refused:
+                    # The system starts no more threads: go on with fewer.
                     if not self._threads:
                         raise StageError(f"no thread can be started for {self._name}") from refused
                     self._size = self._threads

@@ -162,10 +162,12 @@ class Meter:
                 error = raised
                 raise
             finally:
-                with contextlib.suppress(ValueError):  # the GC may end this coroutine elsewhere
+                # The garbage collector may end this coroutine in another context.
+                with contextlib.suppress(ValueError):
                     _current.reset(token)
                 self._leave(usage, permit, error)
-                error = None  # breaks a cycle: the error's traceback refers to this frame
+                # The error's traceback refers to this frame: without this line they form a cycle.
+                error = None
 
         return call
 

@@ -262,7 +262,8 @@ def place_of(parameter: object, fn: Callable[..., Any], using: object) -> int | 
     except (TypeError, ValueError) as unknown:
         raise ValueError(f"serialize_by: the parameters of fn are not known: {unknown}") from None
     names = [each.name for each in found if each.kind in kinds]
-    keys = names if using is None else names[1:]  # the first parameter gets the client
+    # With ``using`` the first parameter gets the client, and no key.
+    keys = names if using is None else names[1:]
     if parameter not in keys:
         raise ValueError(
             f"serialize_by: {parameter!r} is no parameter of fn that gets a key; "

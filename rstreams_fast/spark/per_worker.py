@@ -49,7 +49,8 @@ class PerWorker:
             )
 
     def __repr__(self) -> str:
-        return f"PerWorker({label_of(self.factory)})"  # not repr: a partial shows its arguments
+        # The label, since the repr of a partial shows its arguments.
+        return f"PerWorker({label_of(self.factory)})"
 
     def __call__(self) -> AbstractContextManager[Any]:
         """Return a context manager for one partition; its value is the worker's open value."""

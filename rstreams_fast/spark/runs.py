@@ -372,7 +372,7 @@ _refused: Final[set[Path]] = set()
 def _read(file: Path) -> Iterator[StageMetrics]:
     try:
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:  # a run that has ended meanwhile has no file of its own any more
+    except FileNotFoundError:  # the run has ended meanwhile, and its file was removed
         return
     except OSError as refused:
         if file not in _refused:
@@ -430,13 +430,15 @@ def is_lost(metrics: StageMetrics) -> bool:
     theirs = metrics.process.split(" ")
     if len(own) != len(theirs) or len(own) == 1:
         return not _lives(metrics.pid)
-    if theirs[0] != own[0]:  # written in another boot, or on another machine with this name
+    # Another boot of this machine, or another machine of the same name, wrote the file.
+    if theirs[0] != own[0]:
         return metrics.updated < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     if theirs[1] != own[1]:
         return False
     if not _lives(metrics.pid):
         return True
-    with contextlib.suppress(OSError):  # /proc may hide the process from this user
+    # If /proc hides the process from this user, it counts as alive.
+    with contextlib.suppress(OSError):
         return _start_of(metrics.pid) != theirs[2]
     return False
 

@@ -206,7 +206,8 @@ class Answers:
             for name, row in self.places(digest):
                 try:
                     batch = self._batch(name, row // BATCH_ROWS)
-                except FileNotFoundError:  # the segment was merged or removed after it was indexed
+                except FileNotFoundError:
+                    # The segment was merged or removed after it was indexed: refresh, try again.
                     gone = True
                     self._drop(name)
                     continue

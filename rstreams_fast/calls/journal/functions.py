@@ -190,7 +190,8 @@ class FunctionJournal:
                     return answer_of(found)
             result = await fn(*args)
             try:
-                kept.put(digest, result)  # the digest of the arguments before fn could change them
+                # The digest was made before the call, in which fn may have changed its arguments.
+                kept.put(digest, result)
             except TypeError as refused:
                 raise noted(refused, f"returned by {self._label}") from None
             while kept.writer.is_slow and kept.writer.behind:

@@ -83,7 +83,8 @@ class Folder:
         except (pa.ArrowException, OSError) as refused:
             # The library of pyarrow for this file system may be missing, for example.
             why = masked(str(refused), uri)
-        if why is not None:  # raised outside the except clause: pyarrow's error shows the URI
+        # Raised outside the except clause, or the error's context would show the URI.
+        if why is not None:
             raise ValueError(f"Journal(uri): {shown_uri(uri)!r} cannot be used: {why}")
         self.path = f"{root.rstrip('/')}/{place}".rstrip("/")
         self.is_local = isinstance(self.files, fs.LocalFileSystem)
@@ -300,7 +301,8 @@ def _locked(path: str) -> Iterator[None]:
 
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        with contextlib.suppress(OSError):  # some file systems have no locks
+        # Some file systems have no locks: then the file is not locked.
+        with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
     finally:

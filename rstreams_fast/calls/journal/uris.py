@@ -28,7 +28,7 @@ def check_no_keys(name: str, uri: str) -> None:
     after, query = uri[scheme.end() :], uri.partition("?")[2]
     authority = re.split("[/?#]", after)[0]
     refused = (
-        ("@" in authority and uri.startswith("s3:"))  # the user name in an s3 URI is an access key
+        ("@" in authority and uri.startswith("s3:"))  # in an s3 URI the user name is an access key
         or (":" in authority and "@" in after.partition(":")[2])
         or ":@" in uri
         or "@" in query

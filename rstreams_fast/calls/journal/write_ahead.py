@@ -50,11 +50,11 @@ class Log:
         self._file = -1
         while self._file < 0:
             self._path = folder() / f"{name}-{uuid.uuid4().hex}"
-            # Another process may remove the empty folder.
+            # Another process may remove the folder while it is empty: try again.
             with contextlib.suppress(FileNotFoundError):
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
                 fcntl.flock(self._file, fcntl.LOCK_EX)
-                # A reader has removed the new file before it was locked.
+                # If a reader removed the new file before it was locked, make another file.
                 if not os.fstat(self._file).st_nlink:
                     os.close(self._file)
                     self._file = -1
@@ -96,7 +96,7 @@ class Log:
     def clear(self) -> None:
         """Remove all records. The caller has stored them in a segment."""
         used = self._map.tell()
-        # Zeros at the beginning mean that there are no records.
+        # First the first head: zeros there tell a reader that the log has no records.
         self._map[: _HEAD.size] = bytes(_HEAD.size)
         self._map[:used] = bytes(used)
         self._map.seek(0)
@@ -111,7 +111,8 @@ class Log:
             if remove:
                 self._path.unlink(missing_ok=True)
         os.close(self._file)
-        with contextlib.suppress(OSError):  # rmdir fails if another process has files in the folder
+        # rmdir fails while another process has files in the folder.
+        with contextlib.suppress(OSError):
             self._path.parent.rmdir()
 
 

@@ -172,7 +172,8 @@ class JournalWriter:
         for record in records:
             try:
                 yield from self._read(record)
-            except Exception:  # a record of another version of this package may be unreadable
+            except Exception:
+                # The record may be from another version of this package, and unreadable here.
                 unknown += 1
         if unknown:
             logging.getLogger("rstreams_fast").warning(
@@ -220,7 +221,8 @@ class JournalWriter:
         try:
             batch = pa.record_batch([self._form.array(list(answers))], names=["answer"])
         except Exception:
-            return None  # the stage itself raises an error for an answer that does not fit its type
+            # Skip the answer: the stage itself raises an error if it does not fit its type.
+            return None
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
@@ -310,7 +312,8 @@ class JournalWriter:
                     self._enough.clear()
                 while self._waiting[0]:
                     self._write_waiting()
-            while self._waiting[0]:  # the journal may be closed before this thread has begun
+            # The journal may be closed before this thread has begun: write the answers now.
+            while self._waiting[0]:
                 self._write_waiting()
             self._merge_all()
         except Exception as raised:
@@ -354,7 +357,7 @@ class JournalWriter:
         (keys, answers), most = self._taken, self._most_rows
         self._taken = keys[most:], answers[most:]
         table = self._table(keys[:most], answers[:most])
-        if table.num_rows:  # choose the rows of the next segment by the size of these answers
+        if table.num_rows:  # the size of these answers decides how many rows the next segment has
             fitting = SEGMENT_BYTES * table.num_rows // table.nbytes
             self._most_rows = max(1, min(SEGMENT_ROWS, fitting))
         name = self._folder.write(table)

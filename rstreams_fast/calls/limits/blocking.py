@@ -49,7 +49,7 @@ class BlockingGate:
         """Return a running loop, which does not end before ``leave``."""
         while True:
             loop = self._loop
-            # A forked child has no thread for the loop.
+            # In a forked child the loop's thread does not exist.
             if loop is None or loop.pid != process_id():
                 # Two threads may both make a loop. Each loop ends after its own calls.
                 loop = self._loop = _PermitLoop(self._limit)
@@ -137,9 +137,10 @@ class _PermitLoop:
         self._idle: list[_Permit] = []
         self._returns = False  # whether the loop will return the idle permits
         self._held_until = 0.0
-        self._next_offer = 0.0  # the time after which a permit is offered to other stages again
+        # The time from which a permit that is returned is first offered to other stages.
+        self._next_offer = 0.0
         self._gate: PermitGate | None = None
-        self._looks = False  # whether the timer runs that ends the loop when no call uses it
+        self._looks = False  # whether a timer runs that ends the loop if no call uses it
 
     def enter(self) -> bool:
         """Keep the loop alive until ``leave``; return ``False`` if the loop has ended already."""
@@ -243,7 +244,8 @@ class _PermitLoop:
     def _ask(self) -> None:
         try:
             gate = self._opened()
-        except Exception as raised:  # for example, the file of the limit cannot be used
+        except Exception as raised:
+            # PermitGate fails, for example, if the file of the limit cannot be used.
             self._refuse(raised)
             return
         if (permit := gate.take()) is not None:
@@ -264,7 +266,7 @@ class _PermitLoop:
     ) -> None:
         try:
             permit = await gate.acquire(weights)
-        except BaseException as raised:  # a LimitLost, or a CancelledError while Python exits
+        except BaseException as raised:  # a LimitLost; or a CancelledError, while Python exits
             if ticket.set_running_or_notify_cancel():
                 ticket.set_exception(_lost(raised))
             return
@@ -277,7 +279,7 @@ class _PermitLoop:
     async def _wait(self, gate: PermitGate) -> None:
         try:
             permit = await gate.acquire()
-        except BaseException as raised:  # a LimitLost, or a CancelledError while Python exits
+        except BaseException as raised:  # a LimitLost; or a CancelledError, while Python exits
             self._refuse(raised)
         else:
             self._granted(permit, gate)

@@ -106,7 +106,8 @@ class HostLocks:
         try:
             with naming(self.path), _locked(file, self.STATE_LOCK):
                 found = os.fstat(file)
-                # The file is new; every process checks this before it uses the file.
+                # The file is new, so write its beginning. Every process checks this before it uses
+                # the file.
                 if not found.st_size:
                     fresh_until = time.monotonic() + FRESH_SECONDS
                     os.pwrite(file, self.FRESH_UNTIL.pack(fresh_until), self.FRESH)
@@ -264,7 +265,7 @@ class HostLocks:
     def give_back(self, byte: int) -> None:
         """Free a permit."""
         with self._lock:
-            # Another process has locked this byte, so it is not ours to unlock.
+            # The lock on this byte belongs to another process: do not unlock it.
             if byte in self._stray:
                 self._stray.discard(byte)
                 self._held.discard(byte)
@@ -349,7 +350,7 @@ def _has_open_file_locks() -> bool:
     with tempfile.TemporaryFile() as file:
         try:
             fcntl.fcntl(file, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, 0))
-        except OSError:  # an older kernel has no such locks
+        except OSError:  # older kernels do not have such locks
             return False
     return True
 
@@ -403,7 +404,7 @@ def locks_of(name: str) -> HostLocks:
     key = f"{private_folder(FOLDER)}/{file}"
     with _locks_lock:
         found = _locks.get(key)
-        # A forked child does not have the locks of its parent.
+        # A forked child has no locks, so it needs a new object.
         if found is None or found.pid != os.getpid():
             found = _locks[key] = HostLocks(file)
         return found

@@ -81,10 +81,12 @@ class JobPermits:
         self._loop = loop
         self._are_paced = limit.numbers.are_paced
         self._units = len(limit.numbers.quotas)
-        self._unsaid = [0.0] * self._units  # units spent while there was no connection
+        # Units that were spent while there was no connection: the next connection reports them.
+        self._unsaid = [0.0] * self._units
         self._address: Address = limit.served_at
         self._identity = secrets.token_bytes(16)
-        self._connection: _Connection | None = None  # set while messages can be sent over it
+        # The connection over which messages can be sent now, if there is one.
+        self._connection: _Connection | None = None
         self._has = 0
         self._asks: deque[Weights] = deque()  # the units of the calls that wait for a grant
         self._held_until = 0.0
@@ -104,7 +106,7 @@ class JobPermits:
                     await loop.create_connection(partial(_itself, connection), host, port)
                 async with asyncio.timeout(began + DRIVER_PATIENCE_SECONDS - loop.time()):
                     await connection.welcomed
-            except OSError as failed:  # also a time-out: TimeoutError is an OSError
+            except OSError as failed:  # this includes TimeoutError, a subclass of OSError
                 cause = failed
             except LimitLost as refused:
                 self._gate.fail(refused)
@@ -170,7 +172,7 @@ class JobPermits:
         if turns < TURNS_TO_THE_SERVICE:
             self._loop.call_soon(self._say_that_they_left, connection, count, turns + 1)
         elif connection is self._connection:
-            # The driver does not count these calls on a newer connection.
+            # The driver counts these calls only for the connection that granted them.
             self._send(LEFT * count)
 
     def lost(self, connection: _Connection) -> None:
@@ -209,7 +211,8 @@ class JobPermits:
         self._has -= 1
         self._send(GIVE_BACK)
 
-    offer = give_back  # giving back is enough: the driver serves the waiting stages in turn
+    # To offer a permit is to give it back: the driver serves waiting stages in turn.
+    offer = give_back
 
     def wanted(self) -> bool:
         """Whether other stages may want a permit."""
@@ -237,7 +240,8 @@ class JobPermits:
         return partial(self._give_one_back, copy, iter(range(1, inside)))
 
     def _give_one_back(self, connection: int, others: Iterator[int]) -> None:
-        with contextlib.suppress(OSError):  # the driver may no longer serve the limit
+        # The write fails if the driver no longer serves the limit.
+        with contextlib.suppress(OSError):
             os.write(connection, GIVE_BACK)
         if next(others, None) is None:
             os.close(connection)
@@ -256,7 +260,8 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Cast, but do not check: uvloop has transport classes of its own.
         self._transport = cast(asyncio.Transport, transport)
-        with contextlib.suppress(OSError):  # if the socket is closed, connection_lost follows
+        # If the socket is closed already, connection_lost follows.
+        with contextlib.suppress(OSError):
             keep_alive(transport)
 
     def data_received(self, data: bytes) -> None:

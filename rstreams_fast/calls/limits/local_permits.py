@@ -213,7 +213,8 @@ class LocalPermits:
         try:
             self._shared.spend(change)
             if self._next_look is not None and min(change) < 0:
-                self._next_look.cancel()  # the timer's time was computed with the previous clocks
+                # The time of the timer was computed with the previous clocks.
+                self._next_look.cancel()
                 self._look()
         except OSError as raised:
             self._fail(raised)

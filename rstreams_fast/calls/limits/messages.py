@@ -89,7 +89,8 @@ SIZES: Final = {HOLD: SECONDS.size, KEEP: COUNT.size, DECLARE: DECLARED.size}
 """How many bytes follow a message."""
 NUMBERS: Final = {ASK: 1, SPEND: 1, SEE: 2}
 """How many numbers for each unit follow a message."""
-ANSWER: Final = struct.Struct("!32sI")  # the digest of the challenge, and the number of the limit
+# The answer to the challenge: the digest, and the number of the limit.
+ANSWER: Final = struct.Struct("!32sI")
 
 
 SILENT_HOST_SECONDS: Final = 5.0

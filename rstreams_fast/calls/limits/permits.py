@@ -77,7 +77,8 @@ class PermitGate:
         self._used: list[tuple[Any, float] | None] = []
         self._passing = 0  # the number of permits on their way to waiting calls
         self._window: CallWindow | None = None
-        self._counts = True  # whether permits of the window's calls are counted
+        # Whether the permits of the window's calls are counted, one for each call.
+        self._counts = True
         self._returning: asyncio.TimerHandle | None = None
         self._next_offer = 0.0
         self._asked = 0
@@ -121,7 +122,8 @@ class PermitGate:
             return fn(*args)
 
         def call_ended() -> None:
-            permit = leave() if used else None  # the list is empty after the gate was closed
+            # The list is empty if the gate was closed before the call ended.
+            permit = leave() if used else None
             if permit is not None:
                 self.release(permit)
 
@@ -190,9 +192,10 @@ class PermitGate:
         if self._at_rest:
             self._idle.append(permit)
             return
-        if self.loop.is_closed():  # the garbage collector ends this call after the end of its loop
+        if self.loop.is_closed():  # the garbage collector may end a call after the end of its loop
             self.close()
-        if self._closed:  # end() has returned this permit, or the thread of the call returns it
+        # Nothing to return: end() has returned the permit, or the call's thread will return it.
+        if self._closed:
             return
         now = monotonic()
         if not self._keeps or now < self._held_until:
@@ -260,17 +263,19 @@ class PermitGate:
         The admitted call, which waits before its next attempt, gives its permit back meanwhile.
         """
         if not self._counts:
-            await asyncio.sleep(0)  # the window counts a call as running after its first step
+            # The window counts a call as running only after the call's first step.
+            await asyncio.sleep(0)
         self.hold(asked)
         used = self._used
         if used and (permit := used.pop()) is not None:
             self.release(permit)
-            used.insert(0, None)  # at the front, since calls that end take permits from the end
+            # Insert at the front, since a call that ends takes a permit from the end of the list.
+            used.insert(0, None)
         try:
             await asyncio.sleep(pause)
             if self._failure is not None:
                 raise self._failure
-            if None in used:  # if there is no None, all running calls have permits
+            if None in used:  # without a None in the list all running calls have permits again
                 permit = await self.acquire()
                 if None in used:
                     used.remove(None)
@@ -278,7 +283,8 @@ class PermitGate:
                 else:
                     self.release(permit)
         except BaseException:
-            if None in used:  # this call ends without a permit: the next call_ended takes the None
+            # The None moves to the end: this call, which ends without a permit, takes it.
+            if None in used:
                 used.remove(None)
                 used.append(None)
             raise

@@ -113,6 +113,7 @@ def permits_of(name: str) -> ProcessPermits:
     """Return the permits of the limit ``name``. The whole process shares them."""
     with _permits_lock:
         found = _permits.get(name)
-        if found is None or found.pid != os.getpid():  # a forked child starts without calls
+        # A forked child has no calls yet, so it needs a new object.
+        if found is None or found.pid != os.getpid():
             found = _permits[name] = ProcessPermits(name)
         return found

@@ -133,7 +133,7 @@ class BatchedCalls:
         ):
             rows = self._next_rows()
             self._due -= len(rows)
-            if self._repeated:  # drop rows that have passed their deadline
+            if self._repeated:  # drop rows whose future is done: they have passed their deadline
                 rows = [row for row in rows if not row[0].done()]
                 if not rows:
                     continue
@@ -149,7 +149,7 @@ class BatchedCalls:
     def _ended(self, rows: list[tuple[asyncio.Future[Any], Any]], task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
-            _fail(rows, failure)  # the call's task failed before ``_call`` began
+            _fail(rows, failure)  # the task failed before it began to call fn: no row has a result
         if not self._tasks:
             self._on_idle()
 

@@ -142,7 +142,8 @@ class CachedResults:
             try:
                 place = place_of(of, key)
                 found = get(place)
-            except TypeError as error:  # an argument has no hash: it may be a list, for example
+            except TypeError as error:
+                # For an argument without a hash, such as a list, nothing is cached.
                 _tell_once(counts.stage, error)
                 return await fn(*args)
             if found is not MISSING:
@@ -192,7 +193,7 @@ def _copy_of(error: Exception) -> Exception | None:
     """Return a copy, without traceback and context; ``None`` if the exception cannot be copied."""
     try:
         copied = copy.copy(error)
-    except Exception:  # the constructor of the exception does not accept its args
+    except Exception:  # copy.copy calls the constructor with args, which it may not accept
         try:
             copied = type(error).__new__(type(error), *error.args)
             copied.__dict__.update(error.__dict__)

@@ -105,17 +105,19 @@ def _owned_memory(view: memoryview) -> memoryview:
         return copied
     try:
         return copied.cast(cast(Any, view.format), cast(Any, view.shape))
-    except (TypeError, ValueError):  # memoryview cannot cast to every format
+    except (TypeError, ValueError):  # memoryview cannot cast to every format: then return the view
         return view
 
 
 def _owned_arrow(value: Any) -> Any:
     import pyarrow as pa
 
-    with contextlib.suppress(pa.ArrowException):  # pyarrow cannot copy values of some types
+    # For some types pyarrow cannot copy a value: then return the value.
+    with contextlib.suppress(pa.ArrowException):
         if isinstance(value, pa.Scalar):
             return pa.repeat(value, 1)[0]
-        return pa.concat_arrays([value])  # this copies the buffers, which a numpy array may own
+        # concat_arrays copies the buffers, which may belong to a numpy array.
+        return pa.concat_arrays([value])
     return value
 
 
@@ -179,6 +181,6 @@ def _known(value: Any) -> tuple[int, list[Any]] | None:
         # Measure a shallow copy: getsizeof makes a DataFrame cache its columns for ever.
         bare = value.copy(deep=False)
         kinds = len(set(bare.dtypes)) if isinstance(bare, pd.DataFrame) else 1
-        # The size that pandas returns includes the parts.
+        # The size that pandas returns includes the size of the parts.
         return sys.getsizeof(bare) + PANDAS_BYTES * kinds, []
     return None

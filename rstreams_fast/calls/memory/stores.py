@@ -114,7 +114,7 @@ class ProcessStore:
         try:
             result = owned(result)
             size = bytes_of((place, result), self._most)
-        except Exception:  # methods of a user's type may raise anything
+        except Exception:  # the methods of a user's type may raise anything
             return
         with self._lock, contextlib.suppress(ValueError):
             self._entries[place] = _Entry(result, time.monotonic() + seconds, size)
@@ -167,14 +167,15 @@ class HostStore:
             return MISSING
         try:
             return pickle.loads(found[_NUMBER_BYTES + _UNTIL.size :])  # noqa: S301 - our user's own
-        except Exception:  # for example, this process does not know the type
+        except Exception:
+            # The pickle cannot be loaded, for example, if its type is unknown in this process.
             return MISSING
 
     def put(self, place: bytes, result: Any, seconds: float) -> None:
         """Store a result that can be pickled."""
         try:
             content = pickle.dumps(result, 5)
-        except Exception:  # methods of a user's type may raise anything
+        except Exception:  # the methods of a user's type may raise anything
             return
         if len(content) > self._largest:
             return
@@ -248,7 +249,7 @@ def _opened(folder: Path, size: int) -> lmdb.Environment:
     }
     try:
         env = lmdb.open(str(folder), **words)
-        env.reader_check()  # frees the slots of killed readers
+        env.reader_check()  # reader_check frees the slots of killed readers
     except lmdb.Error:
         for part in ("data.mdb", "lock.mdb"):
             (folder / part).unlink(missing_ok=True)

@@ -122,7 +122,7 @@ class Admission:
             while self._delays(call):
                 await entry[1].wait()
                 entry[1].clear()
-        except asyncio.CancelledError:  # the call is cancelled because the task has ended
+        except asyncio.CancelledError:  # the wait is cancelled when the task has ended
             return False
         finally:
             with self._changed:
@@ -256,7 +256,8 @@ class Admission:
     def _tell(self) -> None:
         self._let_calls_look()
         for waiter in self._waiters:
-            with suppress(RuntimeError):  # the end of its call may have released the waiter
+            # The end of its call may have released the waiter already.
+            with suppress(RuntimeError):
                 waiter.release()
 
     def _let_calls_look(self) -> None:

@@ -61,7 +61,8 @@ class UdfCall:
             return
         try:
             self.result = self.fn(*self.args)
-        except BaseException as raised:  # outcome() raises the exception, in the order of the rows
+        except BaseException as raised:
+            # Any exception is kept: outcome() raises it, in the order of the rows.
             self.failure = raised
         self.end()
 
@@ -74,7 +75,9 @@ class UdfCall:
             kind is not str or len(self.result) > LARGE_RESULT // 4
         ):
             self.admission.count(self)
-        self.done = True  # set before waiter is read: Admission sets waiter, then reads done
+        # ``done`` is set before ``waiter`` is read, since Admission sets waiter and then reads
+        # done.
+        self.done = True
         waiter = self.waiter
         if waiter is not None:
             # Another event may have woken the thread already.
@@ -201,7 +204,7 @@ class LoopCalls:
                 self._loop = loop
 
     def _call_soon(self, what: Callable[[], object]) -> None:
-        with contextlib.suppress(RuntimeError):  # if the loop is closed, nothing is left to do
+        with contextlib.suppress(RuntimeError):  # if the loop is closed, there is nothing to do
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(what)
 
@@ -217,7 +220,7 @@ class LoopCalls:
     # -- the loop's thread -------------------------------------------------------------------------
 
     def _run(self) -> None:
-        with self._lock:  # this waits until `_start` has set the loop
+        with self._lock:  # ``_start`` holds the lock until it has set the loop
             loop = self._loop
         assert loop is not None  # noqa: S101 - for the reader, and for mypy
         try:
@@ -236,7 +239,8 @@ class LoopCalls:
         return calls
 
     def take(self, window: CallWindow, most: int) -> int:
-        return len(window.take(most))  # drops the results: each call keeps its outcome
+        # The results are dropped, since each call has stored its own outcome.
+        return len(window.take(most))
 
     def _go_on(self) -> None:
         self._notified = False

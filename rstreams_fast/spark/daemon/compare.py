@@ -82,7 +82,7 @@ def _short(value: Any) -> str:
 
 
 def _same(one: Any, other: Any) -> bool:
-    with suppress(Exception):  # the comparison of arrays has no truth value
+    with suppress(Exception):  # two arrays, for example, cannot be compared to one truth value
         if bool(one == other):
             return True
     # The reprs of two NaN are equal, the values are not.

@@ -86,6 +86,6 @@ async def drive(call: UdfCall) -> None:
             break
         try:
             known.append((await awaitable, None))
-        except BaseException as raised:  # a cancellation counts as the failure of the call, too
+        except BaseException as raised:  # a cancellation counts as a failure of the call
             known.append((None, raised))
     call.end()

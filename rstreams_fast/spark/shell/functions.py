@@ -76,7 +76,8 @@ def check_arguments(fn: Callable[..., Any], count: int, *, using: bool, lists: b
     inner = fn.fn if isinstance(fn, PolicyFunction) else fn
     try:
         signature = inspect.signature(inner)
-    except (TypeError, ValueError):  # some functions in C have no signature
+    except (TypeError, ValueError):
+        # Some functions in C have no signature: then nothing is checked.
         return
     given = int(using) + (1 if lists else count)
     try:

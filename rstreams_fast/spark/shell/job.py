@@ -306,7 +306,8 @@ def _failing() -> Iterator[None]:
 
     try:
         yield
-    except AnalysisException as refused:  # for example, CSV cannot store a type of the output
+    except AnalysisException as refused:
+        # Spark raises this error, for example, for a type that CSV cannot store.
         raise CommandError(in_words_of_the_command(refused)) from None
     except _spark_errors() as failed:
         text = str(failed)

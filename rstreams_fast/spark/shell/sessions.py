@@ -64,7 +64,8 @@ def session(
             spark.interruptAll()
         raise
     finally:
-        with contextlib.suppress(Exception):  # the JVM of the session may be gone already
+        # The session cannot be stopped if its JVM is gone already.
+        with contextlib.suppress(Exception):
             spark.stop()
 
 

@@ -77,7 +77,8 @@ class _RowIds:
     _digest: KeyDigest = field(init=False)
     _places: tuple[int, ...] = field(init=False)
 
-    def __reduce__(self) -> Any:  # without the digest: its hash object cannot be pickled
+    # The pickle leaves out the digest, whose hash object cannot be pickled.
+    def __reduce__(self) -> Any:
         return _RowIds, (self.names, self.key, self.job, self.batch)
 
     def __call__(self, row: tuple[Any, ...]) -> bytes:
@@ -114,7 +115,8 @@ class FunctionSink(Sink):
             batch, using = fn.batch, partial(fn.client, concurrency)
         self._batch = words.batch or batch
         self._words = replace(words, using=using, concurrency=concurrency, batch=self._batch)
-        self._stage(self._calls(None), "")  # raises an error if the arguments do not fit a sink
+        # Making a stage raises an error if the arguments do not fit a sink.
+        self._stage(self._calls(None), "")
 
     def drain(self, frame: Frame) -> MapFunction:
         names, words = frame.names, self._words

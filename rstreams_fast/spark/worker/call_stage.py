@@ -163,7 +163,7 @@ class CallStage:
         self._call_soon(self._go_on)
 
     def _call_soon(self, what: Callable[[], object]) -> None:
-        with contextlib.suppress(RuntimeError):  # if the loop is closed, nothing is left to do
+        with contextlib.suppress(RuntimeError):  # if the loop is closed, there is nothing to do
             self._loop.call_soon_threadsafe(what, context=self._context)
 
     # -- the loop's life ---------------------------------------------------------------------------
@@ -211,9 +211,9 @@ class CallStage:
         while not self._ended:
             try:
                 self._loop.run_forever()
-            except BaseException as raised:  # for example SystemExit, which the loop lets through
+            except BaseException as raised:  # SystemExit, for example, ends run_forever
                 latest = min(latest, time.monotonic() + STAGE_CLOSE_SECONDS)
-                if time.monotonic() > latest:  # the loop runs no more callbacks: give up
+                if time.monotonic() > latest:  # the loop did not run the callback below: give up
                     raise
                 # If a call raised the exception, the window handles it first, and names the item;
                 # then _fail does nothing.
@@ -343,7 +343,8 @@ class CallStage:
         self._read_ahead.cancel()
         if self._engine is not None:
             self._engine.cancel()
-            if self._engine.on_threads:  # a blocked call may end only when its client is closed
+            # A call that blocks its thread may end only when its client is closed.
+            if self._engine.on_threads:
                 self._loop.call_later(STOP_SECONDS / 2, self._finish)
         self._check_stopped()
 
@@ -368,7 +369,7 @@ class CallStage:
         if self._engine is not None:
             self._engine.end()
         self._executor.shutdown(wait=False, cancel_futures=True)
-        self._finish()  # also if calls have ignored their cancellation
+        self._finish()  # this also ends the host task if calls have ignored their cancellation
         since = self._stopped_at if self._stopping else time.monotonic()
         end_tasks(self._loop, lambda: max(LAST_SECONDS, since + STOP_SECONDS - time.monotonic()))
 

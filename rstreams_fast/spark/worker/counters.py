@@ -123,7 +123,8 @@ class MetricsWriter:
             aside.replace(self._file)
         except OSError as refused:
             gone = self._written and isinstance(refused, FileNotFoundError)
-            if not gone:  # after cleanup() the folder may be missing, which is no error
+            # FileNotFoundError is no failure here: cleanup() may have removed the folder.
+            if not gone:
                 _tell_once(self._file.parent, refused)
         else:
             self._written = True
@@ -136,14 +137,15 @@ class MetricsWriter:
         """
         if self._file is None:
             return
-        self.write()  # the counts stay in this file if the line cannot be appended
+        # If the disk is full and the line below cannot be appended, this file keeps the counts.
+        self.write()
         with contextlib.suppress(OSError), _ending:
             folder = self._file.parent
             lines, number = _ended.get(folder, (-1, 0))
-            if lines < 0:  # no run has ended in this process before
+            if lines < 0:  # this is the first run that ends in this process
                 many = len(list(folder.glob(f"{HOST}-*{ENDED_SUFFIX}"))) >= ENDED_FILES
                 lines = ENDED_LINES if many else 0
-            # Other containers may have the same host name and process number.
+            # The name needs the digest: other containers may have the same host name and pid.
             own = f"{crc32(self.counters.process.encode()):08x}"
             ended = folder / f"{HOST}-{os.getpid()}-{own}-{number}{ENDED_SUFFIX}"
             # A line break first, as the line before may be incomplete.

@@ -98,7 +98,7 @@ class _KeyList(list[Any]):
         return self.hash
 
     def __reduce_ex__(self, protocol: object) -> Any:
-        return list, (list(self),)  # a copy that a user makes is a plain list
+        return list, (list(self),)  # the copy or pickle of a key is a plain list
 
 
 class _KeyDict(dict[Any, Any]):
@@ -114,7 +114,7 @@ class _KeyDict(dict[Any, Any]):
         return self.hash
 
     def __reduce_ex__(self, protocol: object) -> Any:
-        return dict, (dict(self),)  # a copy that a user makes is a plain dict
+        return dict, (dict(self),)  # the copy or pickle of a key is a plain dict
 
 
 def shareable(keys: list[Any], array: pa.Array | PythonColumn) -> list[Any]:
@@ -250,7 +250,7 @@ def plain(value: Any) -> Any:
         return {plain(key): plain(one) for key, one in value.items()}
     elif (fields := fields_of(value)) is not None:
         return plain(fields)
-    elif type(value).__name__ == "VariantVal":  # Spark's VariantVal, since PySpark 4.0
+    elif type(value).__name__ == "VariantVal":  # Spark has this type since 4.0
         return {"value": bytes(value.value), "metadata": bytes(value.metadata)}
     return value
 
@@ -262,7 +262,7 @@ def _listed(array: pa.Array, kind: pa.DataType) -> list[Any]:
         name = _zone_within(kind)
         if name is None:
             raise
-        zone = zone_of(name)  # Spark, like Java, knows more zone names than Arrow
+        zone = zone_of(name)  # Arrow does not know all the zone names that Spark and Java know
         in_utc = _in_utc(kind)
         return [_in_zone(value, zone) for value in _read(array.cast(in_utc), in_utc)]
 

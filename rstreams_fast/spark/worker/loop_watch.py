@@ -38,7 +38,8 @@ def _code_of(fn: Any) -> types.CodeType | None:
     while isinstance(fn, functools.partial):
         fn = fn.func
     for one in (fn, getattr(type(fn), "__call__", None)):  # noqa: B004 - only its attribute is read
-        code = getattr(one, "__code__", None)  # a bound method has its function's __code__
+        # A bound method, too, has the __code__ of its function.
+        code = getattr(one, "__code__", None)
         if isinstance(code, types.CodeType):
             return code
     return None

@@ -15,7 +15,7 @@ from rstreams_fast.spark.worker.counters import task_context
 
 __all__ = ["opened"]
 
-_lock: Final = threading.RLock()  # reentrant: a factory may itself open another PerWorker
+_lock: Final = threading.RLock()  # reentrant, since a factory may itself open another PerWorker
 _values: Final[dict[str, _Opened]] = {}
 _stack: Final = ExitStack()
 
@@ -80,7 +80,8 @@ def _close_at_the_end() -> None:
     pid = os.getpid()
 
     def close() -> None:
-        if os.getpid() != pid:  # in a forked process the managers belong to the parent
+        # In a forked process the managers belong to the parent: leave them open.
+        if os.getpid() != pid:
             return
         try:
             _stack.close()
@@ -95,7 +96,8 @@ def _close_at_the_end() -> None:
         def close_and_leave(status: int) -> NoReturn:
             try:
                 close()
-            finally:  # an exception of close must not reach the loop of Spark's daemon
+            finally:
+                # Even if close fails: its exception must not reach the loop of Spark's daemon.
                 leave(status)
 
         os._exit = close_and_leave

@@ -160,7 +160,8 @@ class ReadAhead:
             try:
                 self.on_batch()
             except BaseException:
-                self._polled_in_vain = True  # so that ``run`` calls on_batch again when it ends
+                # The flag is set again, so that ``run`` calls on_batch once more when it ends.
+                self._polled_in_vain = True
                 raise
 
     def poll(self) -> Waiting | None:

@@ -298,7 +298,8 @@ class ResultColumns:
         self.rows_in_work -= count
         lease = None
         if batch.left == 0 and self.layout.on is not None:
-            lease = batch.lease  # the lease is released when the main thread has yielded these rows
+            # The lease is released when the main thread has yielded these rows to Spark.
+            lease = batch.lease
         self.outputs.append(Output(self.layout.output(rows, arrays), count, lease))
 
     def check_end(self) -> None:

@@ -51,7 +51,8 @@ def family(kind: pa.DataType) -> str:
 def _is(kind: pa.DataType, name: str) -> bool:
     import pyarrow as pa
 
-    test = getattr(pa.types, f"is_{name}", None)  # an older pyarrow has no test for some types
+    # An older pyarrow has no such test, and no such type.
+    test = getattr(pa.types, f"is_{name}", None)
     return test is not None and bool(test(kind))
 
 
@@ -200,7 +201,7 @@ def fields_of(kind: pa.DataType) -> list[pa.Field]:
     if pa.types.is_struct(kind):
         return [kind.field(index) for index in range(kind.num_fields)]
     if pa.types.is_map(kind):
-        # Arrow itself ensures that no key of a map is null.
+        # Arrow itself refuses a null as the key of a map.
         return [pa.field("key", kind.key_type), kind.item_field.with_name("value")]
     if family(kind) == LIST:
         return [kind.value_field.with_name("element")]
@@ -212,7 +213,8 @@ def parts_of(array: pa.Array) -> list[pa.Array]:
     import pyarrow as pa
 
     array = array.drop_null()
-    if pa.types.is_map(array.type):  # a slice has the keys and items of the whole array
+    # A slice of a map array still has the keys and items of the whole array.
+    if pa.types.is_map(array.type):
         first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
         return [part.slice(first, last - first) for part in (array.keys, array.items)]
     parts: Any = array.flatten()

@@ -390,7 +390,7 @@ def _struct_converter(kind: pa.StructType, source: ValueSource) -> Converter:
             value = (*value, *[None] * (len(names) - len(value)))
         if source.lenient and (own := own_names(value)):
             value = dict(zip(own, value, strict=True))
-        if isinstance(value, tuple):  # a Row, a named tuple or a plain tuple
+        if isinstance(value, tuple):  # the value is a Row, a named tuple or a plain tuple
             own = own_names(value) or names
             if len(own) != len(value) or len(value) != len(names):
                 raise ValueError(f"{len(value)} values for the {len(names)} fields of {kind}")
@@ -445,7 +445,7 @@ def _map_converter(kind: pa.MapType, source: ValueSource) -> Converter:
 def _check_unique(keys: list[Any]) -> None:
     try:
         twice = len(set(keys)) != len(keys)
-    except TypeError:  # keys that are lists or dicts have no hash
+    except TypeError:  # keys that are lists or dicts have no hash: compare them one by one
         twice = any(key in keys[:place] for place, key in enumerate(keys))
     if twice:
         raise ValueError("a map has a key once")
@@ -495,7 +495,7 @@ def check_names(names: Sequence[str], schema: pa.Schema, label: str) -> None:
 def _check_nulls(batch: pa.RecordBatch, label: str) -> None:
     for place, field in enumerate(batch.schema):
         if field.nullable and not forbids_nulls(field.type):
-            continue  # skip the column without making an object for its array
+            continue  # skip the column before an object for its array is made, which takes time
         array = batch.column(place)
         if forbidden_null(array, field):
             for row in range(len(array)):

@@ -67,7 +67,8 @@ def _columns_by_name(rows: Any, schema: pa.Schema, label: str) -> dict[str, Any]
         if not names and not len(rows):
             return {}
         if len(names) == len(schema) and not any(isinstance(name, str) for name in names):
-            names = schema.names  # columns that have only numbers match by position
+            # If no name is a text, as in a frame of an array, columns match by position.
+            names = schema.names
         names = list(map(str, names))
         check_names(names, schema, label)
         return {name: rows.iloc[:, place] for place, name in enumerate(names)}
