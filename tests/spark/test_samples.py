@@ -63,6 +63,20 @@ def test_the_rate_is_that_of_the_last_seconds(tmp_path: Path, clock: Clock) -> N
     assert looking.rate() == pytest.approx(300)
 
 
+def test_the_samples_of_a_long_run_are_thinned(tmp_path: Path, clock: Clock) -> None:
+    looking = Watch(rs.Metrics(tmp_path), STAGES, clock)
+    for number in range(6_000):
+        if number % 500 == 0:
+            write(tmp_path, "last", rows_out=number)
+        latest = looking.look()
+        clock.now += 1
+        assert looking.samples[-1] is latest
+    assert 1_000 < len(looking.samples) <= 2_400
+    seconds = [sample.seconds for sample in looking.samples]
+    assert seconds == sorted(seconds)
+    assert (seconds[0], seconds[-1]) == (0, 5_999)
+
+
 def test_calls_that_are_not_answered_are_a_stall_until_one_is(tmp_path: Path, clock: Clock) -> None:
     looking = Watch(rs.Metrics(tmp_path), STAGES, clock)
     write(tmp_path, "first", rows_out=10, calls=70, running=0)

@@ -36,6 +36,7 @@ def charts_of(samples: Sequence[Sample], *, most: int | None = None) -> list[dic
         samples: Samples of a ``Watch``.
         most: The most moments to show. Default: all samples.
     """
+    samples = list(samples)  # another thread may add to the list
     if most is not None and len(samples) > most:
         samples = samples[:: -(len(samples) // most + 1)][::-1]  # keeps the latest sample
     stages = list(samples[-1].calls) if samples else []
