@@ -295,7 +295,7 @@ class _AsyncFunction(PolicyFunction):
             made = self._made = (loop, await anext(generator), generator)
             # A loop that was closed may have left its generator open.
             if before is not None and before[0].is_closed():
-                # Another thread may be closing the generator.
+                # RuntimeError: another thread closes the same generator now.
                 with contextlib.suppress(RuntimeError):
                     await before[2].aclose()
         return await made[1](args, kwargs)

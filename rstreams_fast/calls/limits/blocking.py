@@ -127,8 +127,10 @@ class _PermitLoop:
         self._private = PrivateLoop("rstreams-fast-limit", serves_threads=True)
         # Reentrant: the garbage collector may end a call on a thread that holds the lock.
         self._lock = threading.RLock()
-        self._calls = 0  # the number of calls that wait or run
-        self._used = False  # whether a call has ended since ``_look`` last ran
+        self._calls = 0
+        """How many calls wait or run."""
+        self._used = False
+        """Whether a call has ended since ``_look`` last ran."""
         self._ended = False
         self._tickets: deque[_Ticket] = deque()
         # The number of permits that the loop waits for: one for each ticket. If a thread passes its

@@ -128,8 +128,10 @@ class _Permits:
         self._pace = Pace(self.numbers)
         self._clocks = self._pace.new
         self._whole = self._free = self._most_unheard = self._most_under_way = sys.maxsize
-        self._under_way = 0  # grants whose call was not sent yet, without those of silent workers
-        self._told = set[_Lease]()  # the workers that have such grants
+        self._under_way = 0
+        """How many grants were made whose call was not sent yet; silent workers do not count."""
+        self._told = set[_Lease]()
+        """The workers that have such grants."""
         self._look: asyncio.TimerHandle | None = None
         self._not_before = 0.0
         self._leases = set[_Lease]()
@@ -347,11 +349,15 @@ class _Lease(asyncio.Protocol):
         self.has = 0
         self.asks: deque[tuple[float, ...]] = deque()
         """The units of the calls that wait for a grant."""
-        self.passed_over = 0  # requests that wait until the worker sends a message
-        self.unheard = 0  # how many grants were sent since the latest message of the worker
+        self.passed_over = 0
+        """How many requests wait until the worker sends a message."""
+        self.unheard = 0
+        """How many grants were sent since the latest message of the worker."""
         self.heard_at = 0.0
-        self.probed_at: float | None = None  # None if no probe waits for its answer
-        self.under_way = 0  # grants whose call was not sent yet; only counted with a rate or units
+        self.probed_at: float | None = None
+        """When the probe without an answer was sent; ``None`` if there is none."""
+        self.under_way = 0
+        """How many grants were made whose call was not sent yet; 0 without a rate or units."""
         self.left_at = 0.0
         self.silent = False  # if true, the grants under way to this worker delay no other worker
 

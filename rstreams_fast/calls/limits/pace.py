@@ -157,7 +157,10 @@ class Pace:
         return tuple(after)
 
     def restart(self, now: float, clocks: tuple[float, ...]) -> tuple[float, ...]:
-        """Return ``clocks`` after a change of the numbers: they delay at most one more call."""
+        """Return the clocks after a change of the limit's numbers.
+
+        The old use of the limit then delays at most one call.
+        """
         latest = [now + self._interval, *(now + ahead for _, ahead in self._units)]
         return tuple(map(min, clocks, latest)) + clocks[len(latest) :]
 

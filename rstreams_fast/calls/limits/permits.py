@@ -331,7 +331,8 @@ class PermitGate:
         while self._waiting:
             future, wanted = self._waiting.popleft()
             if not future.done():  # a future that is done belongs to a cancelled call
-                if wanted != weights:  # the permit was requested for another call, with other units
+                if wanted != weights:
+                    # The permit was requested for another call, with other units.
                     both = zip_longest(wanted, weights, fillvalue=0.0)
                     self.spend(tuple(own - asked for own, asked in both))
                 future.set_result(permit)

@@ -290,8 +290,9 @@ class _BatchesOnThreads:
             self._threads.put(number + 1, number + 1)
             self._do(job)
         except RingClosed:
-            pass  # the ring is closed because the stage was closed
-        except BaseException as raised:  # a MemoryError, for example, after a batch was taken
+            pass  # the stage was closed, and with it the ring
+        except BaseException as raised:
+            # Nobody else would end the stage after, for example, a MemoryError.
             self._fail(raised)
 
     def _do(self, job: _Job) -> None:
