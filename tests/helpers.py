@@ -260,6 +260,22 @@ def generated_after(elements: int) -> Iterator[None]:
         fused.generate_after(before)
 
 
+def calls_of(work: Callable[[], object]) -> int:
+    """Do ``work``; return how many functions of Python it called."""
+    count = 0
+
+    def note(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
 @contextmanager
 def bursts_of(elements: int) -> Iterator[None]:
     """Let a drain deliver at most so many elements before it looks at anything else."""

@@ -181,24 +181,15 @@ def test_who_would_share_a_stream_of_the_parent_is_refused(share: str) -> None:
     run_python("-c", SHARED.replace("{share}", share))
 
 
-CONSUMERS = {
-    "for": "next(elements)",
-    "with": "next(entered)",
-    "async for": "asyncio.run(anext(aiter(pulled)))",
-    "run": "run.result(10)",
-}
+CONSUMERS = {"with": "next(entered)", "run": "run.result(10)"}
 
 CONSUMER = """
-import asyncio, os, warnings
+import os, warnings
 import rstreams_fast as rsf
 
 warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
 
-elements = iter(rsf.range_(9).iterate(prefetch=1))
-next(elements)
 entered = rsf.never().iterate().__enter__()  # parks
-pulled = rsf.range_(9).iterate(prefetch=1)
-asyncio.run(anext(aiter(pulled)))
 run = rsf.interval(99.0).for_each(print)
 if (child := os.fork()) == 0:
     try:

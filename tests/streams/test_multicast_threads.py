@@ -15,7 +15,7 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast import MulticastProcessor, ReplayProcessor
 from rstreams_fast.errors import BufferOverflowError
-from tests.helpers import start_thread, wait_for, wait_until
+from tests.helpers import calls_of, start_thread, wait_for, wait_until
 from tests.rules.probes import Recorder
 
 ALL = rsf.UNBOUNDED
@@ -207,21 +207,6 @@ def test_an_element_may_use_the_publisher_when_it_is_let_go_of(kind: str) -> Non
 
 
 # -- nothing is kept -------------------------------------------------------------------------------
-def calls_of(work: Callable[[], object]) -> int:
-    count = 0
-
-    def note(_frame: object, event: str, _argument: object) -> None:
-        nonlocal count
-        count += event == "call"
-
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
-
-
 @pytest.mark.parametrize("slow", ["gate", "drop"])
 @pytest.mark.parametrize("demand", [..., 1, rsf.UNBOUNDED])
 def test_of_a_thousand_that_leave_few_make_the_hub_look_at_the_others(

@@ -40,19 +40,17 @@ def test_it_comes_once_after_a_cancel_by_many() -> None:
     ],
 )
 @pytest.mark.parametrize("leaving", [ZeroDivisionError, KeyboardInterrupt])
-def test_it_comes_when_the_subscriber_raises(above: Any, leaving: type[BaseException]) -> None:
+def test_it_comes_when_the_subscriber_raises(
+    above: Any, leaving: type[BaseException], dropped: list[BaseException]
+) -> None:
     seen: list[int] = []
 
     def leave(_recorder: Recorder, _element: int) -> None:
         raise leaving
 
     stream = above(rsf.range_(3)).do_finally(lambda: seen.append(1)).on_discard(abs)
-    before = rsf.on_dropped_error(lambda _error: None)
-    try:
-        with suppress(KeyboardInterrupt):
-            subscribed(stream.do_finally(lambda: seen.append(2)), 1, on_next=leave)
-    finally:
-        rsf.on_dropped_error(before)
+    with suppress(KeyboardInterrupt):
+        subscribed(stream.do_finally(lambda: seen.append(2)), 1, on_next=leave)
     assert seen == [2, 1]
 
 
