@@ -117,7 +117,7 @@ class CircuitState:
             self.check()
             if self._open_until is not None:  # this call tests whether the service works again
                 if self._probes_until is not None:
-                    # A new era ignores the previous test call, which did not end in time.
+                    # The previous test call did not end in time: a new era ignores its result.
                     self._era += 1
                 self._probes_until = self._clock() + self._circuit.reset
             return self._era

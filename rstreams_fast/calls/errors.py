@@ -52,6 +52,6 @@ def noted(error: BaseException, text: str) -> BaseException:
 
 
 def as_judged(error: BaseException) -> BaseException:
-    """Return ``error``; for a cancellation by a deadline a ``TimeoutError``, which is a failure."""
+    """Return ``error``, or a ``TimeoutError`` if a time-out of the policy cancelled the call."""
     cut_short = isinstance(error, asyncio.CancelledError) and error.args == (OUT_OF_TIME,)
     return TimeoutError(OUT_OF_TIME) if cut_short else error

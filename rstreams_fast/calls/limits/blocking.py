@@ -196,7 +196,7 @@ class _PermitLoop:
         self._run(partial(self._hold, seconds))
 
     def weighed_permit(self, weights: tuple[float, ...]) -> _Permit:
-        """Block until there is a permit for a call of ``weights``, which no thread passes on."""
+        """Block until there is a permit for a call of ``weights``. Threads do not pass it on."""
         ticket: _Ticket = Future()
         return self._wait_for(ticket, partial(self._weigh, ticket, weights), ticket.set_exception)
 

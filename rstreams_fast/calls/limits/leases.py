@@ -485,7 +485,7 @@ class _Lease(asyncio.Protocol):
             if exc is not None:
                 self._hear_the_last()
             self._permits.leave(self)
-            # The kernel closes the connections of a killed process without an error.
+            # Without an error the worker was killed, and the kernel closed its connections.
             wait = DEATH_SECONDS if exc is None else BREAK_SECONDS
             self._coming_back = asyncio.get_running_loop().call_later(wait, self.end)
 

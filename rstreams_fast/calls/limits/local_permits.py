@@ -164,7 +164,7 @@ class LocalPermits:
         return bool(self._due) and self._last_due > monotonic() + RESERVE_SECONDS
 
     def _check(self, number: int, due: float) -> None:
-        """Grant a permit at its start time. If the start is late or held, reserve another time."""
+        """Grant a permit at its start time; reserve another time if it is late, or calls stop."""
         _, permit, weights = self._due.pop(number)
         try:
             # A timer may fire a millisecond early, which does no harm: only late calls wait again.

@@ -29,7 +29,7 @@ TITLE: Final = "Spark job"
 BOUNDS: Final = "High-water marks and bounds, per task and stage"
 
 MOST_LIVE: Final = 300
-"""The most moments in the charts of a live page, which gets them all twice a second."""
+"""The most samples in the charts of a live page, which receives them all twice a second."""
 
 OF_LATE: Final = "the task time of the last ten seconds"
 OF_ALL: Final = "the task time of the whole run"
@@ -56,7 +56,7 @@ def write_page(
 ) -> Path:
     """Write a run to one HTML file: where it waited, charts over time, and tables.
 
-    The charts show values under the mouse, and can be zoomed. The file loads nothing.
+    The charts show values under the mouse, and can be zoomed. The file loads no other files.
 
     Args:
         path: The file.
@@ -78,7 +78,7 @@ class Page:
     Args:
         watch: Looks at the run. Another thread may call its ``look``.
         title: The heading.
-        rows: How many rows there will be, if that is known.
+        rows: The number of rows of the whole job, if it is known.
         tables: As for ``write_page``.
     """
 
@@ -99,7 +99,7 @@ class Page:
         """Return the whole document.
 
         Args:
-            live: Whether the document asks for ``news``, at the address ``events`` beside its own.
+            live: Whether the document receives ``news`` while it is open, from ``/events``.
         """
         style, script = _style(), _script()
         policy = [
@@ -124,11 +124,11 @@ class Page:
                 _SECTION.format(heading=escape(heading), index=index, table=html_table(table))
                 for index, (heading, table) in enumerate(self._shown_tables())
             ),
-            data=data.replace("<", r"\u003c"),  # no name of a stage ends the element
+            data=data.replace("<", r"\u003c"),  # a stage's name must not end the element
         )
 
     def news(self, outcome: str = RUNNING) -> dict[str, Any]:
-        """Return the parts that change, by the identifiers of their elements, and the charts.
+        """Return the parts of the page that change, by the ids of their elements, and the charts.
 
         Args:
             outcome: ``RUNNING``, ``ENDED`` or ``FAILED``.
@@ -207,7 +207,7 @@ class Page:
         )
 
     def _held(self, outcome: str) -> str:
-        """Return the table of the stages: their calls, and what their tasks wait for."""
+        """Return a table of the stages: their calls, and the causes for which their tasks wait."""
         stages = self._watch.stages
         if outcome == RUNNING:
             times = self._watch.times_of_late()

@@ -1,4 +1,4 @@
-"""The stages' metrics over time: samples for a bar and a picture, and stalls."""
+"""The metrics of stages over time: samples, for a bar and for charts, and stalls."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rstreams_fast.spark.report.waits import Stall, TaskTime
 __all__ = ["STALL_SECONDS", "Sample", "Watch", "rates"]
 
 STALL_SECONDS: Final = 2.0
-"""A stage that has calls running, none of which finishes for so long, is reported as stalled."""
+"""A stage is reported as stalled if it has running calls and none of them ends for so long."""
 
 RATE_SECONDS: Final = 2.0
-"""The rate shown is the mean over so long."""
+"""The rate that is shown is the mean of so many seconds."""
 
 ADVICE_SECONDS: Final = 10.0
-"""The advice on a running job is about so long."""
+"""The advice on a running job considers the last so many seconds."""
 
 MOST_SAMPLES: Final = 2_400
-"""Of more samples every second one is dropped: ten minutes have all of theirs."""
+"""When there are more samples, every second one is dropped: first after ten minutes."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Sample:
         buffered: Bytes held, by stage.
         most_running: The bound on calls in flight, by stage: the sum over the tasks that run.
         failures: Calls that failed in the end, by stage.
-        times: What the task seconds went to until now, by stage.
+        times: How the tasks have spent their seconds until now, by stage.
     """
 
     seconds: float
@@ -51,15 +51,15 @@ class Sample:
 
 
 class Watch:
-    """Looks at the metrics of stages, and keeps the samples, but at most 2 400.
+    """Reads the metrics of stages again and again, and keeps at most 2 400 samples.
 
-    For one thread. When there are more samples, every second one is dropped.
+    When there are more samples, every second one is dropped. Only one thread may call ``look``.
 
     Args:
         metrics: The ``Metrics`` that the stages were given.
         stages: The names of the stages, in the order in which a row passes them. Default: all, in
             the order of their start.
-        clock: Gives the time, in seconds.
+        clock: Returns the time, in seconds.
 
     Attributes:
         samples: The samples so far.
@@ -86,7 +86,7 @@ class Watch:
         self.url = ""
 
     def look(self) -> Sample:
-        """Read the metrics now."""
+        """Read the metrics now, keep a sample of them, and return it."""
         if self._begin is None:
             self._begin = self._clock()
         now = self._clock() - self._begin
@@ -108,7 +108,7 @@ class Watch:
             failures={stage: total.failures for stage, total in totals.items()},
             times=self._times(totals, now),
         )
-        self.stages = totals  # before the sample, whose stages other threads look up here
+        self.stages = totals  # before the sample: other threads look up its stages here
         self.samples.append(sample)
         if len(self.samples) > MOST_SAMPLES:
             self.samples = self.samples[::2]  # a new list: other threads read the old one
@@ -126,9 +126,9 @@ class Watch:
         }
 
     def times_of_late(self) -> dict[str, TaskTime]:
-        """Return what the task seconds of the last ten seconds went to, by stage.
+        """Return how the tasks have spent their last ten seconds, by stage.
 
-        If no task has worked since, these are all task seconds. Any thread may call it.
+        If no task has worked in this time, all task seconds count. Any thread may call this method.
         """
         samples = self.samples
         if not samples:
@@ -142,8 +142,8 @@ class Watch:
         return late if any(time.seconds for time in late.values()) else latest.times
 
     def _stalled(self, stage: str, total: StageMetrics, now: float) -> Stall | None:
-        # A call that begins or ends changes one of these, unless one begins for each that ends:
-        # then more have begun.
+        # Each begin or end of a call changes ``running``. If a call begins when another ends,
+        # ``running`` is the same, but ``calls`` has grown.
         progress = (total.calls, total.running, total.rows_out)
         before, since = self._progress.get(stage, (None, now))
         if progress != before or not total.running:
@@ -154,7 +154,7 @@ class Watch:
         return Stall(stage, now - since, total.running)
 
     def rate(self) -> float:
-        """Rows per second of late."""
+        """Return the rows per second in the last ``RATE_SECONDS``."""
         if not self.samples:
             return 0.0
         latest = self.samples[-1]
@@ -172,7 +172,7 @@ def rates(samples: Sequence[Sample], counts: Sequence[int]) -> list[float | None
 
     Args:
         samples: Samples of a ``Watch``.
-        counts: What is counted, at each sample.
+        counts: The count at each sample.
     """
     found: list[float | None] = []
     first = 0

@@ -1,4 +1,4 @@
-"""What holds the calls of a stage back, and the sentence that says where a job waits."""
+"""The causes for which a stage's tasks wait, and the sentence that says where a job waits."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ CAUSES: Final = {
     "upstream": "upstream (input)",
     "downstream": "downstream (output)",
 }
-"""What the time of a task goes to, with the words that people see."""
+"""The causes on which a task spends its time, with the words that people see."""
 
 ALL_IN_FLIGHT: Final = 0.8
-"""From this share of its bound on, a number of calls in flight is held by the bound."""
+"""If the calls in flight reach this share of their bound, the bound is what limits them."""
 
 
 @dataclass(frozen=True)
 class Stall:
-    """A stage whose calls are not answered.
+    """A stage that has running calls, none of which ends.
 
     Attributes:
         stage: The name of the stage.
@@ -48,9 +48,9 @@ class TaskTime:
 
     Attributes:
         upstream: Task seconds without input.
-        calls: Task seconds with nothing to do but calls.
-        downstream: Task seconds with results that nobody took.
-        loop: Of ``calls``, seconds in which a function kept the event loop.
+        calls: Task seconds in which the stage waited for calls, or worked on their results.
+        downstream: Task seconds with results that Spark did not take.
+        loop: The part of ``calls`` in which a function blocked the event loop.
         service: Seconds of all attempts together.
         limit: Seconds that all calls together waited for a ``Limit``.
         retry_after: Seconds that all calls together waited because of ``RetryAfter``.
@@ -74,8 +74,8 @@ class TaskTime:
 
         Args:
             stage: The metrics of the stage.
-            in_flight: Seconds of calls in flight as far as known: attempts that have not ended have
-                no latency.
+            in_flight: The known seconds of all calls in flight. They stand in for attempts that
+                have not ended, and so have no latency.
         """
         waited = stage.waited_limit + stage.waited_service + stage.waited_retry
         ended = sum(
@@ -95,10 +95,10 @@ class TaskTime:
         )
 
     def since(self, before: TaskTime) -> TaskTime:
-        """Return the seconds between two moments.
+        """Return the seconds since the moment of ``before``.
 
         Args:
-            before: The seconds until the first moment.
+            before: The seconds until an earlier moment.
         """
         names = [field.name for field in fields(TaskTime)]
         # A sum drops when a new attempt of a task counts in place of an old one.
@@ -114,7 +114,8 @@ class TaskTime:
     def by_cause(self) -> dict[str, float]:
         """Return the task seconds of each of ``CAUSES``.
 
-        While calls are in flight, the seconds are divided as the calls divide theirs.
+        The task seconds with calls in flight are divided in the same proportion as the seconds of
+        all calls: service, limit, ``RetryAfter`` and retries.
         """
         waits = {
             "service": self.service,
@@ -124,7 +125,7 @@ class TaskTime:
         }
         in_calls = sum(waits.values())
         left = self.calls - self.loop
-        waited = min(left, in_calls)  # without a call in flight the task itself works
+        waited = min(left, in_calls)  # in the rest no call was in flight: the task worked
         parts = {
             name: waited * part / in_calls if in_calls else 0.0 for name, part in waits.items()
         }
@@ -148,7 +149,7 @@ def advise(
             them.
         times: The task seconds to judge, by stage, of a job that runs: ``Watch.times_of_late``.
             Default: all task seconds.
-        stalls: The stages whose calls are not answered.
+        stalls: The stages that have running calls, none of which ends.
     """
     if stalls:
         worst = max(stalls, key=lambda stall: stall.seconds)

@@ -272,7 +272,7 @@ class PostgresSink(Sink):
         return db.execute(sql.SQL(statement).format(**parts))
 
     def _stage_of(self, frame: Frame) -> str:
-        """Return the name of this run's staging table. All runs of a write share its beginning."""
+        """Return the name of this run's staging table. The names of a write's runs begin alike."""
         text = ascii((frame.job, _number_of(frame), self.table))
         write = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
         return f"rstreams_{write}_{frame.attempt[:16]}"
