@@ -21,7 +21,7 @@ def forget_caches() -> None:
     """Have this process know no cache, as a new one does."""
     from rstreams_fast.calls.memory import cache, stores
 
-    for store in cache._stores.values():
+    for store in cache._stores._kept.values():
         if isinstance(store, stores.HostStore):
             store._env.close()
     cache._stores.clear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import uuid
@@ -18,6 +17,7 @@ from rstreams_fast.calls.functions import (
     check_positive_int,
     check_seconds,
 )
+from rstreams_fast.calls.latest import LatestUsed
 from rstreams_fast.calls.retry import RetryAfter
 
 __all__ = ["Circuit", "CircuitState", "circuit_of"]
@@ -68,14 +68,12 @@ class Circuit:
         return f"circuit: opens for {self.reset:g} s when {what} fail, in each worker"
 
 
-_states: Final[dict[tuple[int, str], CircuitState]] = {}
+_states: Final[LatestUsed[CircuitState]] = LatestUsed()
 
 
 def circuit_of(circuit: Circuit) -> CircuitState:
     """Return the state of ``circuit``, which all stages of the process share."""
-    # The pid is in the key, so that a forked child starts with a new state.
-    key = os.getpid(), circuit.id
-    return _states.setdefault(key, CircuitState(circuit))
+    return _states.get(circuit.id, lambda: CircuitState(circuit))
 
 
 class CircuitState:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 import threading
 from bisect import bisect_left
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rstreams_fast.calls.journal.forms import AnswerForm
 from rstreams_fast.calls.journal.segments import BATCH_ROWS, Folder
+from rstreams_fast.calls.latest import LatestUsed
 from rstreams_fast.core import MISSING
-from rstreams_fast.runtime.fork_lock import ForkLock
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -258,15 +257,9 @@ class Answers:
             raise
 
 
-_known: Final[dict[tuple[int, str, str], Answers]] = {}
-_known_lock: Final = ForkLock()
+_known: Final[LatestUsed[Answers]] = LatestUsed()
 
 
 def answers_of(uri: str, place: str, form: AnswerForm) -> Answers:
     """Return the answers in the folder ``place`` of a journal. The whole process shares them."""
-    key = os.getpid(), uri, place  # has the pid: a forked child must open the files itself
-    with _known_lock:
-        found = _known.get(key)
-        if found is None:
-            found = _known[key] = Answers(Folder(uri, place), form)
-        return found
+    return _known.get(f"{uri} {place}", lambda: Answers(Folder(uri, place), form))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 import math
-import os
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
@@ -15,19 +14,18 @@ from rstreams_fast._checks import check_choice
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.errors import BudgetSpentError, CircuitOpenError, StageError
 from rstreams_fast.calls.functions import check_positive_int, check_seconds
+from rstreams_fast.calls.latest import LatestUsed
 from rstreams_fast.calls.memory.stores import LEAST_HOST_BYTES, HostStore, ProcessStore, Store
 from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.retry import RetryAfter
 from rstreams_fast.core import MISSING
-from rstreams_fast.runtime.fork_lock import ForkLock
 
 __all__ = ["Cache", "CachedResults"]
 
 _NOT_OF_THE_KEY: Final = (StageError, CircuitOpenError, BudgetSpentError, RetryAfter)
 """Failures that do not depend on the key: another call with the same key may succeed now."""
 
-_stores: Final[dict[tuple[int, str], Store]] = {}
-_stores_lock: Final = ForkLock()
+_stores: Final[LatestUsed[Store]] = LatestUsed()
 
 
 @dataclass(frozen=True)
@@ -222,13 +220,9 @@ def _tell_once(label: str, error: TypeError) -> None:
 
 
 def _store_of(cache: Cache) -> Store:
-    with _stores_lock:
-        place = os.getpid(), cache.id  # has the pid: a forked child must open the file itself
-        store = _stores.get(place)
-        if store is None:
-            if cache.scope == "process":
-                store = ProcessStore(cache.entries, cache.bytes)
-            else:
-                store = HostStore(cache.id, cache.entries, cache.bytes)
-            _stores[place] = store
-        return store
+    def make() -> Store:
+        if cache.scope == "process":
+            return ProcessStore(cache.entries, cache.bytes)
+        return HostStore(cache.id, cache.entries, cache.bytes)
+
+    return _stores.get(cache.id, make)

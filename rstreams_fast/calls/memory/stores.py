@@ -13,6 +13,7 @@ import struct
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -143,11 +144,12 @@ class HostStore:
         digest = hashlib.blake2b(ascii((name, entries, size)).encode(), digest_size=16)
         try:
             self._folder = private_folder("cache") / digest.hexdigest()
-            self._env = _opened(self._folder, size)
+            self._env, users = _opened(self._folder, size)
         except (OSError, lmdb.Error) as raised:
             raise StageError(
                 f"Cache(scope='executor'): its file cannot be used: {raised}"
             ) from raised
+        weakref.finalize(self, os.close, users).atexit = False
 
     def place(self, of: tuple[str, ...], key: Any) -> bytes:
         """Return the key of the result in the file: a digest, the same in every process."""
@@ -224,23 +226,23 @@ class HostStore:
             )
 
 
-def _opened(folder: Path, size: int) -> lmdb.Environment:
-    """Return the open file in the ``folder``; replace a damaged file.
+def _opened(folder: Path, size: int) -> tuple[lmdb.Environment, int]:
+    """Return the open file in the ``folder``, and the descriptor of a lock; replace a damaged file.
 
-    The process locks the folder until the process ends. So other processes do not remove it.
+    The folder is locked until the descriptor is closed. So other processes do not remove it.
     """
     import lmdb
 
     _forget(folder)
     while True:
         folder.mkdir(0o700, exist_ok=True)
-        file = os.open(folder / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(file, fcntl.LOCK_SH)
+        users = os.open(folder / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(users, fcntl.LOCK_SH)
         # A file without links: another process removed the folder before this lock.
-        if os.fstat(file).st_nlink:
-            os.utime(file)
+        if os.fstat(users).st_nlink:
+            os.utime(users)
             break
-        os.close(file)
+        os.close(users)
     words: dict[str, Any] = {
         "map_size": size,
         "max_readers": MOST_READERS,
@@ -254,7 +256,7 @@ def _opened(folder: Path, size: int) -> lmdb.Environment:
         for part in ("data.mdb", "lock.mdb"):
             (folder / part).unlink(missing_ok=True)
         env = lmdb.open(str(folder), **words)
-    return env
+    return env, users
 
 
 def _forget(but: Path) -> None:
