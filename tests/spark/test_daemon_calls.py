@@ -52,19 +52,6 @@ def loop(backend: str, admission: Admission) -> Iterator[LoopCalls]:
     made.join()
 
 
-def test_threads_overlap_and_rows_keep_their_order(
-    threads: ThreadCalls, admission: Admission
-) -> None:
-    barrier = threading.Barrier(4)
-
-    def call(x: int) -> int:
-        barrier.wait(DEADLINE)
-        return x
-
-    rows = (threads.submit(call, (x,)) for x in range(400))
-    assert list(rows_in_order(rows, 16, admission)) == list(range(400))
-
-
 def test_rows_and_batches_are_taken_ahead_up_to_the_bound(
     threads: ThreadCalls, admission: Admission
 ) -> None:

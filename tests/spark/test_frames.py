@@ -44,21 +44,6 @@ def test_a_stage_that_takes_ends_its_partition(spark: SparkSession) -> None:
     assert [r.id for r in rows] == [*range(1000), *range(50_000, 51_000)]
 
 
-def test_an_exception_names_the_rows(spark: SparkSession) -> None:
-    from pyspark.errors import PythonException
-
-    def bad(batch: Any) -> Any:
-        raise ValueError("cannot score")
-
-    for stage, words in (
-        (rs.map_batches(bad, "id long"), "rows 0 to 999 of the partition"),
-        (rs.stage(lambda batches: batches.map(bad), "id long"), "cannot score"),
-    ):
-        with pytest.raises(PythonException, match="ValueError: cannot score") as caught:
-            spark.range(0, 5000, 1, 1).transform(stage).collect()
-        assert words in str(caught.value)
-
-
 def test_values_and_figures_of_every_kind_of_stage(spark: SparkSession) -> None:
     async def look(k: int) -> int:
         await asyncio.sleep(0.001)
