@@ -136,7 +136,7 @@ class CallCounts:
         self.service_waits = Waits()
         self.retry_waits = Waits()
         self.made_again = 0
-        """Further attempts of calls that a window makes without a policy around them."""
+        """Further attempts of calls that the window itself repeats."""
         self.timed_at = 1
         """The number of the next attempt that is timed."""
         self._timed = 0

@@ -37,7 +37,8 @@ _key: Final[ContextVar[tuple[Any, ...] | None]] = ContextVar("key_of_call", defa
 _of_function: Final[ContextVar[tuple[DigestOf, Callable[[], Any]] | None]] = ContextVar(
     "call_of_function", default=None
 )
-"""The call of a function with a policy: how its key becomes a digest, and what makes the key."""
+"""For the call of a function with a policy: a function from its key to a digest, and a function
+that makes its key."""
 
 Call = Callable[..., Awaitable[Any]]
 

@@ -79,7 +79,7 @@ class Answers:
         self.unwritten: dict[bytes, Any] = {}
         """Answers in the logs of living processes, which are in no segment yet."""
         self._index: tuple[list[str], tuple[_SortedRun, ...]] = [], ()
-        """The names of segments (empty for a removed segment), and the places of their answers."""
+        """The names of segments ("" for a removed one), and the segment and row of each answer."""
         self._filter = bytearray(FILTER_BYTES)
         self._seen: set[str] = set()
         self._lock = threading.Lock()

@@ -8,7 +8,7 @@ from typing import Final
 __all__ = ["SCHEME", "check_no_keys", "masked", "shown_uri"]
 
 SCHEME: Final = re.compile("[a-z][a-z0-9+.-]+:/{1,2}", re.IGNORECASE)
-"""How a URI begins."""
+"""Matches the beginning of a URI: its scheme."""
 
 _SECRETS: Final = re.compile(
     "secret|passw|pwd|token|credentials|(^|_|-)(key|sig|sas)$", re.IGNORECASE

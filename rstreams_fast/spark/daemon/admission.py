@@ -27,7 +27,7 @@ MAIN_CHECK_SECONDS: Final = 0.1
 """How often the waiting main thread checks whether Spark has hung up."""
 
 LARGE_RESULT: Final = 4096
-"""Bytes of a result. Smaller results do not count: the bound in rows keeps them to a few MiB."""
+"""Results of fewer bytes do not count: the bound on rows keeps these to a few MiB."""
 
 SAMPLE: Final = 8
 """The measured elements of a container; the others are assumed to be as large."""

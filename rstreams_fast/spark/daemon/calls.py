@@ -31,7 +31,7 @@ NONE = PolicyWords()
 """No policy: only the user's function itself may have one."""
 
 BATCH_GRACE_SECONDS = 0.5
-"""The threads of batches stop waiting so many seconds before the main thread does."""
+"""The main thread waits so much longer than the threads of batches, which fail first."""
 
 
 class UdfCall:

@@ -31,13 +31,13 @@ from rstreams_fast.spark.report.waits import Stall
 __all__ = ["Display", "make_console", "watch"]
 
 REFRESH_SECONDS: Final = 0.25
-"""How often ``watch`` looks."""
+"""How often ``watch`` reads the metrics."""
 
 LINE_SECONDS: Final = 10.0
-"""How often a line is printed where there is no bar."""
+"""How often a line is printed if there is no bar."""
 
 PLAIN_WIDTH: Final = 120
-"""Columns where there is no terminal to ask."""
+"""The number of columns of a console without a terminal."""
 
 
 def make_console(*, quiet: bool = False) -> Console:

@@ -59,7 +59,7 @@ _OPTIONS: Final[Mapping[str, str]] = {
     "Journal(version)": "--journal-version",
     "Failures(at_most)": "--max-failures",
 }
-"""The words of ``enrich`` and of policies, and the options of the command for them."""
+"""The arguments of ``enrich`` and of policies, with the command's options for them."""
 
 
 def in_words_of_the_command(refused: Exception) -> str:

@@ -24,10 +24,10 @@ LOOP_CHECK_SECONDS: Final = 0.05
 """How often the watch checks, while its thread has nothing else to do."""
 
 LOOKS: Final = 2
-"""So many checks in a row must find the loop in the function, with no answer in between."""
+"""The function blocks the loop if so many checks in a row find the loop inside it."""
 
 MOST_PLACES: Final = 16
-"""The lines of code that are told apart."""
+"""The most lines of code for which blocked seconds are counted."""
 
 _PACKAGE: Final = str(Path(rstreams_fast.__file__).parent) + os.sep
 _warned: Final[set[types.CodeType]] = set()

@@ -146,7 +146,7 @@ class _Chunk:
         self.left = len(keys)
         """How many results are missing."""
         self.first = 0
-        """The number of its first key in the window."""
+        """The number of the chunk's first key in the window."""
         # For an ordered sink: results that it has not emitted, and rows that have left.
         self.results: list[Any] = []
         self.rows_out = 0
