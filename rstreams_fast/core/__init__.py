@@ -1,8 +1,9 @@
-"""The primitives, from one of three backends with the same classes.
+"""The primitives, such as rings and demand counters. Three backends have the same classes.
 
-``RSTREAMS_FAST_BACKEND`` chooses, when this package is first imported: ``c`` (Cython), ``cffi`` or
-``python``. Unset, it is ``c`` on CPython and ``cffi`` elsewhere. There is no silent fallback: a
-backend that cannot be loaded is a ``BackendUnavailableError`` that says how to build it.
+The environment variable ``RSTREAMS_FAST_BACKEND`` chooses the backend when this package is first
+imported: ``c`` (Cython), ``cffi`` or ``python``. If unset, it is ``c`` on CPython and ``cffi``
+elsewhere. If the backend cannot be loaded, a ``BackendUnavailableError`` says how to build it. No
+other backend is used instead.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
 else:
     _chosen = importlib.import_module(f"rstreams_fast.core.{_PACKAGES[backend]}")
     try:
-        # The window is loaded on its first use: only it needs asyncio.
+        # CallWindow is loaded on its first use, as only this class needs asyncio.
         for _name in HOMES.keys() - {"CallWindow"}:
             globals()[_name] = getattr(_chosen, _name)
     except ImportError as missing:

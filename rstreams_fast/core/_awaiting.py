@@ -1,4 +1,4 @@
-"""Waiting in a coroutine: a future of the running loop that any thread may complete."""
+"""``Bell``: a future of the running loop that any thread may complete, to wake a coroutine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Bell"]
 class Bell:
     """Wakes the coroutine that awaits ``future``. Any thread may call it, once or more.
 
-    Make it inside the coroutine. If the loop was closed, ``lost`` is called instead.
+    The coroutine itself must make the bell. If the loop was closed, ``lost`` is called instead.
     """
 
     __slots__ = ("_loop", "_lost", "future")

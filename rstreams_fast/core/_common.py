@@ -1,4 +1,4 @@
-"""Shared by the three backends: result codes, waiting, checks, and error messages. No state."""
+"""Parts that the three backends share: result codes, waiting, checks and error messages."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ __all__ = [
 ]
 
 CANCELLED: Final = -1
-"""``DemandCounter`` state after ``cancel()``."""
+"""The value of a ``DemandCounter`` after ``cancel()``."""
 
 TERMINATED: Final = -2
-"""``DemandCounter`` state after ``terminate()``."""
+"""The value of a ``DemandCounter`` after ``terminate()``."""
 
 
 class Missing(enum.Enum):
@@ -60,11 +60,11 @@ class Missing(enum.Enum):
 
 
 MISSING: Final = Missing.MISSING
+"""In place of a seed of ``scan`` and ``reduce``: no seed was given."""
 
 GOES_ON: Final = 32
-"""The most elements for which a drain of several bursts goes on. The caller looks at the clock only
-after that, and other work may be waiting for its turn."""
-"""Stands for "no seed was given" in a program's ``scan`` and ``reduce``."""
+"""The most elements that one ``FusedRun.drain`` processes if the demand grows meanwhile. Few,
+because its caller looks at the clock only afterwards, and other work may wait."""
 
 
 class Emission(enum.IntEnum):
@@ -86,34 +86,34 @@ class Emission(enum.IntEnum):
 
 
 class RunStatus(enum.IntEnum):
-    """Why a call of ``FusedRun`` returned."""
+    """The reason why a method of ``FusedRun`` returned."""
 
     MORE = 0
-    """There is demand left, and there may be elements: call again."""
+    """There is demand left, and there may be elements: call ``drain`` again."""
     IDLE = 1
     """The demand is used up."""
     EXHAUSTED = 2
-    """The source has no more elements now; the caller knows whether it may get more."""
+    """The source has no more elements now. The caller knows whether more may come."""
     ENDED = 3
     """A stage (``take``, ``take_while``) needs no more: cancel upstream, then call ``finish()``."""
     DONE = 4
-    """``finish()`` has flushed everything: signal ``on_complete``."""
+    """``finish()`` has delivered everything: signal ``on_complete``."""
     CANCELLED = 5
     """The demand counter was cancelled or terminated."""
     FAILED = 6
     """The source or a stage raised ``run.error``: signal ``on_error``."""
     SLOT_FAILED = 7
-    """The slot raised ``run.error``: the subscriber broke §2.13."""
+    """The receiver of the results (slot) raised ``run.error``: the subscriber broke §2.13."""
     DROPPED = 8
-    """``push`` only: the element was left out; ``run.refund`` more may be requested upstream."""
+    """Only of ``push``: a stage dropped the element. The caller may request ``run.refund`` more."""
 
 
 class FunctionSlot:
-    """A slot for a user's function: a ``FusedRun`` calls it directly, without a frame in between.
+    """A receiver (slot) of a ``FusedRun``'s results that calls a user's function directly.
 
     Args:
-        function: Called with every result.
-        over: A list. Once it has an item, no more results are wanted.
+        function: The user's function, called with every result.
+        over: A list. If it has an item, ``function`` is not called any more.
         answered: Called with the return value of ``function`` if it is ``False`` or a coroutine.
         unwanted: Called with each result after the end, in place of ``function``.
         failed: Called with an exception of the other functions. It cancels the demand, or raises.
@@ -137,10 +137,12 @@ class FunctionSlot:
 
 
 FIRST_SLEEP: Final = 0.02
-"""Seconds until a waiting thread wakes up for the first time. See ``sleeps``."""
+"""Seconds until a waiting thread first wakes up to check for signals. See ``sleeps``."""
 
 SLEEP_GROWTH: Final = 1 if os.name == "nt" else 2
-"""The factor of the next sleep; 1 where a signal cannot interrupt the wait for a lock."""
+"""The factor by which each sleep is longer than the previous one.
+
+1 on systems where a signal cannot interrupt the wait for a lock."""
 
 
 def sleeps(timeout: float | None) -> Iterator[float]:
@@ -157,16 +159,16 @@ def sleeps(timeout: float | None) -> Iterator[float]:
 
 
 def let_others_run() -> None:
-    """Do nothing, in Python: when a Python function starts, the interpreter handles requests.
+    """Do nothing. C code calls this because the interpreter acts when a Python function starts.
 
-    It passes the GIL to a thread that wants it, and raises an exception that was sent to this
-    thread. Releasing and retaking the GIL in C is no substitute: the waiting thread wakes too late,
-    and has to wait for a new switch interval, at whose end it may force a switch.
+    The interpreter then passes the GIL to a thread that wants it, and raises an exception that was
+    sent to this thread. To release and retake the GIL in C is not enough: the waiting thread wakes
+    too late, and then waits for another switch interval before it can force a switch.
     """
 
 
 def check_same_process(owner: object, creator: int) -> None:
-    """Refuse to wait in the child of a fork: the waking threads exist only in the parent."""
+    """Raise a ``RuntimeError`` in a forked child: the threads that would wake it are missing."""
     if os.getpid() != creator:
         raise RuntimeError(
             f"this {type(owner).__name__} was made by process {creator} and cannot be waited for "
@@ -175,9 +177,9 @@ def check_same_process(owner: object, creator: int) -> None:
 
 
 def check_threads(what: str) -> None:
-    """Refuse to wait if gevent or eventlet has replaced threads by greenlets.
+    """Raise a ``RuntimeError`` if gevent or eventlet has replaced threads by greenlets.
 
-    A wait in C stops the thread of the system, and with it the loop that runs all greenlets.
+    A wait in C blocks the thread of the operating system, and so the loop that runs all greenlets.
     """
     if not isinstance(_thread.start_new_thread, BuiltinFunctionType):
         raise RuntimeError(  # noqa: TRY004 - no argument has a wrong type
@@ -188,19 +190,19 @@ def check_threads(what: str) -> None:
 
 
 def refuse_overlap(ring: object, side: str) -> NoReturn:
-    """Refuse a second call on one side of a ring while the first goes on."""
+    """Raise the error of a second call on one side of a ring while another call is running."""
     raise OverlappingCallsError(
         f"two calls overlap on the {side} side of this {type(ring).__name__}"
     )
 
 
 def refuse_pickle(owner: object) -> NoReturn:
-    """Refuse to copy or pickle an object that is bound to this process."""
+    """Raise a ``TypeError``, as ``owner`` belongs to this process and cannot be pickled."""
     raise TypeError(f"a {type(owner).__name__} is a live object: it cannot be pickled or copied")
 
 
 def cancel_quietly(subscription: Any) -> None:
-    """Cancel; report an exception, which §3.15 forbids, without raising it."""
+    """Call ``cancel()``. An exception, which §3.15 forbids, is reported, not raised."""
     try:
         subscription.cancel()
     except Exception as raised:
@@ -208,19 +210,20 @@ def cancel_quietly(subscription: Any) -> None:
 
 
 def check_waker(waker: object) -> None:
-    """Refuse a waker that the other side could not call later."""
+    """Raise a ``TypeError`` if ``waker``, which is to be called later, cannot be called."""
     if not callable(waker):
         raise TypeError(f"waker must be callable, got {type(waker).__name__}")
 
 
 def end_error(error: BaseException | None) -> BaseException:
-    """Return the exception at the end of a ring: ``error``, even a falsy one, or ``RingClosed``."""
+    """Return the exception of a call on a closed, empty ring: ``error``, or ``RingClosed``."""
     return RingClosed("the ring is closed and empty") if error is None else error
 
 
 def wake_quietly(waker: Callable[[], object]) -> None:
-    """Call the waker of a producer. Its exception is reported: raised, it would lose the elements
-    that the calling consumer has taken out.
+    """Call the waker of a producer. An exception of it is reported, not raised.
+
+    If it were raised, the calling consumer would lose the elements that it has taken out.
     """
     try:
         waker()

@@ -2,10 +2,10 @@
 
 For a coroutine that never suspends (a cache hit, an early return), most of the cost of
 ``asyncio.create_task`` is wasted: the task, a turn of the loop, a callback. So the first step of
-the coroutine runs in the caller. A task object is allocated before that: the coroutine may ask for
-``asyncio.current_task()``, as ``asyncio.timeout`` does, and must get the same task after it was
-suspended. But the task is initialised, and known to the loop, only when the coroutine is suspended,
-or when something uses more than the task's identity.
+the coroutine runs in the caller. A task object is allocated before that step. For the coroutine may
+ask for ``asyncio.current_task()``, as ``asyncio.timeout`` does, and must get the same task after it
+was suspended. The task is initialised, and made known to the loop, only when the coroutine is
+suspended, or when other code uses more than the task's identity.
 """
 
 from __future__ import annotations
@@ -31,23 +31,25 @@ __all__ = [
 ]
 
 PENDING = object()
-"""The first item that ``start`` returns for a suspended coroutine."""
+"""``start`` returns this in place of a result if the coroutine was suspended."""
 
 
 class Introducing(Protocol):
-    """An object that initialises an ``EagerTask`` on demand."""
+    """A call whose ``EagerTask`` is initialised only when it is needed.
+
+    Most calls end in their first step, and never need the task.
+    """
 
     def introduce(self, task: EagerTask, /) -> None:
-        """Initialise ``task``; called once."""
+        """Initialise ``task``. The task calls this at most once."""
         ...
 
 
 class EagerTask(asyncio.Task[Any]):
     """The task of a call, allocated before the first step of its coroutine.
 
-    Until ``introduce``, the underlying ``asyncio.Task`` is not initialised. Its identity,
-    ``done()``, ``cancelling()`` and the like work; each method that needs more introduces the task
-    first.
+    The ``asyncio.Task`` is initialised only by ``introduce``. Before that, the object's identity,
+    ``done()`` and ``cancelling()`` work. Methods that need more call ``introduce`` first.
     """
 
     __slots__ = ("call",)
@@ -91,7 +93,7 @@ for _name in (
     "result",
     "set_name",
 ):
-    if hasattr(asyncio.Task, _name):  # get_context exists since 3.12
+    if hasattr(asyncio.Task, _name):  # get_context exists since CPython 3.12
         setattr(EagerTask, _name, _introducing(_name))
 
 
@@ -106,7 +108,10 @@ async def _await(awaitable: Any) -> Any:
 
 
 def as_coroutine(fn: Callable[..., Any], awaitable: Any) -> Coroutine[Any, Any, Any]:
-    """Return the result of ``fn`` as a coroutine, or raise a ``TypeError`` that names ``fn``."""
+    """Return ``awaitable``, the result of ``fn``, as a coroutine.
+
+    Raises a ``TypeError`` that names ``fn`` if the result cannot be awaited.
+    """
     if asyncio.iscoroutine(awaitable):
         return awaitable
     if hasattr(type(awaitable), "__await__"):
@@ -117,10 +122,10 @@ def as_coroutine(fn: Callable[..., Any], awaitable: Any) -> Coroutine[Any, Any, 
 
 
 def put_aside(waits_for: Any) -> Any:
-    """Clear the blocking flag of a yielded future, and return the future.
+    """Clear the flag ``_asyncio_future_blocking`` of a yielded future, and return the future.
 
-    ``await`` sets the flag when it yields the future, and a task that receives the future clears
-    it. While the flag is set, no other task can wait for that future.
+    ``await`` sets the flag when it yields the future; the task that receives the future clears it.
+    Here no task receives the future yet. While the flag is set, no task can wait for the future.
     """
     if getattr(waits_for, "_asyncio_future_blocking", None):
         waits_for._asyncio_future_blocking = False
@@ -128,16 +133,17 @@ def put_aside(waits_for: Any) -> Any:
 
 
 def hand_over(waits_for: Any) -> Any:
-    """Set the blocking flag again, for the task that receives the future now."""
+    """Set the flag that ``put_aside`` has cleared, for the task that receives the future now."""
     if getattr(waits_for, "_asyncio_future_blocking", None) is not None:
         waits_for._asyncio_future_blocking = True
     return waits_for
 
 
 def take_cancellation(raised: BaseException, waits_for: Any) -> bool:
-    """Pass a cancellation on to ``waits_for``, which no task awaits yet; whether that worked.
+    """Cancel ``waits_for``, the future for which the coroutine waits, if ``raised`` is a
+    cancellation. Return whether the future was cancelled.
 
-    A task cancels the future that it awaits in the same way: the coroutine then learns from it.
+    A task does the same: the coroutine then gets the ``CancelledError`` from the future.
     """
     return (
         isinstance(raised, asyncio.CancelledError)
@@ -147,15 +153,18 @@ def take_cancellation(raised: BaseException, waits_for: Any) -> bool:
 
 
 class _EagerCall(Coroutine[Any, Any, Any]):
-    """One call of ``fn``: its first step, in its own context; then a coroutine for a task."""
+    """One call of an async function.
+
+    It runs the first step in its own context, and is the coroutine of the task for the others.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.context = contextvars.copy_context()
         self.coro: Any = None
         self.waits_for: Any = None
-        self.suspended = False  # the first step suspended, and nothing was sent since
-        self.finished = False  # the first step finished
+        self.suspended = False  # whether the first step suspended, and no other step was made yet
+        self.finished = False  # whether the coroutine finished in its first step
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -210,11 +219,12 @@ class _EagerCall(Coroutine[Any, Any, Any]):
         raise RuntimeError("a call is driven by its task alone")
 
     def __getattr__(self, name: str) -> Any:
-        # For debuggers and task groups, which read __qualname__, cr_frame and cr_code.
+        # Debuggers and task groups read __qualname__, cr_frame and cr_code.
         return getattr(self.coro, name)
 
 
-_REFERENCES = 2  # of a task that nothing else refers to: our own, and getrefcount's argument
+# The reference count of a task that no other code refers to: ``task``, and getrefcount's argument.
+_REFERENCES = 2
 
 
 def start(
@@ -222,8 +232,9 @@ def start(
 ) -> tuple[Any, asyncio.Task[Any] | None]:
     """Call ``fn`` and run the first step of its coroutine on the running ``loop``.
 
-    Returns ``(result, None)`` if that step finished, ``(PENDING, task)`` if it was suspended;
-    raises what it raised. Call this from a callback of the loop, not from within a task.
+    Returns ``(result, None)`` if the coroutine finished in that step, and ``(PENDING, task)`` if it
+    was suspended. Exceptions of the step propagate. Only callbacks of the loop may call this, not
+    tasks.
     """
     call = _EagerCall(loop)
     task = EagerTask.__new__(EagerTask)

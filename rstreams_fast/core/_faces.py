@@ -1,6 +1,7 @@
-"""The modules of a backend's classes, named alike in all backends, and their docstrings.
+"""Finds the classes of a backend, whose modules have the same names in all backends.
 
-The docstrings are written once, in the specification; the other backends copy them.
+The docstrings of the classes are written once, in the backend ``python`` (``core/_spec``). The
+other backends copy them.
 """
 
 from __future__ import annotations
@@ -50,5 +51,5 @@ def _describe(package: str, described: Any, specification: Any) -> None:
     if described.__doc__ is None:
         try:
             described.__doc__ = specification.__doc__
-        except (AttributeError, TypeError):  # a compiled class is immutable for Python
+        except (AttributeError, TypeError):  # Python code cannot change a compiled class
             import_module(f"{package}.docs").set_doc(described, specification.__doc__)

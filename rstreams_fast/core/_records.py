@@ -1,4 +1,4 @@
-"""The shared part of the three backends' record rings: the dtype, and which arrays fit.
+"""The common part of the three backends' ``RecordRing``: the dtype, and checks of arrays.
 
 numpy is imported when the first ring is made.
 """
@@ -29,14 +29,14 @@ __all__ = [
 ]
 
 ALIGNMENT: Final = 64
-"""The alignment of a ring's memory: a cache line, which suits every dtype."""
+"""The alignment of a ring's memory, in bytes: a cache line, which suits every dtype."""
 
 COPY_UNDER_GIL: Final = 1 << 16
-"""Copies of fewer bytes than this keep the GIL: releasing and taking it would cost more."""
+"""The fewest bytes whose copy releases the GIL. For smaller copies releasing it costs more time."""
 
 
 class Records:
-    """The record type of a ring, and checks of the arrays that records are copied from or to."""
+    """The dtype of a ring's records, and checks of arrays that are copied into or out of a ring."""
 
     __slots__ = ("_base", "_capacity", "_shape", "dtype", "itemsize", "numpy")
 
@@ -44,19 +44,22 @@ class Records:
         self.numpy: Any = numpy_for("a RecordRing")
         self.dtype: np.dtype[Any] = check_dtype(self.numpy, dtype)
         self.itemsize: int = self.dtype.itemsize
-        self._base = self.dtype.base  # for a sub-array dtype, arrays have its shape
+        self._base = self.dtype.base  # a sub-array dtype's element type; arrays have its shape
         self._shape = self.dtype.shape
         self._capacity = capacity
 
     def source(self, array: Any) -> np.ndarray[Any, Any]:
-        """Return ``array``, checked; if it is not contiguous, a copy of as much as could fit."""
+        """Return ``array``, after a check, for copying into the ring.
+
+        If ``array`` is not contiguous, return a contiguous copy of as many records as could fit.
+        """
         plain = self.check(array)
         if not plain.flags.c_contiguous:
             plain = self.numpy.ascontiguousarray(plain[: self._capacity])
         return plain
 
     def target(self, array: Any) -> np.ndarray[Any, Any]:
-        """Return ``array``, checked to be contiguous and writable."""
+        """Return ``array``, after a check that records can be copied into it."""
         plain = self.check(array)
         if not plain.flags.c_contiguous:
             raise ValueError("array must be contiguous: records are copied into one piece of it")
@@ -69,7 +72,7 @@ class Records:
         return self.numpy.empty(n, self.dtype)  # type: ignore[no-any-return]
 
     def nothing(self, readonly: bool) -> np.ndarray[Any, Any]:
-        """Return the view of zero records."""
+        """Return an array of no records, as a view of an empty part of the ring."""
         nothing = self.empty(0)
         nothing.flags.writeable = not readonly
         return nothing
@@ -79,16 +82,16 @@ class Records:
         return self.numpy.frombuffer(memory, self.dtype)  # type: ignore[no-any-return]
 
     def describe(self, ring: str) -> str:
-        """Return the ``repr`` of a ring with the dtype added."""
+        """Return ``ring``, the ``repr`` of a ring, with the dtype added."""
         return f"{ring[:-1]} of {self.dtype}>"
 
     def check(self, array: Any) -> np.ndarray[Any, Any]:
-        """Return ``array`` as a plain ndarray; refuse another dtype or shape."""
+        """Return ``array`` as a plain ndarray. Raises an error for a wrong dtype or shape."""
         if not isinstance(array, self.numpy.ndarray):
             raise TypeError(
                 f"array must be a numpy array of dtype {self._base}, got {type(array).__name__}"
             )
-        # A subclass may give wrong answers about itself.
+        # A subclass of ndarray may return wrong values for dtype and shape.
         plain: np.ndarray[Any, Any] = self.numpy.asarray(array)
         if plain.dtype != self._base:
             raise TypeError(f"array must have the dtype {self._base}, got {plain.dtype}")
@@ -100,7 +103,7 @@ class Records:
 
 
 def check_dtype(numpy: Any, dtype: Any) -> Any:
-    """Return ``dtype`` as a numpy dtype; refuse Python objects in it, and a size of 0."""
+    """Return ``dtype`` as a numpy dtype. Raises an error if it has Python objects or no size."""
     if dtype is None:  # numpy would read None as float64
         raise TypeError("dtype must be a numpy dtype, got None")
     checked = numpy.dtype(dtype)
@@ -114,7 +117,7 @@ def check_dtype(numpy: Any, dtype: Any) -> Any:
 
 
 def _object_field(dtype: Any) -> str:
-    """Return the path of the first field that holds objects; ``""`` if there are no fields."""
+    """Return the path of the first field with Python objects; ``""`` if there are no fields."""
     dtype = dtype.base
     for name in dtype.names or ():
         inner = dtype.fields[name][0]
@@ -125,17 +128,17 @@ def _object_field(dtype: Any) -> str:
 
 
 def check_most(max: object) -> int | None:
-    """Return the most records to take; ``None`` for all."""
+    """Return the argument ``max``, the most records to take; ``None`` means all."""
     return None if max is None else check_count("max", max)
 
 
 def check_wanted(max: object) -> int | None:
-    """Return the most records for a call that waits (at least 1) to take; ``None`` for all."""
+    """Return the argument ``max`` of a call that waits, which must be at least 1."""
     return None if max is None else check_count("max", max, 1)
 
 
 def view_alive(call: str, region: str) -> BufferError:
-    """Return the error of a call that would move records while a view of them lives."""
+    """Return the error of a call that must not move records, because a view of them exists."""
     return BufferError(
         f"{call} while a view of the {region} records lives: "
         "delete it first, and every array made from it"
@@ -143,7 +146,7 @@ def view_alive(call: str, region: str) -> BufferError:
 
 
 def beyond_region(call: str, n: int, region: str, count: int) -> ValueError:
-    """Return the error of a call for more records than were reserved or peeked at."""
+    """Return the error of ``commit(n)`` or ``release(n)`` for more records than are in the view."""
     return ValueError(
         f"{call}(n): n must be <= {count}, as many as are {region}, got {safe_repr(n)}"
     )

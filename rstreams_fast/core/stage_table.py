@@ -1,8 +1,8 @@
-"""The one table of the stages that a fused run can have; everything else reads it.
+"""The table of all stages (such as ``map``) that a fused run can have.
 
-A program is a tuple of stages. A stage is a tuple of its name and its argument; ``scan`` and
-``reduce`` have the seed as a third item. To add a stage: a row here, a step in ``_spec/fused.py``,
-the same step in ``_cython/fused.pyx``, and a method of the façade.
+A *program* is a tuple of stages. A stage is a tuple of its name and its argument; ``scan`` and
+``reduce`` have the seed as a third item. To add a stage, add a row here, a step in
+``_spec/fused.py``, the same step in ``_cython/fused.pyx``, and a method of ``Stream``.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ __all__ = [
 
 
 class DemandRule:
-    """The number of elements that a stage needs to deliver ``n``, as constants. (Members of an
-    enumeration cost 0.1 us each to read on Python 3.11, and a subscription reads dozens.)
+    """How many elements a stage needs to deliver ``n`` elements.
+
+    These are plain constants, because reading a member of an enumeration takes 0.1 us on Python
+    3.11, and a subscription reads dozens.
     """
 
     SAME: Final = "n"
@@ -41,7 +43,7 @@ class DemandRule:
 
 
 class State:
-    """The kinds of value that a stage stores between elements, with the first value."""
+    """The kinds of value that a stage stores from element to element, each with its first value."""
 
     NONE: Final = "nothing"
     COUNT: Final = "a count, from its argument down to 0"
@@ -53,24 +55,24 @@ class State:
 
 @dataclass(frozen=True)
 class StageKind:
-    """Everything about a kind of stage but its argument."""
+    """One row of the table: what all stages of one name (such as ``map``) have in common."""
 
     source: str
-    """In Python: ``x`` is the element, ``f`` the argument, ``i`` the stage's number, ``n`` the
-    stored count, ``h`` the stored object; ``DROP`` leaves the element out.
+    """The Python code of one step. ``x`` is the element, ``f`` the argument, ``i`` the stage's
+    number, ``n`` the stored count, ``h`` the stored object. ``DROP`` drops the element.
     """
     needs: str = DemandRule.SAME
     state: str = State.NONE
     least: int | None = None
     """The smallest argument, if the argument is a number; ``None`` if it is a function."""
     optional: bool = False
-    """Whether ``None`` may replace the function."""
+    """Whether the argument may be ``None`` in place of a function."""
     flushes: bool = False
     """Whether the stage delivers its stored object at the end, if there is one."""
 
     @cached_property
     def seeded(self) -> bool:
-        """Whether a stage has a third item: a seed, or ``MISSING``."""
+        """Whether a stage of this kind has a third item: a seed, or ``MISSING``."""
         return self.state is State.ACCUMULATION
 
     @cached_property
@@ -80,11 +82,11 @@ class StageKind:
 
     @cached_property
     def drops(self) -> bool:
-        """Whether the stage may leave an element out, or keep it for later."""
+        """Whether the stage may drop an element, or keep it for later."""
         return "DROP" in self.source
 
     def first_state(self, stage: tuple[Any, ...]) -> Any:
-        """Return what ``stage`` stores before its first element."""
+        """Return the value that ``stage`` stores before its first element."""
         match self.state:
             case State.NONE:
                 return None
@@ -179,9 +181,10 @@ except Exception as raised:
 
 
 def check_program(program: object) -> tuple[tuple[Any, ...], ...]:
-    """Return the program with stages as tuples and numbers as plain ints; raise if it is wrong.
+    """Return ``program`` with stages as tuples and numbers as plain ``int`` objects.
 
-    Other numbers might overflow, or have no arithmetic at all.
+    Raises an error if the program is wrong. Number types other than ``int`` are converted, because
+    they might overflow, or have no arithmetic at all.
     """
     checked = [tuple(stage) for stage in program]  # type: ignore[attr-defined]
     for index, stage in enumerate(checked):
@@ -200,7 +203,10 @@ def check_program(program: object) -> tuple[tuple[Any, ...], ...]:
 
 
 def none_returned(index: int, name: str, fn: Callable[..., Any]) -> StageReturnedNoneError:
-    """Build the error of a stage whose function returned ``None``; ``index`` counts from 0."""
+    """Return the error of a stage whose function returned ``None``.
+
+    ``index`` is the number of the stage in its run, from 0.
+    """
     hint = "; use map_not_none to drop such elements" if name == "map" else ""
     return StageReturnedNoneError(
         f"§2.13: {describe_callable(fn)}, the function of stage {index + 1} ({name}), "
@@ -209,7 +215,7 @@ def none_returned(index: int, name: str, fn: Callable[..., Any]) -> StageReturne
 
 
 def note_comparison(error: Exception) -> None:
-    """Add a note to ``error`` that says which comparison raised it."""
+    """Add a note to ``error``: it was raised by a comparison of ``distinct_until_changed``."""
     error.add_note(
         "distinct_until_changed compares each element, or its key, with the one before it by =="
     )

@@ -1,9 +1,9 @@
 """The cffi backend: the same C core as the Cython backend, for PyPy and other interpreters.
 
 ``DemandCounter``, the rings and ``SignalSerializer`` use the C primitives. ``FusedRun`` and
-``CallWindow`` run Python callables, which C behind cffi cannot speed up: they are the ``python``
-backend's, with this backend's demand counters and rings. A cffi call releases the GIL, which costs
-more than most primitives: on CPython this backend is for tests, not for speed.
+``CallWindow`` call Python functions, which C behind cffi cannot speed up. So these classes are
+those of the backend ``python``, with this backend's demand counters and rings. A cffi call releases
+the GIL, which takes more time than most primitives. So on CPython this backend is only for tests.
 """
 
 from __future__ import annotations

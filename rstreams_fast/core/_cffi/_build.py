@@ -1,8 +1,8 @@
-"""Builds ``rstreams_fast.core._cffi._raw``: the C core as cffi sees it (API mode, out of line).
+"""Builds ``rstreams_fast.core._cffi._raw``, the C core for cffi (API mode, out of line).
 
 ``setup.py`` runs this through ``cffi_modules``; paths are relative to the root of the repository. A
-cffi call releases the GIL, which costs more than most primitives. So each ``rsf_glue_*`` function
-does a usual sequence of the backend's calls, as much as needs no Python object.
+cffi call releases the GIL, which takes more time than most primitives. So each ``rsf_glue_*``
+function combines several calls of primitives that the backend makes in a row.
 """
 
 from __future__ import annotations

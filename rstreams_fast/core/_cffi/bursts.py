@@ -1,4 +1,4 @@
-"""``BurstIterator``: the ``python`` backend's; C could not improve it."""
+"""``BurstIterator`` of the backend ``python``, which C behind cffi could not make faster."""
 
 from __future__ import annotations
 

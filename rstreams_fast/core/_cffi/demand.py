@@ -1,4 +1,4 @@
-"""The demand counter on ``rsf_demand``: one atomic word."""
+"""``DemandCounter`` on the C type ``rsf_demand``, one atomic integer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""``FusedRun``: the ``python`` backend's, on this backend's demand counters and rings.
+"""``FusedRun`` of the backend ``python``, with this backend's demand counters and rings.
 
-It spends its time on calls from Python to Python functions, which C behind cffi cannot speed up.
+Its time is spent on calls of Python functions, which C behind cffi cannot speed up.
 """
 
 from __future__ import annotations

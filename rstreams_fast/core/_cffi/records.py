@@ -1,7 +1,7 @@
-"""The ring of numpy records on ``rsf_ring``: one piece of memory, copied in and out by C.
+"""``RecordRing`` on the C type ``rsf_ring``: one piece of memory, which C copies into and out of.
 
-A view of records is an array on a memoryview of ``ffi.buffer``. While anything made from the view
-lives, so does the buffer object, which keeps the memory alive.
+A view of records is an array on a memoryview of ``ffi.buffer``. Every object made from the view
+keeps the buffer object alive, and so the memory.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""The bounded single-producer single-consumer ring on ``rsf_ring``.
+"""``SpscRing``, the single-producer single-consumer ring, on the C type ``rsf_ring``.
 
-The C ring manages the indices of a Python list that holds the references, so the garbage collector
-sees them. A reference is stored before its index is published; it is dropped only after the index
-was given back and the side left, because dropping a reference may run any code.
+A Python list holds the elements, so that the garbage collector sees them. The C ring manages the
+indices of the list. An element is stored before its index is published. A reference is dropped only
+after the index was given back and the call has ended, because dropping a reference may run any
+code.
 
-An interrupt (the exception of a signal handler, such as Ctrl-C's) may come between almost any two
-steps of Python, even before the first step of ``__exit__`` and within a ``finally``. So a side is
-entered by ``with inside, inside``: the inner one leaves it, and the outer one completes that.
+An interrupt (the exception of a signal handler, such as ``KeyboardInterrupt``) may come between
+almost any two steps of Python, even before the first step of ``__exit__`` and within a ``finally``.
+So a call uses its context manager twice, as ``with inside, inside``: the inner one ends the call,
+and the outer one completes this after an interrupt.
 """
 
 from __future__ import annotations
@@ -36,12 +38,12 @@ _CLOSED: Final[int] = lib.RSF_GLUE_CLOSED
 
 
 class _Event:
-    """The event on which one side of a ring sleeps; a wake without a waiter is remembered."""
+    """An event for which one side of a ring waits. A ``wake`` before the ``sleep`` counts, too."""
 
     __slots__ = ("_permit",)
 
     def __init__(self) -> None:
-        self._permit = threading.Lock()  # free only between a wake and the end of the wait
+        self._permit = threading.Lock()  # free only from a wake() to the end of the sleep()
         self._permit.acquire()
 
     def wake(self) -> None:
@@ -49,13 +51,14 @@ class _Event:
             self._permit.release()
 
     def sleep(self, timeout: float | None) -> bool:
-        """Wait for a wake, perhaps an earlier one; ``False`` after ``timeout`` seconds."""
+        """Wait for a ``wake``, which may have come before; ``False`` after ``timeout`` seconds."""
         return any(self._permit.acquire(timeout=sleep) for sleep in sleeps(timeout))
 
 
 class Putting(spec.Putting):
-    """One call on the producer's side, which puts in ``count`` elements; ``there`` is the number
-    of elements that fit.
+    """One call on the producer's side of a ring, which puts in up to ``count`` elements.
+
+    ``there`` is the number of elements that fit.
     """
 
     __slots__ = ("_count", "there")
@@ -68,7 +71,7 @@ class Putting(spec.Putting):
         self.there = 0
 
     def __enter__(self) -> None:
-        if self._surrounded:  # inside the inner `with`, the outer one handles interrupts
+        if self._surrounded:  # in the inner ``with``, as the outer one must handle interrupts
             self.there = self._enter()
         self._surrounded = True
 
@@ -76,7 +79,7 @@ class Putting(spec.Putting):
         if self._left:
             return
         interrupted, self._leaving = self._leaving, True
-        # An interrupted call may have left without waking: an extra wake does no harm.
+        # An interrupted call may have left without a wake. One wake too many does no harm.
         if self._leave() or (interrupted and self.done):
             self._wake()
         self._left = True
@@ -93,20 +96,26 @@ class Putting(spec.Putting):
         return room
 
     def _enter_occupied(self) -> int:
-        """Enter a side whose coroutine cannot leave it, as its loop is closed; else refuse."""
+        """Enter a side that is occupied.
+
+        This succeeds only if the loop of the occupying coroutine was closed. Otherwise it raises.
+        """
         ring, side = self._ring, self.side
         if not ring._leave_for_lost(side):
             refuse_overlap(ring, side)
         return self._enter()
 
     def _leave(self) -> bool:
-        """Leave, if this call is inside; say whether to wake the other side."""
+        """Leave the side, if this call is on it; return whether to wake the other side."""
         ring = self._ring
         return lib.rsf_glue_end_put(ring._ring, ring._producer, id(self), self.done)
 
 
 class Taking(Putting):
-    """One call on the consumer's side: ``there`` elements are ready, ``done`` are taken out."""
+    """One call on the consumer's side of a ring.
+
+    ``there`` elements are ready, and ``done`` elements were taken out.
+    """
 
     __slots__ = ()
 
@@ -135,7 +144,7 @@ class BoundedRing(spec.BoundedRing):
         spec.BoundedRing.__init__(self, capacity)
         self._ring: Any = ffi.new("rsf_ring *")
         lib.rsf_ring_init(self._ring, self._capacity)
-        # For each side: the thread inside a call, and the index that the call uses.
+        # For each side: the id of the call that is on it, and the index that this call uses.
         self._producer: Any = ffi.new("rsf_glue_side *")
         self._consumer: Any = ffi.new("rsf_glue_side *")
         self._data = _Event()
@@ -162,7 +171,7 @@ class BoundedRing(spec.BoundedRing):
         check_same_process(self, self._creator)
         inside = side(self)
         with inside, inside:
-            keep(waker)  # the waker first, then the flag that announces it
+            keep(waker)  # before the flag that announces the waker is set
             armed: bool = prepare(self._ring)
             if not armed:
                 keep(None)
@@ -177,7 +186,7 @@ class BoundedRing(spec.BoundedRing):
             self._producer_waker = waker
 
     def _wake_consumer(self) -> None:
-        with self._lock:  # else a waker set between reading and clearing would be lost
+        with self._lock:  # otherwise a waker set between reading and clearing would be lost
             waker, self._waker = self._waker, None
         if waker is None:
             self._data.wake()
@@ -236,7 +245,7 @@ class BoundedRing(spec.BoundedRing):
                 if lib.rsf_ring_prepare_wait_consumer(self._ring):
                     await bell.future
                 elif lib.rsf_ring_is_closed(self._ring):
-                    await sleep(0)  # a producer inside offer may still put its element in
+                    await sleep(0)  # a producer that is within offer() may still put its element in
             finally:
                 if self._end_awaiting(inside):
                     lib.rsf_ring_take_waiting_consumer(self._ring)
@@ -267,7 +276,7 @@ class BoundedRing(spec.BoundedRing):
         event: _Event,
         timeout: float | None,
     ) -> bool:
-        """Sleep, within a call on a side, until ``over()``; ``False`` after ``timeout`` seconds."""
+        """Sleep until ``over()`` is true; ``False`` after ``timeout`` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not over():
             check_same_process(self, self._creator)
@@ -277,8 +286,8 @@ class BoundedRing(spec.BoundedRing):
             if prepare(self._ring):
                 event.sleep(left)
             else:
-                # There is an element; or the ring is closed, but a producer that entered it before
-                # is about to leave. Let that producer run.
+                # Either there is an element now, or the ring is closed, but a producer is still
+                # within a call. Let that producer run.
                 time.sleep(0)
         return True
 
@@ -317,7 +326,8 @@ class SpscRing(BoundedRing, spec.SpscRing[spec.T]):
         start = check_count("start", start)
         inside = Putting(self, "offer", max(len(elements) - start, 0))
         with inside, inside:
-            # A copy, as the list may change. At least one element: a full ring refuses None, too.
+            # Copy, because the list may change. Take at least one element, to refuse None even if
+            # the ring is full.
             fitting = elements[start : start + max(inside.there, 1)]
             for element in fitting:
                 check_element(element)

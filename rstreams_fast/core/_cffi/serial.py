@@ -1,7 +1,8 @@
-"""The signal serializer on ``rsf_serial``: a bounded mailbox, a drain, a terminal latch.
+"""``SignalSerializer`` on the C type ``rsf_serial``, which has a bounded mailbox (queue).
 
-As with the ring, C manages the indices of a Python list. The holder of the drain delivers. No
-thread waits for another one, except for room in the mailbox with ``on_full="wait"``.
+As with the ring, C manages the indices of a Python list. One thread at a time holds the *drain*,
+and delivers. No thread waits for another one, except for room in the mailbox with
+``on_full="wait"``.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ _ANSWERS: Final = {
 class SignalSerializer(spec.SignalSerializer[spec.T]):
     def __init__(self, subscriber: Subscriber[spec.T], **options: Any) -> None:
         super().__init__(subscriber, **options)
-        # Guards _subscription. Reentrant: the garbage collector and signal handlers may run
-        # anything, such as cancel.
+        # Guards _subscription. Reentrant: the garbage collector and signal handlers may run any
+        # code, such as cancel().
         self._subscribing = threading.RLock()
         places = lib.rsf_serial_slots(self._capacity)
         self._slots: list[Any] = [None] * places
         self._cells: Any = ffi.new("rsf_serial_cell[]", places)
         self._serial: Any = ffi.new("rsf_serial *")
         lib.rsf_serial_init(self._serial, self._cells, self._capacity)
-        self._take_at: Any = ffi.new("uint64_t *")  # used by the holder of the drain
+        self._take_at: Any = ffi.new("uint64_t *")  # only for the thread that holds the drain
 
     def on_subscribe(self, subscription: Any, /) -> None:
         if subscription is None:
@@ -67,7 +68,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         with self._subscribing:
             subscription, self._subscription = self._subscription, None
         self._wake()
-        # The holder of the drain drops the queued elements and the subscriber.
+        # The thread that holds the drain drops the queued elements and the subscriber.
         if lib.rsf_serial_enter(self._serial):
             self._drain()
         if subscription is not None:
@@ -109,11 +110,11 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         answer = Emission.OK
         try:
             if held == _IDLE and not self._announce:
-                # Past the mailbox: nothing is queued before this element.
+                # Deliver without the mailbox, as no element is queued before this one.
                 self._owner = threading.get_ident()
                 raised = self._deliver(self._subscriber.on_next, element)
             else:
-                # Elements that are queued come before this one.
+                # First deliver the elements that are queued before this one.
                 raised = self._deliver_queued()
                 answer = self._queue(element)
         except BaseException as interrupt:
@@ -128,7 +129,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         try:
             self._slots[lib.rsf_serial_slot(self._serial, index)] = element
         finally:
-            # Publish in any case: an index that is never published blocks all later ones.
+            # Publish in any case: an index that is never published would block all later ones.
             drain = lib.rsf_glue_publish_enter(self._serial, index)
         if drain:
             self._drain()
@@ -147,7 +148,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         return True
 
     def _wake(self) -> None:
-        """Wake the threads that wait for room."""
+        """Wake the threads that wait for room in the mailbox."""
         if lib.rsf_serial_take_waiting(self._serial):
             with self._changed:
                 self._changed.notify_all()
@@ -155,7 +156,10 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
     # -- delivery, by the holder of the drain ----------------------------------------------------
 
     def _drain(self, raised: BaseException | None = None) -> None:
-        """Deliver everything and leave the drain; then raise what is no ``Exception``."""
+        """Deliver all signals, and leave the drain. Then raise ``raised``, if any.
+
+        That is an exception such as ``KeyboardInterrupt``, which is no ``Exception``.
+        """
         try:
             while True:
                 try:
@@ -174,7 +178,11 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             del raised
 
     def _deliver_queued(self) -> BaseException | None:
-        """Deliver queued signals, or drop them after the end; return a raised non-``Exception``."""
+        """Deliver queued signals, or drop them after the end.
+
+        Return an exception of the subscriber that is no ``Exception``, such as
+        ``KeyboardInterrupt``.
+        """
         self._owner = threading.get_ident()
         raised: BaseException | None = None
         while (step := self._step()) is not None:
@@ -183,14 +191,14 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         return raised
 
     def _step(self) -> tuple[Any, ...] | None:
-        """Return the next call of the subscriber; ``None`` when there is nothing to deliver."""
+        """Return the subscriber's method to call next, with its argument; ``None``: no more."""
         while True:
             if self._finished or lib.rsf_serial_is_cancelled(self._serial):
                 self._drop_queued()
                 self._subscriber = self._terminal = None
                 with self._subscribing:
                     late = None
-                    if self._announce:  # on_subscribe came at the very end: cancel it
+                    if self._announce:  # a subscription came at the very end: cancel it
                         late, self._subscription = self._subscription, None
                     self._announce = False
                 if late is not None:
@@ -207,13 +215,13 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             if found == _TERMINAL:
                 with self._subscribing:
                     self._finished = True
-                    if not self._announce:  # else a late subscription, to be cancelled
+                    if not self._announce:  # otherwise the subscription is new, and is cancelled
                         self._subscription = None
-                self._drop_queued()  # there are elements only if an error overtakes them
+                self._drop_queued()  # elements are left only if an error is signalled before them
                 if self._terminal is True:
                     return (self._subscriber.on_complete,)
                 return (self._subscriber.on_error, self._terminal)
-            # Cancelled since the check above: loop again.
+            # The stream was cancelled since the check above: loop again.
 
     def _release(self) -> Any:
         at = self._take_at[0]
@@ -229,7 +237,10 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             self._release()
 
     def _deliver(self, method: Callable[..., Any], *signal: Any) -> BaseException | None:
-        """Call the subscriber. Its exception cancels; one that is no ``Exception`` is returned."""
+        """Call ``method`` of the subscriber. If it raises, cancel the stream.
+
+        An exception that is no ``Exception``, such as ``KeyboardInterrupt``, is returned.
+        """
         try:
             method(*signal)
         except BaseException as raised:

@@ -1,4 +1,4 @@
-"""``CallWindow``: the ``python`` backend's, with this backend's demand counter for permits."""
+"""``CallWindow`` of the backend ``python``, with this backend's demand counter."""
 
 from __future__ import annotations
 

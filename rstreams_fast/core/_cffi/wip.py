@@ -1,4 +1,4 @@
-"""The work-in-progress counter and the latch on ``rsf_demand``."""
+"""``Wip`` and ``Latch`` on the C type ``rsf_demand``, one atomic integer."""
 
 from __future__ import annotations
 

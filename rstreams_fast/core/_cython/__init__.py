@@ -1,4 +1,4 @@
-"""The core on the C primitives of ``csrc``, for CPython."""
+"""The backend ``c``, for CPython: Cython classes on the C primitives of the folder ``csrc``."""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
-"""Generates the Python source of a drain: the loop that a person would write for one program.
+"""Generates the Python source of a *drain*: the loop that carries out the stages of one run.
 
-For Python functions a loop in Python beats a loop in C, because the interpreter inlines calls from
-Python to Python. All other work is done in C by the ``gate``, the object that the loop iterates
-over: budget, demand, cancellation, the source, counting, and the first stages, up to one that calls
-a Python function. The loop does the remaining calls, checks for ``None``, and counts the elements
-that were left out.
+If stages call Python functions, a loop in Python is faster than a loop in C, because the
+interpreter inlines calls from Python to Python. The loop iterates over the *gate*, a C object. The
+gate does all other work: it counts the demand, checks for a cancel, reads the source, and carries
+out the first stages, up to the first one that calls a Python function. The loop makes the remaining
+calls, checks for ``None``, and counts the dropped elements.
 
-When an exception propagates, the gate is told where the element was. The line number tells that: a
-``try`` around each part would cost an instruction for each element. An exception that is raised at
-another line (a ``KeyboardInterrupt`` at a ``continue``) finds no element under way. At the end
-every local is cleared, since a traceback keeps the frame alive (§3.13).
+If an exception propagates, the gate must know where the element was: in a stage, or in the slot
+(the receiver of the results). The line number of the exception tells. (A ``try`` around each part
+would cost an instruction for each element.) At other lines, such as a ``KeyboardInterrupt`` at a
+``continue``, no element is being processed. At the end every local variable is cleared, since a
+traceback keeps the frame alive (§3.13).
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from rstreams_fast.errors import report_unraisable
 
 __all__ = ["drain_function", "drain_source"]
 
-_CO_NESTED: Final = 0x10  # value of inspect, whose import is slow
+_CO_NESTED: Final = 0x10  # as inspect.CO_NESTED; the import of inspect is slow
 
-#: Whether code objects are immortal (free-threaded 3.13, which does not specialise them either).
+#: Whether code objects are immortal: so in free-threaded CPython 3.13, which does not specialise
+#: code for the types that it meets, either.
 _CODE_IS_IMMORTAL: Final = "free-threading" in sys.version and sys.version_info < (3, 14)
 
 _DELIVER: Final = {
@@ -54,7 +56,7 @@ def _indent(lines: list[str], levels: int) -> list[str]:
 
 
 def _lines_of(name: str, i: int) -> list[str]:
-    """Return the source of stage ``i``, with the number in its variable names."""
+    """Return the source lines of stage ``i`` (named ``name``), with ``i`` in variable names."""
     numbered = {"f": f"f{i}", "n": f"n{i}", "h": f"h{i}", "i": str(i)}
     words = ("".join(word) for _, word in groupby(STAGES[name].source.strip(), str.isidentifier))
     return "".join(numbered.get(word, word) for word in words).splitlines()
@@ -63,13 +65,17 @@ def _lines_of(name: str, i: int) -> list[str]:
 def drain_source(shape: tuple[str, ...], first: int, to: str, counted: bool) -> str:
     """Return the source of ``drain(gate, f<first>, ..., slot)`` for the stages ``shape[first:]``.
 
-    ``to`` says what ``slot`` is: a function to ``"call"``; the ``offer`` of a ``"ring"``, whose
-    result is checked; a ``"list"``; or the ``"function"`` of a ``FunctionSlot``, whose other fields
-    follow as arguments. ``counted``: count the elements that are left out.
+    Args:
+        shape: The names of the stages of the run.
+        first: The number of the first stage that the loop carries out.
+        to: What the receiver ``slot`` is: a function to ``"call"``; the ``offer`` of a ``"ring"``,
+            whose result is checked; a ``"list"``; or the ``"function"`` of a ``FunctionSlot``,
+            whose other fields follow as arguments.
+        counted: Whether to count the dropped elements.
     """
     numbered = [(i, STAGES[name], name) for i, name in enumerate(shape)][first:]
     delivers = "reduce" not in shape
-    # A run that delivers only at its end need not count the elements left out.
+    # A run that delivers only at its end need not count the dropped elements.
     drops = counted and delivers and any(kind.drops for _, kind, _ in numbered)
     before = ["dropped = 0"] if drops else []
     after = ["gate.dropped += dropped"] if drops else []
@@ -128,20 +134,21 @@ def code_of(shape: tuple[str, ...], first: int, to: str, counted: bool) -> CodeT
     source = drain_source(shape, first, to, counted)
     exec(compile(source, name, "exec"), namespace)  # noqa: S102
     code: CodeType = namespace["drain"].__code__
-    # Without a GIL, functions that are not nested wait for the collector, or live for ever (3.13).
+    # Without a GIL, a function that is not nested is freed only by the garbage collector, or never
+    # (CPython 3.13).
     return code.replace(co_flags=code.co_flags | _CO_NESTED)
 
 
 def drain_function(
     shape: tuple[str, ...], first: int, to: str, counted: bool
 ) -> Callable[..., None]:
-    """Return a drain for one run: its source is compiled once, its code object is a copy.
+    """Return the drain function for one run. It has its own copy of the compiled code.
 
-    The interpreter specialises a code object for the functions of one run; a shared one would then
-    meet the functions of other runs.
+    The interpreter specialises a code object for the functions that it calls. A code object that
+    several runs share would meet different functions, and be slower.
     """
     scope = {
-        # A C function that imports uses the globals of the drain that calls it: this scope.
+        # If a C function imports a module, it uses the globals of its caller: this scope.
         "__builtins__": builtins,
         "__name__": __name__,
         "CoroutineType": CoroutineType,

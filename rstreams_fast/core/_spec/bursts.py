@@ -1,4 +1,4 @@
-"""Iterating, in pure Python, over elements that come in bursts."""
+"""``BurstIterator``, in pure Python: iterates over elements that come in bursts (lists)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ T = TypeVar("T")
 
 
 class BurstIterator(Generic[T]):
-    """Gives the elements of a burst one by one to ``for`` and ``async for``; subclasses fetch
-    bursts.
+    """An iterator whose elements come in bursts (lists), for ``for`` and ``async for``.
 
-    A subclass has ``_refill()``, which returns the next element or raises, and a coroutine function
-    ``_refill_async()`` that does the same. They are called when the burst is used up, and usually
-    fetch a burst and return ``_first_of(burst)``. The awaitable of ``anext`` takes its element when
-    it is awaited, not before. Thread-safe: no two threads get the same element.
+    A subclass has a method ``_refill()``, which returns the next element or raises, and a coroutine
+    function ``_refill_async()``, which does the same. They are called when the burst is used up.
+    Usually they get another burst, and return ``_first_of(burst)``. The awaitable of ``anext``
+    takes its element when it is awaited, not before. Thread-safe: no two threads get the same
+    element.
     """
 
     __slots__ = ("_burst",)
@@ -36,7 +36,7 @@ class BurstIterator(Generic[T]):
         raise NotImplementedError
 
     def _first_of(self, burst: list[T]) -> T:
-        """Return the first element of ``burst`` and keep the others; it consumes the list."""
+        """Return the first element of ``burst``, and keep the others. The list is consumed."""
         burst.reverse()
         element = burst.pop()
         self._burst.extend(burst)
@@ -50,7 +50,7 @@ class BurstIterator(Generic[T]):
             return MISSING
 
     def _forget_burst(self) -> None:
-        """Drop what is left of the burst."""
+        """Drop the rest of the burst."""
         self._burst.clear()
 
     def __iter__(self) -> Iterator[T]:

@@ -1,4 +1,4 @@
-"""The number of elements that were requested and not yet delivered."""
+"""``DemandCounter``: the number of elements that were requested and not yet delivered."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class DemandCounter:
     __slots__ = ("__weakref__", "_lock", "_value")
 
     def __init__(self, initial: int = 0) -> None:
-        # Reentrant: the garbage collector and signal handlers may use the counter at any point.
-        # Between reading and changing the value no call is made, so they cannot come in between.
+        # Reentrant: the garbage collector and signal handlers may use the counter at any time. But
+        # they run only within calls, and no call is made between reading and changing the value.
         self._lock = threading.RLock()
         self._value = min(check_count("initial", initial), UNBOUNDED)
 
     def request(self, n: int, /) -> int:
-        """Add ``n`` and return the demand before, or the sentinel if the demand had ended (§3.6).
+        """Add ``n``. Return the previous demand, or ``CANCELLED`` or ``TERMINATED`` (§3.6).
 
-        The demand saturates at ``UNBOUNDED``, and stays there (§3.17).
+        The demand grows at most to ``UNBOUNDED``, and then stays there (§3.17).
 
         Args:
             n: The number of elements, 1 or more.
@@ -50,7 +50,8 @@ class DemandCounter:
             return before
 
     def fulfil(self, n: int = 1, /) -> int:
-        """Subtract ``n`` delivered elements and return the demand that is left, or the sentinel.
+        """Subtract ``n`` delivered elements. Return the demand that is left, or ``CANCELLED`` or
+        ``TERMINATED``.
 
         Args:
             n: The number of delivered elements.
@@ -70,7 +71,7 @@ class DemandCounter:
             return self._value
 
     def cancel(self) -> bool:
-        """End the demand for good; ``True`` if this call was the one that ended it."""
+        """End the demand, because downstream has cancelled; ``True`` if this call ended it."""
         return self._end(CANCELLED)
 
     def terminate(self) -> bool:
@@ -86,7 +87,7 @@ class DemandCounter:
 
     @property
     def value(self) -> int:
-        """The demand, or the sentinel ``CANCELLED`` or ``TERMINATED``."""
+        """The demand, or the negative number ``CANCELLED`` or ``TERMINATED``."""
         return self._value
 
     @property
@@ -96,12 +97,12 @@ class DemandCounter:
 
     @property
     def cancelled(self) -> bool:
-        """Whether ``cancel`` came first."""
+        """Whether ``cancel`` ended the demand."""
         return self._value == CANCELLED
 
     @property
     def terminated(self) -> bool:
-        """Whether ``terminate`` came first."""
+        """Whether ``terminate`` ended the demand."""
         return self._value == TERMINATED
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""A run of fused stages: one loop over its source."""
+"""``FusedRun``: carries out neighbouring stages (such as ``map``) in one loop over a source."""
 
 from __future__ import annotations
 
@@ -45,13 +45,15 @@ _DROPPED: Final = object()
 
 
 class FusedRun:
-    """A run of stages without a boundary, executed as one loop over its source.
+    """A run of neighbouring stages, executed as one loop over its source.
 
-    It delivers no more than ``demand`` allows (§1.1), and nothing after ``demand.cancel()``, even
-    if the slot itself cancels. One caller at a time: the owner of the drain. An ``Exception`` is a
-    status (``FAILED``, ``SLOT_FAILED``, with ``error``); ``KeyboardInterrupt``, ``SystemExit`` and
-    ``GeneratorExit`` are raised. ``None`` from a source or a ``map`` is ``FAILED`` with a
-    ``TypeError`` that names the stage; exceptions of ``do_on_next`` go to ``sys.unraisablehook``.
+    The run pulls elements from ``source``, passes them through the stages, and gives the results to
+    ``slot``, the receiver. It delivers no more than ``demand`` allows (§1.1), and nothing after
+    ``demand.cancel()``, even if ``slot`` itself cancels. Only one thread at a time may call a
+    method. If the source or a stage raises an ``Exception``, the method returns ``FAILED``; if
+    ``slot`` raises one, ``SLOT_FAILED``. ``error`` is then the exception. ``KeyboardInterrupt``,
+    ``SystemExit`` and ``GeneratorExit`` propagate. ``None`` from a source or a ``map`` counts as a
+    ``TypeError`` that names the stage. Exceptions of ``do_on_next`` go to ``sys.unraisablehook``.
 
     The stages of a program:
 
@@ -61,20 +63,20 @@ class FusedRun:
     ("reduce", f, seed) ("batch", n) ("do_on_next", f)
     ```
 
-    ``scan`` emits each new accumulation (the seed itself is not emitted); with ``MISSING`` as the
-    seed, the first element passes unchanged. ``reduce`` emits one element, at the end. A ``key`` of
-    ``None`` means the element itself.
+    ``scan`` emits each new accumulated value (the seed itself is not emitted). With ``MISSING`` as
+    the seed, the first element passes unchanged. ``reduce`` emits one element, at the end. With a
+    ``key`` of ``None`` the element itself is compared.
 
     Args:
         source: An iterator; an ``SpscRing`` or a ``deque``, from which elements are removed, and
-            which may be refilled; or ``None`` when elements come through ``push``.
+            to which elements may be added at any time; or ``None`` if elements come by ``push``.
         program: A tuple of stages.
-        slot: Called with every result; or a ``FunctionSlot``; or an ``SpscRing``, which every
-            result is offered to: its capacity must cover the demand.
+        slot: A function that is called with every result; or a ``FunctionSlot``; or an
+            ``SpscRing``, to which every result is offered. Its capacity must cover the demand.
         demand: The demand of the subscriber.
     """
 
-    #: The types of rings and demand counters that sources, slots and the demand may have.
+    #: The backend's classes of rings and demand counters, which the arguments must have.
     _ring_type: type[Any] = SpscRing
     _demand_type: type[Any] = DemandCounter
 
@@ -101,7 +103,8 @@ class FusedRun:
             raise TypeError(f"demand must be a DemandCounter, got {type(demand).__name__}")
         self._demand: DemandCounter = demand
         self._state = [STAGES[op[0]].first_state(op) for op in self._program]
-        # The fewest source elements for one result: each requested result allows so many pulls.
+        # How many source elements one result takes at least. Each requested result allows the run
+        # to pull this many.
         self._ratio = 1
         for op in self._program:
             needs = STAGES[op[0]].needs
@@ -113,7 +116,7 @@ class FusedRun:
         self.error: Exception | None = None
         """The exception of the source, a stage or the slot."""
         self.refund = 0
-        """After ``DROPPED``: how many elements may be requested upstream in place of that one."""
+        """After ``DROPPED``: how many elements may be requested in place of the dropped one."""
         self.pulled = 0
         """How many elements have been taken from the source or pushed."""
 
@@ -133,7 +136,10 @@ class FusedRun:
         return deliver
 
     def _puller(self, source: Any) -> Callable[[], Any]:
-        """Return a function for the next element; its StopIteration means "no more now"."""
+        """Return a function that returns the next element.
+
+        It raises ``StopIteration`` if the source has no element now.
+        """
         if isinstance(source, self._ring_type):
 
             def from_ring() -> Any:
@@ -158,7 +164,9 @@ class FusedRun:
 
     @property
     def execution(self) -> str:
-        """How this run executes: ``"c-loop"``, ``"generated"`` (in Python) or ``"interpreted"``."""
+        """How this run executes: as a ``"c-loop"``, as ``"generated"`` Python code, or
+        ``"interpreted"``.
+        """
         return "interpreted"
 
     @property
@@ -172,7 +180,8 @@ class FusedRun:
     def drain(self, limit: int, /) -> RunStatus:
         """Pull, process and deliver source elements, as long as there is demand.
 
-        ``MORE`` comes early where the demand grows meanwhile, so that others get their turns.
+        If the demand grows meanwhile, the call returns ``MORE`` early, so that the caller can let
+        other work run.
 
         Args:
             limit: The most source elements.
@@ -230,10 +239,11 @@ class FusedRun:
         return RunStatus.MORE if left else RunStatus.IDLE
 
     def push(self, element: Any, /) -> RunStatus:
-        """Process and deliver one element that upstream has pushed.
+        """Process and deliver one element of upstream.
 
-        Returns ``MORE`` if it was delivered or stored, ``DROPPED`` if it was left out. A delivery
-        without demand is ``FAILED`` with ``DemandExceededError`` (§1.1).
+        Returns ``MORE`` if the element was delivered or stored, and ``DROPPED`` if a stage dropped
+        it. A result without demand makes the call return ``FAILED``, with ``DemandExceededError``
+        (§1.1).
 
         Args:
             element: The element.
@@ -265,8 +275,8 @@ class FusedRun:
     def finish(self) -> RunStatus:
         """Deliver the elements that batches and reductions still hold, at the end of the source.
 
-        Returns ``IDLE`` when that needs demand (call again after the next request), and ``DONE`` at
-        the end.
+        Returns ``IDLE`` if there is no demand for them (call again after the next request), and
+        ``DONE`` if all are delivered.
         """
         with self._owned():
             return self._finish()
@@ -293,10 +303,10 @@ class FusedRun:
         return RunStatus.CANCELLED if self._demand.value < 0 else RunStatus.DONE
 
     def clear(self) -> None:
-        """Drop source, program and slot (§3.13). Call nothing else afterwards.
+        """Drop the source, the program and the slot (§3.13). No other method may be called later.
 
-        During another call, for instance from within the slot, it takes effect when that call ends.
-        The ``error`` of that call stays for its caller.
+        During another call, for instance from within the slot, ``clear`` takes effect when that
+        call ends. The ``error`` of that call stays for its caller.
         """
         self._clear_later = True
         if self._busy.acquire(blocking=False):
@@ -345,7 +355,7 @@ class FusedRun:
             raise _Failed(full, RunStatus.SLOT_FAILED)
 
     def _process(self, element: Any, start: int) -> Any:
-        """Pass ``element`` through the stages from ``start`` on."""
+        """Pass ``element`` through the stages, from the stage number ``start`` on."""
         refund = 1
         for index in range(start, len(self._program)):
             op = self._program[index]
@@ -363,7 +373,7 @@ class FusedRun:
         return element
 
 
-# -- one stage each: the run, the stage's number, its argument, the element ----------------------
+# -- one function for each stage: (the run, the stage's number, its argument, the element) --------
 
 
 def _map(_run: FusedRun, index: int, fn: Any, element: Any) -> Any:

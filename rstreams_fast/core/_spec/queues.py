@@ -1,6 +1,6 @@
-"""The standard library's queues, with Python 3.13's ``shutdown`` on every version.
+"""The standard library's queues, with the ``shutdown`` of Python 3.13 on every version of Python.
 
-They specify the compiled queues, and replace them in the other backends.
+They are the specification of the compiled queues. The other backends use them as they are.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ else:
         """Raised by ``put`` and ``get`` of a queue that was shut down."""
 
     class _Refusing(threading.Condition):
-        """A condition that raises ``ShutDown`` if the queue's state forbids its waiter to go on."""
+        """A condition whose waiter gets a ``ShutDown`` if the queue was shut down."""
 
         def __init__(self, mutex: threading.Lock, refuse: Callable[[], None]) -> None:
             super().__init__(mutex)
@@ -85,7 +85,7 @@ else:
                 raise ShutDown
 
         def shutdown(self, immediate: bool = False) -> None:
-            """Make every ``put`` raise, and every ``get`` once the queue is empty.
+            """Make every ``put`` raise ``ShutDown``, and every ``get`` once the queue is empty.
 
             Args:
                 immediate: Empty the queue at once, and count the dropped elements as done.

@@ -1,4 +1,4 @@
-"""The executable specification of ``RecordRing``."""
+"""The executable specification of ``RecordRing``, a ring of numpy records."""
 
 from __future__ import annotations
 
@@ -27,10 +27,14 @@ __all__ = ["RecordRing", "Views"]
 
 
 class Views:
-    """The views of one side: they share one owner of the memory, so a weak reference finds them."""
+    """Finds out whether any view that one side of a ring has given out still exists.
+
+    All views of a side share one owner of the memory. A weak reference to the owner tells whether
+    a view still uses it.
+    """
 
     def __init__(self, export: Callable[[], Any]) -> None:
-        self._export = export  # returns a new owner of the whole memory
+        self._export = export  # a function that returns a new owner of the ring's memory
         self._held: weakref.ref[Any] | None = None
 
     @property
@@ -46,23 +50,23 @@ class Views:
 
 
 class RecordRing(BoundedRing):
-    """A bounded first-in first-out buffer of fixed-size records: numpy data, in memory of its own.
+    """A bounded first-in first-out buffer of fixed-size records (numpy data), in its own memory.
 
-    All memory is allocated at once, and the records are copied in and out, or worked on in place:
+    All memory is allocated at once. Records are copied in and out, or used in place:
 
     * ``write`` copies in as many records as fit, ``put`` all; ``read`` and ``get`` copy out. Large
       copies are made without the GIL.
-    * ``reserve(n)`` gives a writable view of free room, ``commit(k)`` puts its first ``k`` records
-      in; ``peek(n)`` gives a read-only view of the oldest records, ``release(k)`` takes its first
-      ``k`` out. Neither copies a byte.
+    * ``reserve(n)`` gives a writable view of free room, and ``commit(k)`` puts the first ``k``
+      records of the view in. ``peek(n)`` gives a read-only view of the oldest records, and
+      ``release(k)`` takes the first ``k`` of them out. These methods copy nothing.
 
     There is one producer (``write``, ``put``, ``aput``, ``reserve``, ``commit``, ``arm_producer``)
     and one consumer (``read``, ``read_into``, ``get``, ``aget``, ``peek``, ``release``, ``arm``),
     as with ``SpscRing``: two calls that overlap on one side raise ``OverlappingCallsError``. While
-    a view of reserved records lives, each producer's call that puts records in raises
-    ``BufferError``, as ``bytearray`` does. While a view of peeked records lives, so does each
-    consumer's call that takes records out. A view keeps the memory alive, even without the ring,
-    unless its base is released by hand (``view.base.release()``): that ends view and memory.
+    a view of reserved records exists, each producer's call that puts records in raises
+    ``BufferError``, as ``bytearray`` does. While a view of peeked records exists, each consumer's
+    call that takes records out raises it, too. A view keeps the memory alive, even without the
+    ring. Only ``view.base.release()`` ends a view and its use of the memory early.
 
     Args:
         dtype: Any numpy dtype without Python objects.
@@ -83,12 +87,12 @@ class RecordRing(BoundedRing):
         whole = np.frombuffer(storage, np.uint8)
         self._start = -ctypes.addressof(ctypes.c_ubyte.from_buffer(storage)) % ALIGNMENT
         self._bytes = whole[self._start : self._start + size]
-        self._head = 0  # free-running indices
-        self._tail = 0
+        self._head = 0  # how many records were ever taken out; modulo _slots it is an index
+        self._tail = 0  # how many records were ever put in
         self._view_with(whole.view)
 
     def _view_with(self, export: Callable[[], Any]) -> None:
-        self._reserved = 0  # the size of the last reserve, until something is put in
+        self._reserved = 0  # the size of the last reserve; 0 after records were put in
         self._peeked = 0
         self._reserved_views = Views(export)
         self._peeked_views = Views(export)
@@ -100,7 +104,7 @@ class RecordRing(BoundedRing):
         return dtype
 
     def __len__(self) -> int:
-        head = self._head  # the head first: it may advance, but never past a later tail
+        head = self._head  # read before the tail: the head never passes a tail that is read later
         return min(self._tail - head, self._capacity)
 
     # -- producer --------------------------------------------------------------------------------
@@ -125,9 +129,9 @@ class RecordRing(BoundedRing):
             return self._put(inside, plain)
 
     def put(self, array: np.ndarray[Any, Any], timeout: float | None = None) -> None:
-        """Put in all records of ``array``, and wait for room whenever the ring is full.
+        """Put in all records of ``array``. Wait for room whenever the ring is full.
 
-        If an error comes after some records were put in, its note tells how many.
+        If an error comes after some records were put in, a note on the error tells how many.
 
         Args:
             array: As for ``write``.
@@ -183,8 +187,8 @@ class RecordRing(BoundedRing):
     def reserve(self, n: int, /) -> np.ndarray[Any, Any]:
         """Return a writable view of free, contiguous room for at most ``n`` records; empty if full.
 
-        Reserving changes nothing: it may be repeated, or forgotten. The room has arbitrary contents
-        before it is written.
+        The call changes nothing in the ring, so it may be repeated. The view has arbitrary contents
+        at first.
 
         Args:
             n: The most records.
@@ -200,13 +204,13 @@ class RecordRing(BoundedRing):
             return self._view(self._reserved_views, at, self._reserved)
 
     def commit(self, n: int, /) -> None:
-        """Put in the first ``n`` records of the last ``reserve``; the rest is given up.
+        """Put in the first ``n`` records of the last ``reserve``. The rest stays free room.
 
         Args:
             n: The number of records.
 
         Raises:
-            BufferError: A view of the reserved records lives.
+            BufferError: A view of the reserved records still exists.
             ValueError: Fewer than ``n`` records are reserved.
             RingClosed: The ring is closed.
         """
@@ -260,7 +264,7 @@ class RecordRing(BoundedRing):
             return self._take_into(inside, plain)
 
     def get(self, max: int | None = None, timeout: float | None = None) -> np.ndarray[Any, Any]:
-        """``read`` up to ``max`` records, and wait until there is one.
+        """Take up to ``max`` records out, as ``read`` does. First wait until there is one.
 
         Args:
             max: The most records. Default: all.
@@ -279,7 +283,8 @@ class RecordRing(BoundedRing):
             return self._take(inside, wanted)
 
     async def aget(self, max: int | None = None) -> np.ndarray[Any, Any]:
-        """``read`` up to ``max`` records; await the first. At the end it raises as ``get`` does.
+        """Take up to ``max`` records out, as ``read`` does. First await one. At the end it raises
+        as ``get`` does.
 
         The other side may be in another thread or loop. When the awaiting task is cancelled,
         nothing has been taken out.
@@ -295,7 +300,7 @@ class RecordRing(BoundedRing):
             return self._take(inside, wanted)
 
     def _take(self, inside: Any, wanted: int | None) -> np.ndarray[Any, Any]:
-        # Only this call takes records, so there cannot be fewer later.
+        # Only one consumer's call runs at a time, so the number of records cannot fall meanwhile.
         taken = self._records.empty(len(self) if wanted is None else min(wanted, len(self)))
         self._take_into(inside, taken)
         return taken
@@ -316,7 +321,7 @@ class RecordRing(BoundedRing):
         """Return a read-only view of the oldest, contiguous records, at most ``n``; empty if there
         are none.
 
-        Peeking changes nothing: it may be repeated, or forgotten.
+        The call changes nothing in the ring, so it may be repeated.
 
         Args:
             n: The most records.
@@ -329,13 +334,13 @@ class RecordRing(BoundedRing):
             return self._view(self._peeked_views, at, self._peeked, readonly=True)
 
     def release(self, n: int, /) -> None:
-        """Take out the first ``n`` records of the last ``peek``; the rest stays.
+        """Take out the first ``n`` records of the last ``peek``. The rest stays in the ring.
 
         Args:
             n: The number of records.
 
         Raises:
-            BufferError: A view of the peeked records lives.
+            BufferError: A view of the peeked records still exists.
             ValueError: Fewer than ``n`` records were peeked at.
         """
         count = check_count("n", n)

@@ -1,4 +1,7 @@
-"""The common base of the rings (sides, closing, waiting), and the ring of objects."""
+"""The common base of the rings, and ``SpscRing``, the ring of objects.
+
+A ring has two *sides*: the producer's and the consumer's. One call at a time may run on each side.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +39,10 @@ else:
 class Putting:
     """One call on the producer's side of a ring, used as ``with inside, inside``.
 
-    ``call`` is its name, if it needs an open ring. The call sets ``done`` to the number of elements
-    that it put in; on the way out waiting threads are woken. An interrupt may come before the first
-    step of ``__exit__``: then the inner ``with`` leaves the side incompletely, and the outer one
-    does the rest.
+    ``call`` is the name of the call, if it needs an open ring. The call sets ``done`` to the number
+    of elements that it put in; at its end waiting threads are woken. The context manager is used
+    twice, because a ``KeyboardInterrupt`` may come before the first step of the inner ``__exit__``.
+    The outer one then does the rest.
     """
 
     __slots__ = ("_call", "_leaving", "_left", "_ring", "_surrounded", "done")
@@ -89,15 +92,15 @@ class Taking(Putting):
 
 
 class BoundedRing:
-    """The common base of rings: two sides, one call on each at a time; closing; waiting."""
+    """The common base of rings: one call at a time on each of two sides, closing, and waiting."""
 
     _putting: type[Any] = Putting
     _taking: type[Any] = Taking
 
     def __init__(self, capacity: int) -> None:
         self._capacity = check_capacity("capacity", capacity)
-        # Reentrant: the garbage collector may run anything, such as disarm. Enter the lock itself:
-        # an interrupt may come within the condition's own __enter__.
+        # Reentrant: the garbage collector may run any code, such as disarm(). Code here enters the
+        # lock, not the condition: an interrupt may come within the condition's own __enter__.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._inside: dict[str, Putting] = {}  # the running call of each side
@@ -105,7 +108,7 @@ class BoundedRing:
         self._error: BaseException | None = None
         self._waker: Callable[[], object] | None = None
         self._producer_waker: Callable[[], object] | None = None
-        # For each side, the awaiting call: only that call may remove its waker.
+        # For each side, the call that awaits, and its bell. Only that call may remove its waker.
         self._awaiting: dict[str, tuple[Putting, Bell]] = {}
         self._creator = os.getpid()
 
@@ -131,15 +134,15 @@ class BoundedRing:
     # -- waiting ---------------------------------------------------------------------------------
 
     def arm(self, waker: Callable[[], object], /) -> bool:
-        """Let the next thread that puts an element in, or closes the ring, call ``waker()`` once.
+        """Have the next thread that puts an element in, or closes the ring, call ``waker()``.
 
-        So a consumer waits without a thread. ``get`` disarms.
+        So a consumer can wait without blocking a thread. ``get`` removes the waker.
 
         Args:
             waker: A plain function. Its exceptions propagate from the call that put the element in.
 
         Returns:
-            ``False`` if there is an element, or the ring is closed; look again then.
+            ``False`` if there is an element already, or the ring is closed. There is no waker then.
         """
         check_waker(waker)
         check_same_process(self, self._creator)
@@ -155,16 +158,16 @@ class BoundedRing:
                 self._waker = None
 
     def arm_producer(self, waker: Callable[[], object], /) -> bool:
-        """Let the next thread that takes an element out, or closes the ring, call ``waker()`` once.
+        """Have the next thread that takes an element out, or closes the ring, call ``waker()``.
 
-        So a producer waits without a thread. ``put`` disarms.
+        So a producer can wait without blocking a thread. ``put`` removes the waker.
 
         Args:
-            waker: A plain function. An ``Exception`` of it goes to ``sys.unraisablehook``: it must
-                not keep elements from the thread that took them out.
+            waker: A plain function. Its exceptions go to ``sys.unraisablehook``. If they
+                propagated, the thread that took elements out would lose them.
 
         Returns:
-            ``False`` if there is room, or the ring is closed; look again then.
+            ``False`` if there is room already, or the ring is closed. There is no waker then.
         """
         check_waker(waker)
         check_same_process(self, self._creator)
@@ -174,7 +177,7 @@ class BoundedRing:
             return self._producer_waker is not None
 
     def disarm_producer(self) -> None:
-        """Remove the producer's waker. See ``disarm``."""
+        """Remove the waker of ``arm_producer``, if any. See ``disarm``."""
         with self._lock:
             if "producer" not in self._awaiting:
                 self._producer_waker = None
@@ -186,7 +189,7 @@ class BoundedRing:
         return len(self) < self._capacity or self._closed
 
     def _wait_for_data(self, timeout: float | None) -> None:
-        """Wait, as a consumer's call, for an element; raise at the end of the ring."""
+        """Wait for an element, within a consumer's call. Raises if the ring is closed and empty."""
         with self._lock:
             self._waker = None
             if not self._wait_for(self._has_data, timeout):
@@ -194,7 +197,7 @@ class BoundedRing:
             self._check_data()
 
     def _wait_for_room(self, call: str, timeout: float | None) -> None:
-        """Wait, as a producer's call, for room."""
+        """Wait for room, within a producer's call. Raises if the ring is closed."""
         with self._lock:
             self._producer_waker = None
             if not self._wait_for(self._has_room, timeout):
@@ -206,7 +209,7 @@ class BoundedRing:
             raise end_error(self._error)
 
     async def _await_data(self, inside: Putting) -> None:
-        """Do what ``_wait_for_data`` does, in a coroutine."""
+        """Do the same as ``_wait_for_data``, in a coroutine."""
         self._waker = None
         while True:
             bell = Bell()
@@ -237,7 +240,10 @@ class BoundedRing:
                 self._end_awaiting(inside)
 
     def _end_awaiting(self, inside: Putting) -> bool:
-        """Remove the waker of a call; ``False`` if the call has lost its side meanwhile."""
+        """Remove the waker of the awaiting call ``inside``.
+
+        ``False`` if the call was ended meanwhile, because the loop of its coroutine was closed.
+        """
         with self._lock:
             if self._awaiting.get(inside.side, (None,))[0] is not inside:
                 return False
@@ -249,7 +255,11 @@ class BoundedRing:
             return True
 
     def _leave_for_lost(self, side: str) -> bool:
-        """Leave ``side`` for a coroutine whose loop was closed; return whether there was one."""
+        """End the call on ``side`` of a coroutine whose loop was closed, if there is one.
+
+        Such a coroutine never continues, and would block the side for ever. Return whether there
+        was one.
+        """
         inside, bell = self._awaiting.get(side, (None, None))
         if inside is None or bell is None or not bell.is_lost() or not self._end_awaiting(inside):
             return False
@@ -263,14 +273,14 @@ class BoundedRing:
         return any(self._changed.wait_for(condition, sleep) for sleep in sleeps(timeout))
 
     def _wake_consumer(self) -> None:
-        """After elements were put in: call the waker, without the lock."""
-        with self._lock:  # else a waker set between reading and clearing would be lost
+        """Call the consumer's waker, without the lock, after elements were put in."""
+        with self._lock:  # otherwise a waker set between reading and clearing would be lost
             waker, self._waker = self._waker, None
         if waker is not None:
             waker()
 
     def _wake_producer(self) -> None:
-        """After elements were taken out: call the waker, without the lock."""
+        """Call the producer's waker, without the lock, after elements were taken out."""
         with self._lock:
             waker, self._producer_waker = self._producer_waker, None
         if waker is not None:
@@ -282,7 +292,7 @@ class BoundedRing:
         """Accept no more elements. Only the first call has an effect.
 
         Args:
-            error: ``get`` raises it when the ring is empty. Default: ``RingClosed``.
+            error: The exception that ``get`` raises at the end. Default: ``RingClosed``.
 
         Raises:
             TypeError: ``error`` is not an exception instance.
@@ -377,7 +387,7 @@ class SpscRing(BoundedRing, Generic[T]):
         return len(fitting)
 
     def put(self, element: T, timeout: float | None = None) -> None:
-        """Put ``element`` in, and wait for room.
+        """Put ``element`` in. First wait for room.
 
         Args:
             element: The element; not ``None``.
@@ -395,7 +405,7 @@ class SpscRing(BoundedRing, Generic[T]):
             self._put_one(inside, element)
 
     async def aput(self, element: T) -> None:
-        """Put ``element`` in, and await room.
+        """Put ``element`` in. First await room.
 
         The other side may be in another thread or loop. When the awaiting task is cancelled, the
         element has not been put in.
@@ -420,7 +430,7 @@ class SpscRing(BoundedRing, Generic[T]):
             self._items.append(element)
 
     def poll(self) -> T | None:
-        """Take the oldest element out; ``None`` when empty, closed or not."""
+        """Take the oldest element out; ``None`` if the ring is empty, closed or not."""
         taken = self.poll_many(1)
         return taken[0] if taken else None
 
@@ -440,7 +450,7 @@ class SpscRing(BoundedRing, Generic[T]):
         return taken
 
     def get(self, timeout: float | None = None) -> T:
-        """Take the oldest element out, and wait for one.
+        """Take the oldest element out. First wait until there is one.
 
         Args:
             timeout: Seconds. Default: no limit.
@@ -456,7 +466,7 @@ class SpscRing(BoundedRing, Generic[T]):
             return self._take_one(inside)
 
     async def aget(self) -> T:
-        """Take the oldest element out, awaiting one. At the end of the ring it raises like ``get``.
+        """Take the oldest element out. First await one. At the end it raises as ``get`` does.
 
         The other side may be in another thread or loop. When the awaiting task is cancelled,
         nothing has been taken out.

@@ -1,4 +1,4 @@
-"""Serializes the signals of several threads."""
+"""``SignalSerializer``: several threads signal one subscriber, which gets one signal at a time."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ else:
 class SignalSerializer(Generic[T]):
     """Lets any number of threads signal one subscriber, which gets one signal at a time (§1.3).
 
-    A thread that finds no other thread delivering delivers itself; otherwise it leaves its element
-    in a mailbox. Each thread's elements stay in order. Only the first terminal signal counts, and
-    it comes last (§1.7): ``on_complete`` after all queued elements; ``on_error`` before them,
-    unless ``delay_error`` is set. A signal from within ``on_next`` is queued, so recursion has
-    depth 1 (§3.3).
+    If no other thread is delivering, a thread delivers its own element. Otherwise it leaves the
+    element in a mailbox (a queue), for the delivering thread. Each thread's elements stay in order.
+    Only the first terminal signal has an effect (§1.7): ``on_complete`` comes after all queued
+    elements; ``on_error`` comes before them, unless ``delay_error`` is set. A signal from within
+    ``on_next`` is queued, so recursion has depth 1 (§3.3).
 
     The serializer is also the subscription of its subscriber: ``request`` goes upstream, ``cancel``
     stops everything. Exceptions of the subscriber cancel upstream and go to ``on_dropped_error``
-    (§2.13), never to a signalling thread; only ``KeyboardInterrupt``, ``SystemExit`` and
-    ``GeneratorExit`` propagate through the delivering thread.
+    (§2.13), never to a signalling thread. Only ``KeyboardInterrupt``, ``SystemExit`` and
+    ``GeneratorExit`` propagate to the caller on the delivering thread.
 
     Args:
         subscriber: Any object with the four methods of ``Subscriber``.
@@ -60,7 +60,7 @@ class SignalSerializer(Generic[T]):
             the mailbox is full. With ``"wait"`` it waits; a call from within the subscriber, which
             would wait for itself, ends the stream with the error.
         delay_error: Signal an error after the queued elements, not before them.
-        fail_fast: Queue nothing: ``on_next`` while another thread delivers raises
+        fail_fast: Queue nothing. While another thread delivers, ``on_next`` raises
             ``OverlappingCallsError``, and ``try_next`` returns ``BUSY``.
     """
 
@@ -82,9 +82,9 @@ class SignalSerializer(Generic[T]):
         self._fail_fast = fail_fast
         self._subscriber: Any = subscriber
         self._subscription: Any = None
-        self._announce = False  # on_subscribe is the next signal to deliver
+        self._announce = False  # whether on_subscribe is the next signal to deliver
         self._mailbox: deque[Any] = deque()
-        self._changed = threading.Condition()  # reentrant, for the reason given in DemandCounter
+        self._changed = threading.Condition()  # reentrant, for finalizers and signal handlers
         self._creator = os.getpid()
         self._owner: int | None = None  # the thread that delivers
         self._terminal: BaseException | bool | None = None  # an error, or True for completion
@@ -94,7 +94,7 @@ class SignalSerializer(Generic[T]):
     # -- signals, any thread ---------------------------------------------------------------------
 
     def on_subscribe(self, subscription: Any, /) -> None:
-        """Pass the serializer itself on as the subscription; cancel a second one (§2.5).
+        """Pass this serializer on as the subscription. Cancel a second subscription (§2.5).
 
         Args:
             subscription: The subscription of upstream.
@@ -240,7 +240,7 @@ class SignalSerializer(Generic[T]):
         return True
 
     def _pick(self) -> Callable[[Any], None] | None:
-        """Return the next signal to deliver; ``None`` ends the drain. Called with the lock held."""
+        """Return the next signal to deliver; ``None`` if there is none. Called under the lock."""
         if not self._cancelled and not self._finished:
             if self._announce:
                 self._announce = False

@@ -1,4 +1,4 @@
-"""The window of overlapping calls, on asyncio."""
+"""``CallWindow``: overlapping calls of an async function, on asyncio."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["CallWindow"]
 
 
 class _Call:
-    """One place in a window: an item, and the result of its call."""
+    """One item in a window, and the result of its call."""
 
     __slots__ = ("done", "followers", "item", "leads", "number", "result", "turn")
 
@@ -30,22 +30,24 @@ class _Call:
         self.done = False
         self.result: Any = None
         self.followers: list[_Call] = []
-        self.leads = False  # equal items may share this call while it is in flight
-        self.turn: tuple[Any, deque[_Call]] | None = None  # the key, and the calls behind this
+        self.leads = False  # whether equal items may share this call while it runs
+        # The key of this call, and the calls of the same key that wait for it.
+        self.turn: tuple[Any, deque[_Call]] | None = None
 
 
 class CallWindow:
-    """Overlapping calls of an async function: ``concurrency`` at once, ``capacity`` in all.
+    """Overlapping calls of an async function: ``concurrency`` at once, ``capacity`` items in all.
 
-    ``submit_many`` starts calls, each at once and without a task; only a call that has to wait
-    becomes a task of ``loop``. ``take`` returns results. An item holds a place in the window from
-    its submission until its result is taken. The first failure is stored in ``failure``, and then
-    no more calls are started. ``SystemExit``, ``KeyboardInterrupt`` and ``GeneratorExit`` of a
-    call's first step also propagate from ``submit_many``.
+    ``submit_many`` starts each call at once and without a task. Only a call that has to wait
+    becomes a task of ``loop``. ``take`` returns results. An item has a *place* in the window from
+    its submission until its result is taken; there are ``capacity`` places. The first failure is
+    stored in ``failure``, and then no more calls are started. ``SystemExit``,
+    ``KeyboardInterrupt`` and ``GeneratorExit`` of a call's first step also propagate from
+    ``submit_many``.
 
-    Use the window in the loop's thread, from callbacks of the loop, not from tasks. Each call
-    starts in a copy of the context of ``submit_many``; a call that had to wait has a copy of the
-    context in which the window was made, and so has ``on_ready``.
+    Use the window only on the loop's thread, in callbacks of the loop, not in tasks. Each call
+    starts in a copy of the context (``contextvars``) of ``submit_many``. A call that had to wait
+    has a copy of the context in which the window was made, and so has ``on_ready``.
 
     Args:
         fn: The async function.
@@ -53,25 +55,26 @@ class CallWindow:
         on_ready: Called by the loop after suspended calls have finished, once for all that finish
             in one turn of the loop: results may be taken, and calls submitted.
         concurrency: The most calls at once.
-        capacity: The most places.
+        capacity: The most items that wait, run, or have a result that was not taken.
         ordered: Whether results come in the order of submission; otherwise as calls finish.
         spread: Whether an item is a tuple of positional arguments.
-        dedupe: Whether equal hashable items in flight share one call and its outcome; the followers
-            take a place, but do not count for ``concurrency``.
+        dedupe: Whether equal hashable items that run at the same time share one call and its
+            outcome. An item that shares the call of another item counts for ``capacity``, but not
+            for ``concurrency``.
         key: Items with the same ``key(item)``, which must be hashable, are called one at a time, in
-            their order; items with other keys overlap. An item that waits for its turn, or then for
-            room in ``concurrency``, takes a place, but is not in flight for ``dedupe``.
-        ahead: So many more items may wait in the window while ``concurrency`` calls run (not with
+            their order; items with other keys overlap. An item that waits for an earlier item of
+            its key, or then for ``concurrency``, counts for ``capacity``. ``dedupe`` does not see
+            it before it runs.
+        ahead: How many more items may wait in the window while ``concurrency`` calls run (not with
             ``dedupe``; with ``key``, up to ``capacity``). The task of a call that ends then makes
-            the next call: that saves a new task, half of the cost of a call that waits. A task that
+            the next call. This saves a new task, half of the cost of a call that waits. A task that
             other code refers to, or has changed, makes no other call.
-        patience: While at least half of ``ahead`` items wait, ``on_ready`` may be called up to so
-            many seconds after a result: a turn of the loop for each result costs as much as two
-            calls.
+        patience: Seconds by which ``on_ready`` may be delayed after a result, while at least half
+            of ``ahead`` items wait. A turn of the loop for each result costs as much as two calls.
         recover: ``recover(item, error)`` is called in the call's task when the call has raised an
-            ``Exception``. The coroutine that it returns replaces the call's: its result or error
-            is final. If it returns ``None``, the call has failed. An exception of ``recover``
-            itself is the call's failure.
+            ``Exception``. The coroutine that ``recover`` returns replaces the call: its result or
+            error is final. If ``recover`` returns ``None``, the call has failed. An exception of
+            ``recover`` itself is the call's failure.
     """
 
     def __init__(
@@ -106,8 +109,8 @@ class CallWindow:
             raise TypeError(f"key must be callable, got {type(key).__name__}")
         self._key = key
         self._turns: dict[Any, tuple[Any, deque[_Call]]] = {}
-        self._line: deque[_Call] = deque()  # calls whose turn has come, but without a permit
-        self._places: deque[_Call] = deque()  # in order of submission, or of completion
+        self._line: deque[_Call] = deque()  # calls that may start once a running call has ended
+        self._places: deque[_Call] = deque()  # items in order of submission, or of completion
         self._pending = 0
         self._submitted = 0
         self._tasks: dict[asyncio.Task[Any], _Call] = {}
@@ -120,7 +123,7 @@ class CallWindow:
         self.max_running = 0
         """The most calls that ran at once."""
         self.max_pending = 0
-        """The most places held at once."""
+        """The most items in the window at once."""
         self.started = 0
         """How many calls were started."""
 
@@ -138,7 +141,7 @@ class CallWindow:
 
     @property
     def capacity(self) -> int:
-        """The bound on places."""
+        """The bound on items that wait, run, or have a result that was not taken."""
         return self._capacity
 
     @property
@@ -153,7 +156,7 @@ class CallWindow:
 
     @property
     def pending(self) -> int:
-        """How many places are held: running, following or finished and not yet taken."""
+        """How many items wait, run, share a call, or have a result that was not taken yet."""
         return self._pending
 
     def __reduce__(self) -> NoReturn:
@@ -202,7 +205,9 @@ class CallWindow:
         return max(index - start, 0)
 
     def submit_from(self, ring: Any, max: int, /) -> int:
-        """Move elements from ``ring`` into calls, one by one, while there is room; return how many.
+        """Take elements out of ``ring``, and start calls for them, while there is room.
+
+        Returns the number of elements that were taken.
 
         Args:
             ring: An ``SpscRing``.
@@ -223,7 +228,9 @@ class CallWindow:
         return count
 
     def take_into(self, ring: Any, max: int, /) -> int:
-        """Move results into ``ring`` until it is full, or a result is ``None``; return how many.
+        """Move results into ``ring`` until it is full, or the next result is ``None``.
+
+        Returns the number of results that were moved.
 
         Args:
             ring: An ``SpscRing``.
@@ -254,7 +261,9 @@ class CallWindow:
         return [self._places.popleft().result for _ in range(count)]
 
     def take_numbered(self, max: int, /) -> tuple[list[int], list[Any]]:
-        """Take results out, and the numbers of their items: 0 for the first that was submitted.
+        """Take results out, together with the numbers of their items.
+
+        The item that was submitted first has the number 0.
 
         Args:
             max: The most results.
@@ -265,7 +274,8 @@ class CallWindow:
     def cancel(self) -> None:
         """Start no more calls, drop all results and cancel the running calls.
 
-        The calls end in their own time: then ``on_ready`` is called, and ``running`` is 0.
+        This does not wait for the calls. When they have ended, ``on_ready`` is called, and
+        ``running`` is 0.
         """
         self._cancelled = True
         self._pending = 0
@@ -294,7 +304,7 @@ class CallWindow:
         return self.failure is None and not self._cancelled and self._pending < self._capacity
 
     def _may_submit(self) -> bool:
-        # Only an item tells whether it has to wait for its turn.
+        # With a key, only the item's key tells whether its call has to wait.
         return self._permits.pending > 0 if self._key is None else self._permits.value >= 0
 
     def _submit(self, item: Any) -> bool:
@@ -303,7 +313,7 @@ class CallWindow:
             try:
                 leader = self._in_flight.get(item)
                 call.leads = True
-            except Exception:  # the item has no hash or no ==: it shares no call
+            except Exception:  # ``hash`` or ``==`` of the item raised: the item shares no call
                 leader = None
             if leader is not None:
                 leader.followers.append(call)
@@ -320,7 +330,7 @@ class CallWindow:
         return True
 
     def _take_turn(self, call: _Call, key_of: Callable[[Any], Any]) -> bool:
-        """Whether the call may start now; otherwise it waits for the call of the same key."""
+        """Whether the call may start now. Otherwise it waits for an earlier call of its key."""
         try:
             key = key_of(call.item)
             if self._cancelled:
@@ -366,7 +376,7 @@ class CallWindow:
             self._tell_end()
             self._fail(call, raised)
             if not isinstance(raised, Exception | asyncio.CancelledError):
-                self._notify_soon()  # on_ready tells callers that do not see the exception
+                self._notify_soon()  # the caller of submit may not see the exception
                 raise
             return
         if task is None:
@@ -420,10 +430,10 @@ class CallWindow:
         if call.leads and self._in_flight is not None:
             try:
                 self._in_flight.pop(call.item, None)
-            except Exception:  # comparing its item raises now: search by identity
+            except Exception:  # comparing the item raises now: search by identity
                 try:
                     self._in_flight = {k: c for k, c in self._in_flight.items() if c is not call}
-                except Exception:  # comparing others raises, too: forget all
+                except Exception:  # comparing other items raises, too: forget all
                     self._in_flight = {}
         self._permits.request(1)
         self._tell_end()

@@ -1,4 +1,7 @@
-"""Which of several threads does the work: each time (``Wip``), or once and for all (``Latch``)."""
+"""``Wip`` and ``Latch`` decide which of several threads does some work.
+
+``Wip`` lets one thread at a time work, ``Latch`` only one thread ever.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,17 @@ __all__ = ["Latch", "Wip"]
 
 
 class Wip:
-    """Work in progress: lets one thread at a time drain, and makes no other thread wait.
+    """Work in progress: lets one thread at a time work (*drain*), while no other thread waits.
 
-    A thread leaves its news where the drain looks, and enters. If ``enter`` returns true, it
-    drains: it reads ``missed``, does all the work that it sees, and calls ``leave(missed)``, until
-    that returns true. The other threads go on at once.
+    A thread stores its work where the draining thread looks for work, and calls ``enter``. If
+    ``enter`` returns true, the thread drains: it reads ``missed``, does all the work that it finds,
+    and calls ``leave(missed)``. It repeats this until ``leave`` returns true. If ``enter`` returns
+    false, the thread goes on at once, because the draining thread does its work.
 
-    Any thread may call ``enter``; ``leave`` is for the thread that drains.
+    Any thread may call ``enter``. Only the draining thread may call ``leave``.
 
     Args:
-        held: Whether the drain is held from the start, by the thread that makes this.
+        held: Whether the thread that makes this object is the draining thread at first.
     """
 
     __slots__ = ("__weakref__", "_entered", "_lock")
@@ -31,21 +35,21 @@ class Wip:
         self._entered = int(check_bool("held", held))
 
     def enter(self) -> bool:
-        """Return whether this thread is to drain; otherwise another thread sees its news."""
+        """Return whether this thread must drain. Otherwise another thread does its work."""
         with self._lock:
             self._entered += 1
             return self._entered == 1
 
     @property
     def missed(self) -> int:
-        """How many threads have entered, and have not been worked for; 0: no thread drains."""
+        """How many calls of ``enter`` have work that is not done yet; 0: no thread drains."""
         return self._entered
 
     def leave(self, missed: int = 1, /) -> bool:
-        """Return whether the drain is left; otherwise threads have entered meanwhile.
+        """Return true if the drain is over. False if threads have entered meanwhile: drain again.
 
         Args:
-            missed: The value of ``missed`` before the work that was done for these threads.
+            missed: The value of the attribute ``missed`` before the work that was done.
 
         Raises:
             RuntimeError: Fewer threads than ``missed`` have entered.
@@ -65,7 +69,7 @@ class Wip:
 
 
 class Latch:
-    """Closes once: of all threads that try, one wins. Any thread may call any method."""
+    """A flag that is set once: only the thread that sets it gets true. Thread-safe."""
 
     __slots__ = ("__weakref__", "_lock", "_won")
 
@@ -74,14 +78,14 @@ class Latch:
         self._won = False
 
     def win(self) -> bool:
-        """Close the latch; return whether this call was the one that closed it."""
+        """Set (close) the latch; return whether this call set it."""
         with self._lock:
             won, self._won = self._won, True
             return not won
 
     @property
     def won(self) -> bool:
-        """Whether the latch is closed."""
+        """Whether the latch is set (closed)."""
         return self._won
 
     def __repr__(self) -> str:
