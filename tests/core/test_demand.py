@@ -10,7 +10,6 @@ import pytest
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.core import CANCELLED, TERMINATED
 from rstreams_fast.errors import DemandExceededError, InvalidRequestError, InvalidRequestTypeError
-from tests.core.conftest import load
 from tests.helpers import run_threads, start_thread
 
 
@@ -103,13 +102,3 @@ def test_a_signal_handler_may_end_it_in_the_middle_of_a_call(core: Any, method: 
 
     # In a thread of its own: one that waits for itself does so for ever.
     assert start_thread(everywhere).result() > 1
-
-
-def test_who_holds_its_lock_may_come_back_for_it() -> None:
-    counter = load("python").DemandCounter(5)
-
-    def come_back() -> bool:
-        with counter._lock:  # a handler comes just when it was taken
-            return counter.cancel()
-
-    assert start_thread(come_back).result()
