@@ -215,7 +215,7 @@ def options_of(
     bounds: Bounds | None = None,
     **words: Any,
 ) -> CallOptions:
-    """Return the options of a stage. A function with a ``Policy`` is split into these two.
+    """Return the options of a stage. ``fn`` may have a ``Policy``, which becomes an option.
 
     ``on_failures`` are the values that ``on_failure`` may have. ``words`` are further options.
     """

@@ -145,7 +145,7 @@ class JournalledCalls:
             raise StageError(f"the journal cannot keep an answer: {raised}") from raised
 
     def _log(self) -> None:
-        """Write the answers since the last ``_log`` to the log. ``_wait`` raises an error of it."""
+        """Write the answers since the last ``_log`` to the log. If this fails, ``_wait`` raises."""
         if not self._keys:
             return
         keys, given = self._keys.copy(), self._given.copy()

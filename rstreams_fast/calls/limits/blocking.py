@@ -157,7 +157,7 @@ class _PermitLoop:
             self._used = True
 
     def permit(self) -> _Permit:
-        """Block until there is a permit."""
+        """Block until there is a permit, and return it."""
         with self._lock:
             if self._idle and self._keeps(monotonic()):
                 return self._idle.pop()

@@ -283,7 +283,7 @@ class PermitGate:
                 else:
                     self.release(permit)
         except BaseException:
-            # The None moves to the end: this call, which ends without a permit, takes it.
+            # This call ends without a permit: move a None to the end, from where ending calls take.
             if None in used:
                 used.remove(None)
                 used.append(None)

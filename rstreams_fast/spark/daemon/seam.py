@@ -116,7 +116,7 @@ class _Seam:
 
     def read_udfs(self, *args: Any) -> Any:
         if len(sys.modules) != self._modules:
-            # As at a worker's start: garbage collections skip the modules of the last task.
+            # As at a worker's start: then garbage collections skip the modules that were imported.
             self._modules = len(sys.modules)
             gc.freeze()
         eval_type = args[2]

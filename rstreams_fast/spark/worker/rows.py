@@ -64,7 +64,7 @@ class Layout:
 
     @property
     def appended(self) -> tuple[str, ...]:
-        """The names of the columns that are appended."""
+        """The names of all new columns: of the results, and of the outcome if there is one."""
         return (*self.names, OUTCOME) if self.outcome == "beside" else self.names
 
     def count(self, batch: Any) -> int:

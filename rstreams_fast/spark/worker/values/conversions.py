@@ -321,7 +321,7 @@ def _unviewed(value: Any) -> Any:
 
 
 def _instance(wanted: type, but_no: type | None = None) -> Converter:
-    # Check the type: Arrow would accept a number as a count of units, and a datetime as a date.
+    # Arrow itself would accept a number as a count of units, and a datetime as a date.
     def convert(value: Any) -> Any:
         if isinstance(value, wanted) and not (but_no and isinstance(value, but_no)):
             return value
@@ -371,8 +371,8 @@ def _no_nanoseconds(convert: Converter) -> Converter:
 
 def _list_converter(element: _ConversionRule | None) -> Converter:
     def convert(value: Any) -> Any:
-        # Check the type: Arrow would take the characters of a text, or the keys of a dict, as
-        # elements. An iterator is refused, since the elements are read more than once.
+        # Arrow itself would take the characters of a text, or the keys of a dict, as elements. An
+        # iterator is refused, since the elements are read more than once.
         if not isinstance(value, Sized) or isinstance(value, _NO_LISTS):
             raise TypeError(f"{type(value).__name__} is no list")
         return value if element is None else element.many(value)
