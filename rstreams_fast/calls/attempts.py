@@ -12,6 +12,7 @@ from typing import Any, Final
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.errors import BudgetSpentError, CircuitOpenError, StageError, noted
 from rstreams_fast.calls.retry import Retry, RetryAfter, is_worth_it
+from rstreams_fast.calls.traces import current
 from rstreams_fast.calls.words import PolicyWords
 
 __all__ = ["Attempts", "Tries", "throttled_in"]
@@ -112,14 +113,21 @@ class Tries:
         No attempt follows if the task was cancelled, even if the call then raised another error
         than ``CancelledError``.
         """
+        counts, trace = self._attempts.counts, current.get()
+        if trace is not None and trace.counts is counts:
+            trace.attempted(error)
+        else:
+            trace = None  # of a function that calls this one
         if _is_cancelled():
             return None
         pause = self._obey(error) if isinstance(error, RetryAfter) else self._back_off(error)
         if pause is not None:
             self.made += 1
-            self._attempts.counts.count_again(error)
+            counts.count_again(error)
+            if trace is not None:
+                trace.waited("service" if isinstance(error, RetryAfter) else "retry", pause)
         elif isinstance(error, CircuitOpenError):
-            self._attempts.counts.refused += 1
+            counts.refused += 1
         return pause
 
     def wrapper_of(self, error: Exception) -> BaseException | None:

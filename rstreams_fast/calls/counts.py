@@ -6,17 +6,16 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import wraps
 from math import floor, log2
 from time import monotonic
 from typing import Any, ClassVar, Final
 
 from rstreams_fast.calls.circuit import CircuitState
 from rstreams_fast.calls.retry import RetryAfter
-from rstreams_fast.core import CallWindow
+from rstreams_fast.calls.traces import current
 from rstreams_fast.runtime.fork_lock import ForkLock
 
-__all__ = ["CallCounts", "FunctionCounts", "Waits", "WindowTimes", "added", "summed"]
+__all__ = ["TIMED_FIRST", "TIMED_OF", "CallCounts", "FunctionCounts", "Waits", "added", "summed"]
 
 TIMED_FIRST: Final = 500
 """The first attempts are all timed. Later one of ``TIMED_OF`` is timed, and counts for them all."""
@@ -185,6 +184,8 @@ class CallCounts:
     def count_failure(self, error: BaseException) -> None:
         """Count a call that failed in the end; warn if all of the first hundred failed alike."""
         kind = type(error).__qualname__
+        if (trace := current.get()) is not None and trace.counts is self:
+            trace.failed(error)
         self.failures += 1
         self.failure_types[kind] = self.failure_types.get(kind, 0) + 1
         if self.failures == ALL_OF_FIRST and not self._any_success and len(self.failure_types) == 1:
@@ -255,41 +256,6 @@ class CallCounts:
         self.waited_retry = self.retry_waits.seconds
         if self._circuit is not None:
             self.circuit_open = self._circuit.open_seconds() - self._open_before
-
-
-class WindowTimes:
-    """Measures the time of some calls of ``fn`` in a window. The other calls take no more time.
-
-    ``call_with`` sets the function that the window calls. Only the loop's thread may use the
-    object.
-    """
-
-    def __init__(
-        self,
-        window: CallWindow,
-        fn: Callable[..., Awaitable[Any]],
-        counts: CallCounts,
-        call_with: Callable[[Callable[..., Awaitable[Any]]], None],
-    ) -> None:
-        self._window = window
-        self._call_with = call_with
-        self._timed = 0
-
-        @wraps(fn)
-        def timed(*args: Any) -> Awaitable[Any]:
-            started = window.started
-            if started >= TIMED_FIRST:
-                call_with(fn)
-            stands_for, self._timed = started - self._timed, started
-            return counts.timing(fn(*args), stands_for)
-
-        self._fn = timed
-        call_with(timed)
-
-    def time_next(self) -> None:
-        """Time the next call if enough calls were made since the last timed call."""
-        if self._window.started >= max(TIMED_FIRST, self._timed + TIMED_OF):
-            self._call_with(self._fn)
 
 
 _SUMMED: Final = [field.name for field in fields(CallCounts) if field.name != "stage"]

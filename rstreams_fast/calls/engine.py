@@ -8,16 +8,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol
 
-from rstreams_fast.calls.counts import CallCounts, WindowTimes
-from rstreams_fast.calls.guarded import called_with, counted, guarded, holding, patient, recovery_of
+from rstreams_fast.calls.counts import CallCounts
+from rstreams_fast.calls.guarded import Recovery, called_with, counted, guarded, holding, patient
 from rstreams_fast.calls.ids import keyed, names_call_id
 from rstreams_fast.calls.limits.blocking import TimedGate
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.lists.calls import BatchedCalls
 from rstreams_fast.calls.memory.cache import CachedResults
 from rstreams_fast.calls.retry import RetryAfter
+from rstreams_fast.calls.samples import WindowSamples
 from rstreams_fast.calls.thread_group import ThreadGroup
 from rstreams_fast.calls.threads import ThreadedCalls
+from rstreams_fast.calls.traces import Tracer, sampled, traced_call
 from rstreams_fast.calls.usage import Weigh
 from rstreams_fast.calls.words import CallSettings
 from rstreams_fast.core import CallWindow
@@ -50,6 +52,7 @@ class Surroundings:
         weigh: Estimates the units of a call from its arguments. Default: ``Limit.weigh`` of the
             key, or the sum over a list of keys.
         wrap: Wraps all other parts. The window calls the wrapper, which may empty its item.
+        tracer: Traces some of the calls.
     """
 
     client: tuple[Any, ...] = ()
@@ -61,6 +64,7 @@ class Surroundings:
     failures: Callable[[Call], Call] | None = None
     weigh: Weigh | None = None
     wrap: Callable[[Call], Call] | None = None
+    tracer: Tracer | None = None
 
 
 def surrounded(
@@ -127,8 +131,10 @@ class CallEngine:
         self._lists: BatchedCalls | None = None
         limit = settings.policy.limit
         gate = self._gate = None if limit is None else PermitGate(limit, loop)
+        tracer = self._tracer = around.tracer
         if gate is not None:
             gate.waits = counts.limit_waits
+            gate.traced = tracer is not None
         made: Call = settings.fn
         if threads is not None:
             made = self._threads = ThreadedCalls(made, settings.concurrency, loop, threads)
@@ -141,11 +147,14 @@ class CallEngine:
             or settings.batch is not None
             or (remembers and gate is not None)  # a result from cache or journal needs no permit
         )
-        # A wrapper may empty the items: then the window cannot repeat their calls.
-        recovers = admitted and around.wrap is None
+        # A wrapper may empty the items: then the window cannot repeat their calls. With a cache or
+        # a journal the window does not know which items make calls: then it cannot trace them.
+        recovers = admitted and around.wrap is None and not (remembers and tracer is not None)
         self._counts_attempts = recovers and not remembers
         if admitted and not recovers:
             made = patient(made, settings, counts, gate)
+            if tracer is not None:
+                made = sampled(made, tracer)
         elif recovers and remembers:
             made = counts.attempted(made)
         if around.journal is None:
@@ -164,9 +173,7 @@ class CallEngine:
             admitted=admitted,
             in_lists=in_lists,
         )
-        recover = None
-        if recovers:
-            recover = recovery_of(call, spread, settings, counts, gate)
+        recovery = Recovery(call, spread, settings, counts, gate) if recovers else None
         at_once = settings.running_rows
         self.window: Final = CallWindow(
             call,
@@ -178,18 +185,28 @@ class CallEngine:
             ahead=2 * at_once,
             patience=STEP_SECONDS,
             spread=spread,
-            recover=recover,
+            recover=None if recovery is None else recovery.recover,
             **words,
         )
-        self._times: WindowTimes | None = None
+        self._samples: WindowSamples | None = None
         call_with: Callable[[Call], None] = self.window.call_with
         if gate is not None and admitted:
             call_with = gate.admit(self.window, call)
-        if self._counts_attempts:
-            self._times = WindowTimes(self.window, call, counts, call_with)
+        if recovery is None and (admitted or in_lists is not None):
+            tracer = None  # an inner function traces the calls
+        traced = call
+        if tracer is not None:
+            traced = traced_call(call, tracer) if recovery is None else recovery.traced(tracer)
+        if self._counts_attempts or tracer is not None:
+            timed = counts if self._counts_attempts else None
+            self._samples = WindowSamples(
+                self.window, call, call_with, counts=timed, tracer=tracer, traced=traced
+            )
 
     def _in_lists(self, call: Call) -> Call:
         call = counted(call, self._counts)
+        if self._tracer is not None:
+            call = sampled(call, self._tracer)
         if self._settings.batch is not None:
             call = self._lists = BatchedCalls(
                 call, self._settings, self._loop, self._on_ready, self._counts
@@ -228,8 +245,8 @@ class CallEngine:
             counts.calls = started - counts.cache_hits - counts.journal_hits
         if self._counts_attempts:  # calls that still wait for the limit are not attempts yet
             counts.attempts = started + counts.made_again - counts.limit_waits.not_over
-        if self._times is not None:
-            self._times.time_next()
+        if self._samples is not None:
+            self._samples.sample_next()
 
     def hurry(self) -> None:
         """Start the calls whose lists wait for more items, because no more items will come."""

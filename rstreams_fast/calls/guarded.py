@@ -18,10 +18,11 @@ from rstreams_fast.calls.limits.blocking import TimedGate
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.retry import RetryAfter
+from rstreams_fast.calls.traces import Tracer
 from rstreams_fast.calls.usage import Meter, Weigh, meter_of
 from rstreams_fast.calls.words import CallSettings
 
-__all__ = ["called_with", "counted", "guarded", "holding", "patient", "recovery_of"]
+__all__ = ["Recovery", "called_with", "counted", "guarded", "holding", "patient"]
 
 ROW: Final = ", all attempts and waits together"
 
@@ -43,26 +44,57 @@ def counted(fn: Callable[..., Awaitable[Any]], counts: CallCounts) -> Callable[.
     return call
 
 
-def recovery_of(
-    fn: Callable[..., Awaitable[Any]],
-    spread: bool,
-    settings: CallSettings,
-    counts: CallCounts,
-    gate: PermitGate | None,
-) -> Callable[[Any, Exception], Coroutine[Any, Any, Any] | None]:
-    """Return ``recover`` for a ``CallWindow``: it makes a call again after ``RetryAfter``."""
-    attempts = Attempts(settings.policy, settings.label, counts)
+class Recovery:
+    """Repeats the plain calls of a window after ``RetryAfter``. The loop's thread only."""
 
-    def again(*args: Any) -> Awaitable[Any]:
-        counts.made_again += 1
-        return fn(*args)
+    def __init__(
+        self,
+        fn: Callable[..., Awaitable[Any]],
+        spread: bool,
+        settings: CallSettings,
+        counts: CallCounts,
+        gate: PermitGate | None,
+    ) -> None:
+        self._fn = fn
+        self._spread = spread
+        self._attempts = Attempts(settings.policy, settings.label, counts)
+        self._gate = gate
+        self._last: Exception | None = None
+        """The error of a traced call that is not repeated again."""
 
-    def recover(item: Any, error: Exception) -> Coroutine[Any, Any, Any] | None:
-        if not isinstance(error, RetryAfter):
+    def recover(self, item: Any, error: Exception) -> Coroutine[Any, Any, Any] | None:
+        """Return the coroutine that repeats the call: the window's ``recover``."""
+        last, self._last = self._last, None
+        if not isinstance(error, RetryAfter) or error is last:
             return None
-        return _made_again(again, item if spread else (item,), error, attempts, gate)
+        return self._made_again(item if self._spread else (item,), error)
 
-    return recover
+    def _made_again(self, args: tuple[Any, ...], error: RetryAfter) -> Coroutine[Any, Any, Any]:
+        return _made_again(self._again, args, error, self._attempts, self._gate)
+
+    def _again(self, *args: Any) -> Awaitable[Any]:
+        self._attempts.counts.made_again += 1
+        return self._fn(*args)
+
+    def traced(self, tracer: Tracer) -> Callable[..., Awaitable[Any]]:
+        """Return a function whose calls are all traced, each with its repetitions.
+
+        Its first argument times the first attempt.
+        """
+
+        async def call(timing: Callable[[Any], Awaitable[Any]], *args: Any) -> Any:
+            try:
+                with tracer.begin():
+                    try:
+                        return await timing(self._fn(*args))
+                    except RetryAfter as raised:
+                        error = raised
+                    return await self._made_again(args, error)
+            except RetryAfter as raised:
+                self._last = raised
+                raise
+
+        return call
 
 
 def patient(

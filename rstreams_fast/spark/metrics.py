@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -22,6 +21,7 @@ from rstreams_fast.spark.telemetry.exporter import CLOSE_SECONDS, Exporter
 from rstreams_fast.spark.telemetry.figures import Figures
 from rstreams_fast.spark.telemetry.options import OpenTelemetry
 from rstreams_fast.spark.telemetry.prometheus import text_of
+from rstreams_fast.spark.telemetry.spans import SpanOptions
 
 __all__ = ["Metrics", "StageMetrics"]
 
@@ -53,6 +53,7 @@ class Metrics:
             raise TypeError(f"telemetry must be an OpenTelemetry, got {type(telemetry).__name__}")
         self._figures = Figures()
         self._exporter: Exporter | None = None
+        self._spans: SpanOptions | None = None
         self._made = True
         if path is None:
             path = tempfile.mkdtemp(prefix="rstreams-metrics-")
@@ -71,14 +72,20 @@ class Metrics:
                 self._made = False
         self.path = str(Path(path).absolute())
         if telemetry is not None:
-            self._exporter = Exporter(telemetry, self, partial(_totals_in, Path(self.path)))
+            self._exporter = Exporter(telemetry, self, Path(self.path), _totals_in)
+            self._spans = self._exporter.spans
 
     def __getstate__(self) -> dict[str, object]:
-        return {"path": self.path, "_made": self._made}
+        return {"path": self.path, "_made": self._made, "_spans": self._spans}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
         self._figures, self._exporter = Figures(), None
+
+    @property
+    def spans(self) -> SpanOptions | None:
+        """How workers make spans of calls; ``None``: they make none."""
+        return self._spans
 
     def read(self) -> list[StageMetrics]:
         """Return the metrics of every partition and attempt so far, in order of their start.

@@ -28,6 +28,7 @@ if sys.platform != "win32":
 
 from rstreams_fast.calls.counts import added
 from rstreams_fast.spark.stage_metrics import IDENTITY, PER_PARTITION, TABLES, StageMetrics
+from rstreams_fast.spark.telemetry.spans import SPANS_SUFFIX
 
 __all__ = [
     "ENDED_SUFFIX",
@@ -52,7 +53,7 @@ STAGE_SUFFIX: Final = ".metrics.stage"
 ASIDE_SUFFIX: Final = ".tmp"
 PATTERNS: Final = (
     *(f"*{FILE_SUFFIX}", f"*{ENDED_SUFFIX}", f"*{SUMS_SUFFIX}", f"*{LOCK_SUFFIX}"),
-    *(f"*{STAGE_SUFFIX}", f"*.metrics.*{ASIDE_SUFFIX}"),
+    *(f"*{STAGE_SUFFIX}", f"*{SPANS_SUFFIX}", f"*.metrics.*{ASIDE_SUFFIX}"),
 )
 
 HOST: Final = socket.gethostname()

@@ -15,6 +15,7 @@ from rstreams_fast.calls.limits.job_permits import JobPermits, LimitLost
 from rstreams_fast.calls.limits.limit import Limit
 from rstreams_fast.calls.limits.local_permits import LocalPermits
 from rstreams_fast.calls.retry import PATIENCE_SECONDS
+from rstreams_fast.calls.traces import note_wait
 from rstreams_fast.core import CallWindow
 
 __all__ = ["OFFER_SECONDS", "PERMIT_IDLE_SECONDS", "LimitLost", "PermitGate"]
@@ -95,6 +96,8 @@ class PermitGate:
         self._held_until = 0.0
         self.waits = Waits()
         """The time that calls wait for a permit."""
+        self.traced = False
+        """Whether traces of calls show the time that each call waits."""
 
     def admit(self, window: CallWindow, fn: _Call) -> Callable[[_Call], None]:
         """Admit the calls of ``fn`` that ``window`` makes, without a coroutine around each call.
@@ -176,8 +179,14 @@ class PermitGate:
         self._at_rest = False
         self._ask_if_needed()
         try:
-            with self.waits:
-                permit = await future
+            if self.traced:
+                begun = monotonic()
+                with self.waits:
+                    permit = await future
+                note_wait(monotonic() - begun)
+            else:
+                with self.waits:
+                    permit = await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._passing -= 1

@@ -8,17 +8,25 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable
+from itertools import islice
+from pathlib import Path
 from time import monotonic
 from typing import Final
 
 from rstreams_fast.spark.stage_metrics import StageMetrics
 from rstreams_fast.spark.telemetry.figures import Figures
 from rstreams_fast.spark.telemetry.options import OpenTelemetry
+from rstreams_fast.spark.telemetry.spans import take_spans
 
 __all__ = ["CLOSE_SECONDS", "Exporter"]
 
 CLOSE_SECONDS: Final = 2.0
 """How long the last export may take."""
+
+SPANS_SECONDS: Final = 5.0
+"""How often spans are sent: OpenTelemetry's own default."""
+
+SPANS_OF_REQUEST: Final = 512
 
 LOOK_SECONDS: Final = 1.0
 """How often the thread looks whether the metrics are still in use."""
@@ -30,18 +38,26 @@ _open: Final[set[Exporter]] = set()
 
 
 class Exporter:
-    """Sends what ``read`` returns, every ``interval`` and at the end. Any thread may use it.
+    """Sends spans as they come, and figures every ``interval`` and at the end.
 
+    Any thread may use it.
     The thread ends with ``close``, at the end of the process, or when the ``owner`` is garbage.
     """
 
     def __init__(
-        self, telemetry: OpenTelemetry, owner: object, read: Callable[[], Iterable[StageMetrics]]
+        self,
+        telemetry: OpenTelemetry,
+        owner: object,
+        folder: Path,
+        read: Callable[[Path], Iterable[StageMetrics]],
     ) -> None:
-        """``read`` must not refer to the ``owner``."""
+        """``read`` returns the totals in the ``folder``, which has the files of spans, too."""
         self._client = telemetry.client()
+        self.spans: Final = self._client.begin_spans(telemetry.sample, telemetry.most_spans)
+        """How workers make spans of calls; ``None``: they make none."""
         self._interval = telemetry.interval
         self._owner = weakref.ref(owner)
+        self._folder = folder
         self._read = read
         self._figures = Figures()
         self._wanted = threading.Condition()
@@ -73,30 +89,45 @@ class Exporter:
 
     def _run(self) -> None:
         due = monotonic() + self._interval
+        spans_due = monotonic() + SPANS_SECONDS
         while True:
             with self._wanted:
                 self._wanted.wait_for(self._is_wanted, min(LOOK_SECONDS, max(0, due - monotonic())))
                 asked, last = self._asked, self._closing or self._owner() is None
+            if last or asked > self._done or monotonic() >= spans_due:
+                self._send(self._send_spans)
+                spans_due = monotonic() + SPANS_SECONDS
             if last or asked > self._done or monotonic() >= due:
-                succeeded = self._send()
+                succeeded = self._send(self._send_figures)
                 due = monotonic() + self._interval
                 with self._wanted:
                     self._done, self._succeeded = asked, succeeded
                     self._wanted.notify_all()
             if last:
+                self._send(self._client.end_spans)
                 _open.discard(self)
                 return
 
     def _is_wanted(self) -> bool:
         return self._closing or self._asked > self._done
 
-    def _send(self) -> bool:
+    def _send_figures(self) -> bool:
+        return self._client.send_figures(self._figures.read(self._read(self._folder)))
+
+    def _send_spans(self) -> bool:
+        sent = True
+        spans = take_spans(self._folder)
+        while batch := list(islice(spans, SPANS_OF_REQUEST)):
+            sent = sent and self._client.send_spans(batch)  # after a failure the rest is dropped
+        return sent
+
+    def _send(self, send: Callable[[], bool]) -> bool:
         try:
-            succeeded = self._client.send_figures(self._figures.read(self._read()))
+            succeeded = send()
         except Exception:
             if not self._told:
                 self._told = True
-                _log.warning("telemetry: figures were not sent", exc_info=True)
+                _log.warning("telemetry: some was not sent", exc_info=True)
             return False
         if not succeeded:
             self._tell()
@@ -106,7 +137,7 @@ class Exporter:
         """Log one warning for all failures. It has no address, which may hold a key."""
         if not self._told:
             self._told = True
-            _log.warning("telemetry: the collector has not taken the figures; the job goes on")
+            _log.warning("telemetry: the collector does not take everything; the job goes on")
 
 
 if hasattr(os, "register_at_fork"):

@@ -12,6 +12,7 @@ from rstreams_fast._third_parties import importing
 
 with importing("opentelemetry", "OpenTelemetry", "'rstreams_fast[otel]'"):
     import requests
+    from opentelemetry import trace
     from opentelemetry.context import attach, detach, set_value
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -29,7 +30,17 @@ with importing("opentelemetry", "OpenTelemetry", "'rstreams_fast[otel]'"):
     )
     from opentelemetry.sdk.metrics.export import Histogram as HistogramData
     from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+    from opentelemetry.sdk.trace import Event, ReadableSpan
+    from opentelemetry.sdk.trace.export import SpanExportResult
+    from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+    from opentelemetry.trace import (
+        INVALID_SPAN_CONTEXT,
+        SpanContext,
+        Status,
+        StatusCode,
+        TraceFlags,
+    )
 
 from rstreams_fast.spark.telemetry.figures import (
     BOUNDS,
@@ -39,6 +50,7 @@ from rstreams_fast.spark.telemetry.figures import (
     Point,
     Reading,
 )
+from rstreams_fast.spark.telemetry.spans import SpanOptions, WrittenSpan
 
 if TYPE_CHECKING:
     import logging
@@ -90,6 +102,9 @@ class Client:
         self._resource = made
         self._scope = InstrumentationScope("rstreams_fast", version)
         self._since = time.time_ns()
+        self._parent = INVALID_SPAN_CONTEXT
+        self._root: SpanContext | None = None
+        self._any_span = False
 
     def stop(self) -> None:
         """Make no more attempts for a request that fails."""
@@ -105,6 +120,73 @@ class Client:
         data = MetricsData([ResourceMetrics(self._resource, [scoped], "")])
         with _quietly():
             return self._metrics.export(data) is MetricExportResult.SUCCESS
+
+    def begin_spans(self, sample: float, most: float) -> SpanOptions | None:
+        """Return the options of the spans of calls; their parent is the current span.
+
+        Without a current span their parent is a span of its own, which ``end_spans`` ends.
+        """
+        parent = trace.get_current_span().get_span_context()
+        if not sample or (parent.is_valid and not parent.trace_flags.sampled):
+            return None
+        if not parent.is_valid:
+            ids = RandomIdGenerator()
+            parent = _context(ids.generate_trace_id(), ids.generate_span_id())
+            self._root = parent
+        self._parent = parent
+        return SpanOptions(f"{parent.trace_id:032x}", f"{parent.span_id:016x}", sample, most)
+
+    def end_spans(self) -> bool:
+        """Send the parent of the spans, if there are some; return whether that is sent."""
+        root, self._root = self._root, None
+        if root is None or not self._any_span:
+            return True
+        return self._send_spans([self._span("rstreams_fast", root, None, self._since)])
+
+    def send_spans(self, spans: Sequence[WrittenSpan]) -> bool:
+        """Send the spans of calls; return whether the collector has taken them."""
+        self._any_span = True
+        parent = self._parent
+        return self._send_spans(
+            [
+                self._span(
+                    span.name,
+                    _context(parent.trace_id, int(span.span_id, 16)),
+                    parent,
+                    span.start,
+                    end_time=span.end,
+                    attributes=span.attributes,
+                    events=[Event(name, about, at) for at, name, about in span.events],
+                    status=Status(StatusCode.ERROR, span.error) if span.error else Status(),
+                )
+                for span in spans
+            ]
+        )
+
+    def _send_spans(self, spans: Sequence[ReadableSpan]) -> bool:
+        with _quietly():
+            return self._spans.export(spans) is SpanExportResult.SUCCESS
+
+    def _span(
+        self,
+        name: str,
+        context: SpanContext,
+        parent: SpanContext | None,
+        start: int,
+        *,
+        end_time: int | None = None,
+        **more: Any,
+    ) -> ReadableSpan:
+        return ReadableSpan(
+            name,
+            context,
+            parent,
+            self._resource,
+            start_time=start,
+            end_time=end_time or time.time_ns(),
+            instrumentation_scope=self._scope,
+            **more,
+        )
 
     def _metric(self, figure: Figure, points: Sequence[Point], now: int) -> Metric:
         numbers = [
@@ -134,6 +216,12 @@ class Client:
         ]
         data = HistogramData(points, _CUMULATIVE)
         return Metric(DURATION.name, DURATION.text, DURATION.unit, data)
+
+
+def _context(trace_id: int, span_id: int) -> SpanContext:
+    return SpanContext(
+        trace_id, span_id, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED)
+    )
 
 
 def _attributes(stage: str, label: str = "", value: str = "") -> dict[str, str]:

@@ -306,7 +306,7 @@ class CallStage:
             options,
             self._loop,
             self._counters,
-            replace(self._around, client=client, journal=self._journal),
+            replace(self._around, client=client, journal=self._journal, tracer=self._writer.spans),
             self._go_on,
             threads=None if options.is_async else self._partition.threads,
             capacity=options.window_rows,

@@ -19,6 +19,7 @@ from rstreams_fast.calls.counts import CallCounts, summed
 from rstreams_fast.spark.metrics import Metrics
 from rstreams_fast.spark.runs import ENDED_SUFFIX, FILE_SUFFIX, HOST, fields_of, fold, process_of
 from rstreams_fast.spark.stage_metrics import TABLES, StageMetrics
+from rstreams_fast.spark.telemetry.spans import CallSpans
 
 __all__ = ["Counters", "MetricsWriter", "task_context"]
 
@@ -97,10 +98,14 @@ class MetricsWriter:
         self._file: Path | None = None
         self._written = False
         self._due = 0.0
+        self.spans: CallSpans | None = None
+        """Makes spans of the calls of the partition."""
         if metrics is not None:
             # The run's identifier is needed: coalesce gives one task several partitions, and a plan
             # may contain the same stage twice.
             self._file = Path(metrics.path) / f"{counters.key}-{counters.run}{FILE_SUFFIX}"
+            if metrics.spans is not None:
+                self.spans = CallSpans(metrics.spans, counters)
 
     @property
     def wanted(self) -> bool:
@@ -112,7 +117,7 @@ class MetricsWriter:
         if self._file is not None and time.monotonic() >= self._due:
             self.write()
 
-    def write(self) -> None:
+    def write(self, *, last: bool = False) -> None:
         """Write now. An error fails no job: it is logged once for each folder."""
         if self._file is None:
             return
@@ -121,6 +126,8 @@ class MetricsWriter:
         try:
             aside.write_text(self._snapshot(), encoding="utf-8")
             aside.replace(self._file)
+            if self.spans is not None:
+                self.spans.write(self._file, last=last)
         except OSError as refused:
             gone = self._written and isinstance(refused, FileNotFoundError)
             # FileNotFoundError is no failure here: cleanup() may have removed the folder.
@@ -138,7 +145,7 @@ class MetricsWriter:
         if self._file is None:
             return
         # If the disk is full and the line below cannot be appended, this file keeps the counts.
-        self.write()
+        self.write(last=True)
         with contextlib.suppress(OSError), _ending:
             folder = self._file.parent
             lines, number = _ended.get(folder, (-1, 0))

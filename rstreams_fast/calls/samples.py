@@ -1,0 +1,77 @@
+"""Some calls of a window are timed, and some are traced; the other calls cost no more."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial, wraps
+from typing import Any, Final
+
+from rstreams_fast.calls.counts import TIMED_FIRST, TIMED_OF, CallCounts
+from rstreams_fast.calls.traces import Tracer
+from rstreams_fast.core import CallWindow
+
+__all__ = ["WindowSamples"]
+
+TRACED_OF: Final = 16
+"""Where at least one of so many calls is traced, each call is looked at."""
+
+Call = Callable[..., Awaitable[Any]]
+
+
+class WindowSamples:
+    """Times and traces some of the calls of ``fn`` that a window makes.
+
+    Only for them the window calls another function. The loop's thread only.
+    """
+
+    def __init__(
+        self,
+        window: CallWindow,
+        fn: Call,
+        call_with: Callable[[Call], None],
+        *,
+        counts: CallCounts | None,
+        tracer: Tracer | None,
+        traced: Call,
+    ) -> None:
+        """``call_with`` sets the function that the window calls. Without ``counts`` no call is
+        timed. ``traced(timing, *args)`` makes a traced call; ``timing`` times an awaitable.
+        """
+        self._window = window
+        self._call_with = call_with
+        self._times, self._tracer = counts is not None, tracer
+        self._timed = self._begun = 0
+        looks_at_each = self._looks_at_each = tracer is not None and tracer.every < TRACED_OF
+
+        @wraps(fn)
+        def sampled(*args: Any) -> Awaitable[Any]:
+            started = window.started
+            if not (looks_at_each or (counts is not None and started < TIMED_FIRST)):
+                call_with(fn)
+            timing: Callable[[Any], Awaitable[Any]] | None = None
+            if counts is not None:
+                stands_for, self._timed = started - self._timed, started
+                timing = partial(counts.timing, stands_for=stands_for)
+            if self._is_traced(started):
+                return traced(timing, *args)
+            return fn(*args) if timing is None else timing(fn(*args))
+
+        self._sampled = sampled
+        if self._times or looks_at_each:
+            call_with(sampled)
+
+    def _is_traced(self, started: int) -> bool:
+        if self._tracer is None:
+            return False
+        # Calls that wait for a limit start long before they get here.
+        self._tracer.left -= 1 if self._looks_at_each else started - self._begun
+        self._begun = started
+        return self._tracer.left < 0
+
+    def sample_next(self) -> None:
+        """Sample the next call, if enough calls were made since the last one."""
+        started, tracer = self._window.started, self._tracer
+        if (self._times and started >= max(TIMED_FIRST, self._timed + TIMED_OF)) or (
+            tracer is not None and started - self._begun >= tracer.left
+        ):
+            self._call_with(self._sampled)

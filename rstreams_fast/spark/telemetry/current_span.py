@@ -1,0 +1,64 @@
+"""The span of a call as OpenTelemetry's current span, in a worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextvars import Token
+from typing import Any
+
+from opentelemetry.context import Context, attach, detach
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    TraceFlags,
+    set_span_in_context,
+)
+
+from rstreams_fast.spark.telemetry.spans import SpanOptions, WrittenSpan
+
+__all__ = ["enter", "leave"]
+
+
+class _CurrentSpan(NonRecordingSpan):
+    """What the function of the call, and its clients, see. The driver exports the span."""
+
+    def __init__(self, context: SpanContext, span: WrittenSpan) -> None:
+        super().__init__(context)
+        self._span = span
+
+    def is_recording(self) -> bool:
+        return True
+
+    def set_attribute(self, key: str, value: Any) -> None:
+        self._span.attributes[key] = value
+
+    def set_attributes(self, attributes: Mapping[str, Any]) -> None:
+        self._span.attributes.update(attributes)
+
+    def add_event(
+        self,
+        name: str,
+        attributes: Mapping[str, Any] | None = None,
+        timestamp: int | None = None,
+    ) -> None:
+        self._span.events.append((timestamp or time.time_ns(), name, dict(attributes or {})))
+
+    def update_name(self, name: str) -> None:
+        self._span.name = name
+
+
+def enter(span: WrittenSpan, options: SpanOptions) -> Token[Context]:
+    """Make ``span`` the current span; return what ``leave`` needs."""
+    context = SpanContext(
+        int(options.trace_id, 16),
+        int(span.span_id, 16),
+        is_remote=False,
+        trace_flags=TraceFlags(TraceFlags.SAMPLED),
+    )
+    return attach(set_span_in_context(_CurrentSpan(context, span)))
+
+
+def leave(token: Token[Context]) -> None:
+    """Make the span current that was so before."""
+    detach(token)

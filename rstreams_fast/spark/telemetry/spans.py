@@ -1,0 +1,216 @@
+"""The spans of calls: made in the workers, left in files, read by the driver."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from rstreams_fast.calls.errors import BudgetSpentError, CircuitOpenError, as_judged
+from rstreams_fast.calls.traces import current, waited_before
+from rstreams_fast.spark.stage_metrics import StageMetrics
+
+__all__ = ["SPANS_SUFFIX", "CallSpans", "SpanOptions", "WrittenSpan", "take_spans"]
+
+SPANS_SUFFIX: Final = ".metrics.spans"
+
+MOST_SPANS: Final = 4096
+"""The most spans of a partition that wait to be written. Further ones are dropped."""
+
+WRITE_SECONDS: Final = 1.0
+"""How long an ended span may wait to be written."""
+
+NOT_MADE: Final = (BudgetSpentError, CircuitOpenError)
+"""The errors of an attempt that was not made."""
+
+Attributes = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SpanOptions:
+    """How spans are made: the ids of their parent, in hexadecimal digits, and how many."""
+
+    trace_id: str
+    parent_id: str
+    sample: float
+    most: float
+    """The most spans of a partition in a second, on average."""
+
+
+@dataclass
+class WrittenSpan:
+    """A span that has ended. Times are in nanoseconds since the epoch."""
+
+    name: str
+    span_id: str
+    start: int
+    attributes: Attributes
+    events: list[tuple[int, str, Attributes]]
+    end: int = 0
+    error: str = ""
+    """The type of the exception with which the call failed."""
+
+
+class CallSpans:
+    """The spans of the calls of a partition: the tracer of its engine.
+
+    The thread of the loop makes the spans; any one thread at a time takes them.
+    """
+
+    def __init__(self, options: SpanOptions, counters: StageMetrics) -> None:
+        self.every = max(1, round(1 / options.sample))
+        self.left = secrets.randbelow(self.every)
+        self.counters = counters
+        self.ended: list[WrittenSpan] = []
+        self.options = options
+        self.current_span = _current_span()
+        self._files = 0
+        self._due = 0.0
+        self._rarer = 1
+        self._tokens, self._since = options.most, time.monotonic()
+
+    def begin(self) -> CallSpan:
+        """Return a context manager around a call, in which its span is the current one."""
+        now, most = time.monotonic(), self.options.most
+        self._tokens = min(self._tokens + (now - self._since) * most, most) - 1
+        self._since = now
+        # Half as often while they come too fast, twice as often when they do not.
+        self._rarer = self._rarer * 2 if self._tokens < most / 2 else max(self._rarer // 2, 1)
+        self.left = self.every * self._rarer - 1
+        return CallSpan(self)
+
+    def write(self, metrics_file: Path, *, last: bool) -> None:
+        """Write the spans that have ended beside the ``metrics_file``, if it is time.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        if not self.ended or (not last and time.monotonic() < self._due):
+            return
+        self._due = time.monotonic() + WRITE_SECONDS
+        spans, self.ended = self.ended, []
+        self._files += 1
+        name = metrics_file.name.partition(".")[0]
+        file = metrics_file.with_name(f"{name}.{self._files}{SPANS_SUFFIX}")
+        aside = file.with_suffix(f".{os.getpid()}.tmp")
+        aside.write_text("\n".join(json.dumps(vars(span), default=str) for span in spans))
+        aside.replace(file)
+
+
+class CallSpan:
+    """The span of a call that runs.
+
+    A context manager that is a class, since one of contextlib sets the traceback of the exception,
+    and some exceptions (a frozen dataclass) refuse that.
+    """
+
+    def __init__(self, spans: CallSpans) -> None:
+        self._spans = spans
+        counters = spans.counters
+        self.counts: object = counters
+        before = waited_before.get()
+        attributes: Attributes = {"rstreams.stage": counters.stage, "host.name": counters.host}
+        if counters.partition >= 0:
+            attributes["spark.stage"] = counters.spark_stage
+            attributes["spark.partition"] = counters.partition
+            attributes["spark.attempt"] = counters.attempt
+        span_id = os.urandom(8).hex()  # the function may have seeded ``random``
+        start = time.time_ns() - int(before * 1e9)
+        self._written = WrittenSpan(counters.stage, span_id, start, attributes, [])
+        self._failed_attempts = 0
+        self._noted: BaseException | None = None
+        """The error of the latest failed attempt."""
+        self._error: BaseException | None = None
+        if before:
+            waited_before.set(0.0)
+            self.waited("limit", before)
+
+    def __enter__(self) -> Self:
+        self._token = current.set(self)
+        if (otel := self._spans.current_span) is not None:
+            self._user = otel.enter(self._written, self._spans.options)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
+    ) -> None:
+        if (otel := self._spans.current_span) is not None:
+            otel.leave(self._user)
+        with suppress(ValueError):  # the garbage collector ends the call in another context
+            current.reset(self._token)
+        self._end(self._error if error is None else error)
+        self._error = self._noted = None  # their tracebacks refer to frames with this object
+        if len(self._spans.ended) < MOST_SPANS:
+            self._spans.ended.append(self._written)
+
+    def attempted(self, error: BaseException) -> None:
+        """Note that an attempt has failed."""
+        self._noted = error
+        name = "refused"
+        if not isinstance(error, NOT_MADE):
+            name = "attempt failed"
+            self._failed_attempts += 1
+        about = {"error.type": type(error).__qualname__, "rstreams.attempt": self._failed_attempts}
+        self._written.events.append((time.time_ns(), name, about))
+
+    def waited(self, cause: str, seconds: float) -> None:
+        """Note a wait between attempts, or before one."""
+        name = f"rstreams.wait.{cause}"
+        attributes = self._written.attributes
+        attributes[name] = attributes.get(name, 0.0) + seconds
+
+    def failed(self, error: BaseException) -> None:
+        """Note that the call has failed, though it raises nothing."""
+        self._error = error
+
+    def _end(self, error: BaseException | None) -> None:
+        written, attempts, outcome = self._written, self._failed_attempts, "ok"
+        noted = self._noted is not None and (
+            error is self._noted or getattr(error, "__cause__", None) is self._noted
+        )
+        if not (noted or isinstance(error, NOT_MADE)):
+            attempts += 1  # the last one, which nobody noted
+        if error is not None:
+            error = as_judged(error)
+            outcome = _outcome_of(error)
+            written.error = type(error).__qualname__
+            written.attributes["error.type"] = written.error
+        written.attributes["rstreams.attempts"] = attempts
+        written.attributes["rstreams.outcome"] = outcome
+        written.end = time.time_ns()
+
+
+def _outcome_of(error: BaseException) -> str:
+    if isinstance(error, NOT_MADE):
+        return "refused"
+    if isinstance(error, asyncio.CancelledError):
+        return "cancelled"
+    return "timeout" if isinstance(error, TimeoutError) else "error"
+
+
+def _current_span() -> Any:
+    """Return the module that shows spans to OpenTelemetry; ``None`` in a worker that has none."""
+    try:
+        from rstreams_fast.spark.telemetry import current_span
+    except ModuleNotFoundError:
+        return None
+    return current_span
+
+
+def take_spans(folder: Path) -> Iterator[WrittenSpan]:
+    """Yield the spans of all files, and remove the files."""
+    for file in sorted(folder.glob(f"*{SPANS_SUFFIX}")):
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+            file.unlink()
+            yield from [WrittenSpan(**json.loads(line)) for line in lines]
+        except (OSError, ValueError, TypeError) as refused:
+            logging.getLogger("rstreams_fast").debug("spans of %s are left out: %s", file, refused)
