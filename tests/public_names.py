@@ -31,7 +31,6 @@ INTERNAL = {
     "Limit": {"numbers", "served_at", "weights"},
     "ListSubscriber": {"on_burst", "prompt"},
     "MapBatches": {"output_of", "work"},
-    "Metrics": {"spans"},
     "MulticastPublisher": {
         *("admit", "ask", "buffer", "burst", "connect", "defer", "leave", "metrics_for"),
         *("custody", "depth", "on_burst", "prompt", "refuses", "take", "trampoline", "turns"),

@@ -23,7 +23,7 @@ from rstreams_fast.spark.telemetry.options import OpenTelemetry
 from rstreams_fast.spark.telemetry.prometheus import text_of
 from rstreams_fast.spark.telemetry.spans import SpanOptions
 
-__all__ = ["Metrics", "StageMetrics"]
+__all__ = ["Metrics", "StageMetrics", "spans_of"]
 
 
 class Metrics:
@@ -81,11 +81,6 @@ class Metrics:
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
         self._figures, self._exporter = Figures(), None
-
-    @property
-    def spans(self) -> SpanOptions | None:
-        """How workers make spans of calls; ``None``: they make none."""
-        return self._spans
 
     def read(self) -> list[StageMetrics]:
         """Return the metrics of every partition and attempt so far, in order of their start.
@@ -180,3 +175,8 @@ class Metrics:
 
 def _totals_in(folder: Path) -> list[StageMetrics]:
     return list(totals_by_stage(read_runs(folder)).values())
+
+
+def spans_of(metrics: Metrics) -> SpanOptions | None:
+    """Return how workers make spans of calls; ``None``: they make none."""
+    return metrics._spans

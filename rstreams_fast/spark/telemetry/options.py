@@ -28,7 +28,10 @@ class OpenTelemetry:
 
     The driver sends them by OTLP over HTTP, on a thread of its own. The workers leave their figures
     and spans in the directory of the ``Metrics``: no worker needs the collector, its address or a
-    secret. A collector that does not answer delays no call and fails no job; one warning is logged.
+    secret. While a function runs, the span of its call is OpenTelemetry's current span. The parent
+    of all calls is the span that is current on the driver when the ``Metrics`` are made. A
+    collector that does not answer delays no call and fails no job; one warning is logged.
+
     It needs OpenTelemetry: ``pip install 'rstreams_fast[otel]'``. Any thread may use the object. It
     cannot be pickled.
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from rstreams_fast.calls.counts import CallCounts, summed
-from rstreams_fast.spark.metrics import Metrics
+from rstreams_fast.spark.metrics import Metrics, spans_of
 from rstreams_fast.spark.runs import ENDED_SUFFIX, FILE_SUFFIX, HOST, fields_of, fold, process_of
 from rstreams_fast.spark.stage_metrics import TABLES, StageMetrics
 from rstreams_fast.spark.telemetry.spans import CallSpans
@@ -104,8 +104,8 @@ class MetricsWriter:
             # The run's identifier is needed: coalesce gives one task several partitions, and a plan
             # may contain the same stage twice.
             self._file = Path(metrics.path) / f"{counters.key}-{counters.run}{FILE_SUFFIX}"
-            if metrics.spans is not None:
-                self.spans = CallSpans(metrics.spans, counters)
+            if (spans := spans_of(metrics)) is not None:
+                self.spans = CallSpans(spans, counters)
 
     @property
     def wanted(self) -> bool:
