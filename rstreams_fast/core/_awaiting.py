@@ -20,7 +20,7 @@ class Bell:
     __slots__ = ("_loop", "_lost", "future")
 
     def __init__(self, lost: Callable[[], object] | None = None) -> None:
-        import asyncio  # only coroutines need asyncio
+        import asyncio  # imported here, as programs without coroutines do not need it
 
         self._loop = asyncio.get_running_loop()
         self._lost = lost

@@ -104,7 +104,7 @@ class Records:
 
 def check_dtype(numpy: Any, dtype: Any) -> Any:
     """Return ``dtype`` as a numpy dtype. Raises an error if it has Python objects or no size."""
-    if dtype is None:  # numpy would read None as float64
+    if dtype is None:  # numpy would take None for float64
         raise TypeError("dtype must be a numpy dtype, got None")
     checked = numpy.dtype(dtype)
     if checked.hasobject:

@@ -167,7 +167,7 @@ class Worker:
                 self._mailbox.put(None)
 
 
-# -- the user's executor ---------------------------------------------------------------------------
+# -- an executor of the user -----------------------------------------------------------------------
 
 
 class Trampoline(threading.local):
@@ -322,7 +322,7 @@ class _OnLoop:
         """Do nothing: the loop's owner closes it."""
 
 
-# -- choosing --------------------------------------------------------------------------------------
+# -- choosing a resource ---------------------------------------------------------------------------
 
 
 def check_executor(executor: object) -> None:

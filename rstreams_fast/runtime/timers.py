@@ -191,7 +191,7 @@ def _drop(alarm: _Alarm) -> None:
             report_dropped(raised, "what was told that its alarm was dropped raised")
 
 
-# -- the thread ------------------------------------------------------------------------------------
+# -- the timer's thread ----------------------------------------------------------------------------
 
 _timers: weakref.WeakSet[_TimerThread] = weakref.WeakSet()
 

@@ -157,7 +157,7 @@ class BoundedRing(spec.BoundedRing):
     def __len__(self) -> int:
         return lib.rsf_ring_size(self._ring)
 
-    # -- waking ----------------------------------------------------------------------------------
+    # -- waking the other side of the ring ---------------------------------------------------------
 
     def arm(self, waker: Callable[[], object], /) -> bool:
         return self._arm(Taking, self._set_waker, lib.rsf_ring_prepare_wait_consumer, waker)
@@ -201,7 +201,7 @@ class BoundedRing(spec.BoundedRing):
         else:
             wake_quietly(waker)
 
-    # -- waiting, within a call on a side --------------------------------------------------------
+    # -- waiting, within a call of the producer or the consumer ------------------------------------
 
     def _has_data(self) -> bool:
         return lib.rsf_glue_peek(self._ring, self._consumer, 1) != 0
@@ -291,7 +291,7 @@ class BoundedRing(spec.BoundedRing):
                 time.sleep(0)
         return True
 
-    # -- any thread --------------------------------------------------------------------------------
+    # -- methods that any thread may call ----------------------------------------------------------
 
     def _close(self) -> None:
         lib.rsf_ring_close(self._ring)
@@ -310,7 +310,7 @@ class SpscRing(BoundedRing, spec.SpscRing[spec.T]):
         BoundedRing.__init__(self, capacity)
         self._slots: list[Any] = [None] * lib.rsf_ring_slots(self._ring)
 
-    # -- producer --------------------------------------------------------------------------------
+    # -- the methods of the producer ---------------------------------------------------------------
 
     def offer(self, element: Any, /) -> bool:
         inside = Putting(self, "offer")
@@ -346,7 +346,7 @@ class SpscRing(BoundedRing, spec.SpscRing[spec.T]):
         slots[: count - piece] = elements[piece:]
         inside.done = count
 
-    # -- consumer --------------------------------------------------------------------------------
+    # -- the methods of the consumer ---------------------------------------------------------------
 
     def poll(self) -> Any | None:
         inside = Taking(self)

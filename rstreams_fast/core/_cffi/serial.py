@@ -77,10 +77,10 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
     @property
     def queued(self) -> int:
         if lib.rsf_serial_is_cancelled(self._serial):
-            return 0  # queued elements are dropped after a cancel
+            return 0  # after a cancel the queued elements count as dropped
         return lib.rsf_serial_size(self._serial)
 
-    # -- signalling ------------------------------------------------------------------------------
+    # -- sending signals ---------------------------------------------------------------------------
 
     def _next(self, element: Any, *, wait: bool) -> Emission:
         check_element(element)
@@ -89,7 +89,8 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             if (
                 answer is not Emission.FULL
                 or not wait
-                or self._owner == threading.get_ident()  # that thread would wait for itself
+                # The delivering thread would wait for itself.
+                or self._owner == threading.get_ident()
             ):
                 return answer
             check_same_process(self, self._creator)
@@ -153,7 +154,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             with self._changed:
                 self._changed.notify_all()
 
-    # -- delivery, by the holder of the drain ----------------------------------------------------
+    # -- delivery, by the thread that holds the drain ----------------------------------------------
 
     def _drain(self, raised: BaseException | None = None) -> None:
         """Deliver all signals, and leave the drain. Then raise ``raised``, if any.

@@ -22,7 +22,7 @@ class BurstIterator(Generic[T]):
 
     __slots__ = ("_burst",)
 
-    _burst: list[T]  # newest first
+    _burst: list[T]  # the rest of the burst, the newest element first
 
     def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
         self = super().__new__(cls)
@@ -60,7 +60,7 @@ class BurstIterator(Generic[T]):
         try:
             return self._burst.pop()
         except IndexError:
-            pass  # refill outside: its exceptions must not have the IndexError as context
+            pass  # refill below, so that its exceptions do not have the IndexError as context
         return self._refill()
 
     def __aiter__(self) -> AsyncIterator[T]:

@@ -42,7 +42,7 @@ class DemandCounter:
         """
         if self._value < 0:
             return self._value
-        n = check_request(n)  # before the lock: __index__ may use this counter
+        n = check_request(n)  # called without the lock: ``__index__`` of n may use this counter
         with self._lock:
             before = self._value
             if before >= 0:

@@ -80,7 +80,7 @@ class RecordRing(BoundedRing):
         self._itemsize = self._records.itemsize
         size = self._slots * self._itemsize
         try:
-            storage = bytearray(size + ALIGNMENT)  # zeros at first
+            storage = bytearray(size + ALIGNMENT)  # filled with zeros
         except (MemoryError, OverflowError):
             raise MemoryError(f"no memory for a ring of {capacity} records") from None
         np = self._records.numpy
@@ -107,7 +107,7 @@ class RecordRing(BoundedRing):
         head = self._head  # read before the tail: the head never passes a tail that is read later
         return min(self._tail - head, self._capacity)
 
-    # -- producer --------------------------------------------------------------------------------
+    # -- the methods of the producer ---------------------------------------------------------------
 
     def write(self, array: np.ndarray[Any, Any], /) -> int:
         """Copy in as many of the records of ``array`` as fit, and return their number.
@@ -234,7 +234,7 @@ class RecordRing(BoundedRing):
         if self._reserved_views.alive:
             raise view_alive(call, "reserved")
 
-    # -- consumer --------------------------------------------------------------------------------
+    # -- the methods of the consumer ---------------------------------------------------------------
 
     def read(self, max: int | None = None) -> np.ndarray[Any, Any]:
         """Take records out, oldest first, as a new array.

@@ -125,13 +125,13 @@ class BoundedRing:
     def __len__(self) -> int:
         raise NotImplementedError
 
-    # -- sides -----------------------------------------------------------------------------------
+    # -- the sides of the producer and the consumer ------------------------------------------------
 
     def _check_open(self, call: str) -> None:
         if self.closed:
             raise RingClosed(f"{call} on a closed ring")
 
-    # -- waiting ---------------------------------------------------------------------------------
+    # -- waiting for elements or for room ----------------------------------------------------------
 
     def arm(self, waker: Callable[[], object], /) -> bool:
         """Have the next thread that puts an element in, or closes the ring, call ``waker()``.
@@ -286,7 +286,7 @@ class BoundedRing:
         if waker is not None:
             wake_quietly(waker)
 
-    # -- any thread --------------------------------------------------------------------------------
+    # -- methods that any thread may call ----------------------------------------------------------
 
     def close(self, error: BaseException | None = None) -> None:
         """Accept no more elements. Only the first call has an effect.

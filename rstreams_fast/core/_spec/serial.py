@@ -87,11 +87,12 @@ class SignalSerializer(Generic[T]):
         self._changed = threading.Condition()  # reentrant, for finalizers and signal handlers
         self._creator = os.getpid()
         self._owner: int | None = None  # the thread that delivers
-        self._terminal: BaseException | bool | None = None  # an error, or True for completion
+        # The terminal signal: an error, or True for completion.
+        self._terminal: BaseException | bool | None = None
         self._finished = False
         self._cancelled = False
 
-    # -- signals, any thread ---------------------------------------------------------------------
+    # -- the signals, from any thread --------------------------------------------------------------
 
     def on_subscribe(self, subscription: Any, /) -> None:
         """Pass this serializer on as the subscription. Cancel a second subscription (§2.5).
@@ -153,7 +154,7 @@ class SignalSerializer(Generic[T]):
         """Deliver completion as the last signal."""
         self._terminate(True)
 
-    # -- subscription, any thread ----------------------------------------------------------------
+    # -- the methods of the subscription, for any thread -------------------------------------------
 
     def request(self, n: int, /) -> None:
         """Ask upstream for ``n`` more elements.
@@ -192,7 +193,7 @@ class SignalSerializer(Generic[T]):
     def __reduce__(self) -> NoReturn:
         refuse_pickle(self)
 
-    # -- delivery --------------------------------------------------------------------------------
+    # -- delivering signals ------------------------------------------------------------------------
 
     def _state(self) -> Emission:
         if self._cancelled:

@@ -98,7 +98,7 @@ class CallWindow:
         self._on_ready = on_ready
         self._recover = recover
         self._concurrency = check_count("concurrency", concurrency, 1)
-        check_count("ahead", ahead)  # ignored: it would gain nothing here
+        check_count("ahead", ahead)  # checked, but not used: reusing tasks gains nothing in Python
         check_seconds("patience", patience)
         self._capacity = check_capacity("capacity", capacity)
         self._permits = DemandCounter(self._concurrency)
@@ -285,7 +285,7 @@ class CallWindow:
         if self._in_flight is not None:
             self._in_flight.clear()
         for task, call in list(self._tasks.items()):
-            call.turn = None  # forget the calls that wait for it
+            call.turn = None  # forget the calls that wait for this call
             task.cancel()
 
     @contextlib.contextmanager
@@ -387,7 +387,7 @@ class CallWindow:
         self._permits.fulfil(1)
         self._tasks[task] = call
         task.add_done_callback(self._task_done)
-        if self._cancelled:  # the call itself cancelled the window
+        if self._cancelled:  # the call itself has cancelled the window
             task.cancel()
         elif call.leads and self._in_flight is not None:
             self._in_flight[call.item] = call

@@ -1,6 +1,6 @@
 """The subscription arbiter: one publisher after another, which the subscriber sees as one stream.
 
-The arbiter asks the next publisher for exactly the elements that the subscriber has asked for and
+The arbiter asks the next publisher for exactly the elements that the subscriber has requested and
 the previous publisher has not sent (§1.1). Requests to a publisher, and the change to the next
 publisher, are *upward work*: one thread at a time does this work. So a request may race with the
 change, and a thousand changes in a row do not nest (§3.3).
@@ -44,7 +44,8 @@ class PendingDemand:
 
     def add(self, subscription: Drain, n: int) -> bool:
         """Add the demand ``n``. False if ``n`` is not valid, or if the stream is over."""
-        if type(n) is not int:  # convert it once: __index__ may answer differently the next time
+        # Convert n only once: __index__ may return another number the next time.
+        if type(n) is not int:
             try:
                 n = check_request(n)
             except Exception as refused:
@@ -66,7 +67,7 @@ class PendingDemand:
         return True
 
     def take_back(self, inner: Inner) -> None:
-        """Add to the demand the elements that ``inner`` was asked for but did not send."""
+        """Add to the demand the elements that were requested of ``inner`` but did not come."""
         left = inner.asked - inner.came
         if left > 0:
             self.counter.request(left)
@@ -153,11 +154,11 @@ class SubscriptionArbiter(FanIn):
         #: Called when the stream is over, on any thread, perhaps several times.
         self.on_end: Callable[[], None] | None = None
         self._companion: Companion | None = None
-        self._publisher = first  # the upward work will subscribe to it
+        self._publisher = first  # the publisher to subscribe to next
         self._rest: deque[Publisher[Any]] = deque()  # the next publishers of a ``Chain``
         self._current: Inner | None = None
-        self._over = False  # a publisher has ended, and next() was not called yet
-        self._error: BaseException | None = None  # the error with which that publisher failed
+        self._over = False  # whether the current publisher has ended
+        self._error: BaseException | None = None  # the error of the current publisher
         #: The demand that no publisher got yet. While the drain iterates a sequence, the drain
         #: delivers as many elements as this demand.
         self.pending = PendingDemand()
@@ -179,7 +180,7 @@ class SubscriptionArbiter(FanIn):
         above = () if current is None else current.metrics()
         return above if companion is None else companion.metrics(self, above)
 
-    # -- for operators ---------------------------------------------------------------------------
+    # -- methods that operators call ---------------------------------------------------------------
 
     def accompany(self, companion: Companion) -> None:
         """Let ``companion`` handle a second publisher. Call this before ``start()``."""
@@ -204,7 +205,7 @@ class SubscriptionArbiter(FanIn):
         coming = 0 if current is None else current.asked - current.came
         return self.pending.counter.pending + coming
 
-    # -- from inners, any thread -----------------------------------------------------------------
+    # -- signals from the inner subscribers, on any thread -----------------------------------------
 
     def _inner_attached(self, inner: Inner, /) -> None:
         inner.attached = True
@@ -218,7 +219,7 @@ class SubscriptionArbiter(FanIn):
         if self.on_first_element is not None and burst:
             self._first_element(None)
         self._mail.append((inner, burst))
-        del burst  # a traceback keeps this frame (§3.13)
+        del burst  # so that a traceback keeps no element (§3.13)
         self._enter()
         if over:
             self._inner_ended(inner, None)
@@ -251,7 +252,7 @@ class SubscriptionArbiter(FanIn):
             on_first_element()
         return False
 
-    # -- upward ----------------------------------------------------------------------------------
+    # -- calls to publishers (upward work) ---------------------------------------------------------
 
     def _upward(self) -> bool:
         companion = self._companion
@@ -261,7 +262,7 @@ class SubscriptionArbiter(FanIn):
         if changed:
             self._change_over()
         publisher = self._publisher
-        if publisher is not None:  # else do not write: go_on() may write at this moment
+        if publisher is not None:  # if None, do not write the field: go_on() may be writing it
             self._publisher = None
             self._begin_with(publisher)
             changed = True
@@ -314,15 +315,15 @@ class SubscriptionArbiter(FanIn):
                 raised.__context__ = error
             found = Ended(raised)
         finally:
-            error = None  # the error's traceback keeps this frame (§3.13)
+            error = None  # so that the traceback does not keep the error (§3.13)
         if isinstance(found, Ended):
             self._ending = found
-            del found  # the error's traceback keeps this frame (§3.13)
+            del found  # so that the traceback does not keep the error (§3.13)
             self._enter()
         elif found is not None:
             self._publisher = found
 
-    # -- the drain -------------------------------------------------------------------------------
+    # -- the drain: delivering elements ------------------------------------------------------------
 
     def _to_ask(self) -> bool:
         return self._over
@@ -367,7 +368,7 @@ class SubscriptionArbiter(FanIn):
                 return Ended(error)
             return COMPLETED if over else None
         finally:
-            del burst, error  # a traceback keeps this frame (§3.13)
+            del burst, error  # so that a traceback keeps no element (§3.13)
 
     def _stop(self) -> None:
         self.pending.counter.cancel()

@@ -35,8 +35,8 @@ class Boundary:
     publishes to the subscriber below.
     """
 
-    #: Whether each output is one input. The boundary then requests no more than the parts below
-    #: can use.
+    #: Whether each element of upstream gives one element. The boundary requests no more than parts
+    #: below can use.
     one_to_one: ClassVar[bool] = False
     #: Whether the stream fails if upstream sends more elements than the boundary has requested.
     fails_unasked: bool = False

@@ -52,7 +52,7 @@ class Custody:
         self._below = below  # the custody of the next part, to which ``pass_on`` moves elements
         # ``id(element)`` -> the element, and how often it has entered. None after the end.
         self._held: dict[int, tuple[Any, int]] | None = {}
-        self._lock = threading.RLock()  # reentrant: the garbage collector may call this anywhere
+        self._lock = threading.RLock()  # reentrant: the garbage collector may call a method
 
     def inner(self) -> Custody:
         """Return a custody for an inner publisher. Its ``pass_on`` moves elements to this one."""
@@ -138,7 +138,7 @@ class Custody:
             for _ in range(count):
                 self.release(element)
 
-    # -- functions -------------------------------------------------------------------------------
+    # -- wrapping the functions of the user --------------------------------------------------------
 
     def using(self, fn: Function, *, makes: bool = False, last: bool = False) -> Function:
         """Return ``fn`` with a claim on its arguments, which are elements.
@@ -154,7 +154,7 @@ class Custody:
         @wraps(fn, updated=())
         def use(*elements: Any) -> Any:
             own = elements[-1:] if last else elements
-            if not self.claim(*own):  # the stream is over: the result goes nowhere
+            if not self.claim(*own):  # the stream is over, and nobody gets the result
                 return elements[-1] if makes else NO_PUBLISHER
             result = None
             try:
@@ -180,7 +180,7 @@ class Custody:
         def look(element: Any) -> Any:
             if not self.claim(element):
                 return not drops
-            keeps = drops is None  # otherwise an exception of fn drops the element
+            keeps = drops is None  # if fn may drop elements, an exception of fn drops the element
             try:
                 result = fn(element)
                 keeps = drops is None or bool(result) is not drops

@@ -104,7 +104,7 @@ class Drain:
         self._burst = 1 if self._grows else BURST
         self._on_burst: Callable[[], None] | None = None
 
-    # -- the subscription's face, any thread -----------------------------------------------------
+    # -- the methods of the subscription, for any thread -------------------------------------------
 
     @property
     def works_when_asked(self) -> bool:
@@ -113,7 +113,7 @@ class Drain:
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
-        # _add_demand, inlined to save a call: many subscribers request within each on_next.
+        # This repeats _add_demand to save a call: many subscribers request within each on_next.
         if self._pid != process_id():
             self._add_demand(n)
             return
@@ -122,7 +122,7 @@ class Drain:
         except Exception as refused:
             self._bad_request(refused)
             return
-        if before == 0:  # else the thread that drains sees the demand (§3.3, §3.4)
+        if before == 0:  # otherwise another thread drains, and sees the demand (§3.3, §3.4)
             self._enter()
 
     def _add_demand(self, n: int) -> int:
@@ -143,14 +143,14 @@ class Drain:
         if self._demand.cancel():
             try:
                 self._stop()
-            finally:  # also when Ctrl-C interrupts a clean-up
+            finally:  # needed if KeyboardInterrupt comes within _stop()
                 self._enter()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         """Return the metrics of the boundaries from here upwards, the nearest first."""
         return ()
 
-    # -- entering --------------------------------------------------------------------------------
+    # -- starting the drain (entering) -------------------------------------------------------------
 
     def _enter(self) -> None:
         if self._wip.enter():
@@ -210,7 +210,7 @@ class Drain:
             self._failure = error
         self._stop_and_leave_drain(ended)
 
-    # -- the drain -------------------------------------------------------------------------------
+    # -- the drain: delivering elements ------------------------------------------------------------
 
     def _drain(self) -> None:
         """Run the drain on the calling thread."""
@@ -331,18 +331,18 @@ class Drain:
                 self._failure = leaving
         self._stop_and_leave_drain(ended)
         if not ended and self._resource is not None and isinstance(leaving, RecursionError):
-            # No subscriber is left to receive it, and an executor may swallow it.
+            # No subscriber is left to receive the error, and an executor may hide it.
             report_dropped(leaving, "§2.13: a subscriber filled the stack")
 
     def _stop_and_leave_drain(self, ended: bool) -> None:
         """Call ``_stop`` if the caller has ``ended`` the stream; then leave the drain.
 
-        For the holder of the drain.
+        Only for the thread that holds the drain.
         """
         try:
             if ended:
                 self._stop()
-        finally:  # as in cancel()
+        finally:  # needed if KeyboardInterrupt comes within _stop()
             self._leave_drain()
 
     def _leave_drain(self) -> None:
@@ -354,7 +354,7 @@ class Drain:
             if wip.leave(missed):
                 return
 
-    # -- endings, for the holder of the drain ----------------------------------------------------
+    # -- the ends of the stream, for the thread that holds the drain -------------------------------
 
     def _answer(self, status: RunStatus, run: FusedRun) -> bool:
         """End the stream as the run has ended. Always false: nothing more to do."""
@@ -379,7 +379,7 @@ class Drain:
         self._stop()
         subscriber = self._drop_everything()
         if subscriber is not None:
-            silent(subscriber.on_complete)  # §1.5
+            silent(subscriber.on_complete)
         self._report_undelivered()
         return False
 
@@ -410,7 +410,7 @@ class Drain:
         if ends:
             try:
                 self._stop()
-            finally:  # as in cancel()
+            finally:  # needed if KeyboardInterrupt comes within _stop()
                 self._failure = error
                 self._enter()
         return ends
@@ -431,16 +431,16 @@ class Drain:
         Always false: nothing more to do.
         """
         failure = self._failure
-        if failure is not None:  # else do not write: a thread may store it at this moment
+        if failure is not None:  # if None, do not write: another thread may be storing an error
             self._failure = None
             subscriber = self._drop_everything()
             if subscriber is not None:
-                silent(subscriber.on_error, failure)  # §1.4
+                silent(subscriber.on_error, failure)
             else:
                 report_late(failure)
         elif self._demand.cancelled:
             drop(self._drop_everything())
-        # else: the thread that called terminate() stores the error next, and then enters
+        # Otherwise the thread that called terminate() will store the error, and enter.
         self._report_undelivered()
         return False
 
@@ -450,7 +450,7 @@ class Drain:
         A thread that stores an error enters the drain afterwards, so no error is missed.
         """
         error = self._late_error
-        if error is not None:  # else do not write: a thread may store it at this moment
+        if error is not None:  # if None, do not write: another thread may be storing an error
             self._late_error = None
             report_late(error)
 

@@ -84,21 +84,21 @@ class Prefetch:
         self._name = name
         self._max_held = max_held
         self.asks: deque[tuple[Inner, int]] = deque()
-        self._unfinished: deque[Inner] = deque()  # inners with a rest of a request for a later turn
+        self._unfinished: deque[Inner] = deque()  # inners that got only a part of a request
         self._begun = False
         self.waits = Waits(on_look=True)
 
-    # -- for the upward work ---------------------------------------------------------------------
+    # -- for the thread that calls publishers (upward work) ----------------------------------------
 
     def begun(self, demand: DemandCounter) -> bool:
         """Whether the subscriber has made its first request."""
-        if not self._begun:  # no element was delivered yet, so any demand is still counted
+        if not self._begun:  # nothing was delivered yet, so demand is 0 only before a request
             self._begun = demand.value > 0
         return self._begun
 
     def step(self, demand: DemandCounter) -> bool:
         """Make one request to a publisher; false if no request is due."""
-        asks, unfinished = self.asks, self._unfinished  # clear() replaces them
+        asks, unfinished = self.asks, self._unfinished  # read once, as clear() replaces the fields
         asked = bool(asks) and self.begun(demand)
         if asked:
             self.ask(*asks.popleft())
@@ -113,7 +113,7 @@ class Prefetch:
         if inner.due and inner not in self._unfinished:
             self._unfinished.append(inner)
 
-    # -- for the drain ---------------------------------------------------------------------------
+    # -- methods that the drain calls --------------------------------------------------------------
 
     def consumed(self, inner: Inner, n: int) -> None:
         """Count ``n`` elements of ``inner`` as delivered, and note the request that is then due."""
@@ -131,7 +131,7 @@ class Prefetch:
         self.waits.begin(for_demand=demand == 0)
         return False
 
-    # -- any thread ------------------------------------------------------------------------------
+    # -- methods that any thread may call ----------------------------------------------------------
 
     def is_due(self, demand: DemandCounter) -> bool:
         """Whether a request to a publisher is due."""
@@ -183,15 +183,16 @@ class FanIn(Drain):
     def __init__(self, subscriber: Subscriber[Any], prefetch: Prefetch = NO_PREFETCH) -> None:
         super().__init__(subscriber, None)
         self._ahead = prefetch
-        #: Inners that have no subscription yet. The upward work subscribes them first.
+        #: Inners that have no subscription yet. They are subscribed before other calls upward.
         self._unsubscribed: deque[Inner] = deque()
         self._on_next: Callable[[Any], object] | None = subscriber.on_next
         self._take_burst: Callable[[list[Any]], None] | None = None
-        self._inners: set[Inner] = set()  # the end of the stream cancels these
+        self._inners: set[Inner] = set()  # inners to cancel at the end of the stream
         self._mail: deque[tuple[Inner, list[Any] | Ended]] = deque()
         self._open = True  # whether elements are delivered
         self._delivering: list[Any] | None = None  # the burst that is being delivered
-        self._up = Wip(held=True)  # counts upward work; held until on_subscribe has returned
+        # Held by the thread that calls publishers, and until on_subscribe returns.
+        self._up = Wip(held=True)
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         """Return the fan-in's own metrics, then those of the boundaries above each inner."""
@@ -210,7 +211,7 @@ class FanIn(Drain):
             self._go()
             self._go_up()
 
-    # -- upward ----------------------------------------------------------------------------------
+    # -- calls to publishers (upward work) ---------------------------------------------------------
 
     def _upward(self) -> bool:
         """Make one call to a publisher; false if no call is due."""
@@ -242,7 +243,8 @@ class FanIn(Drain):
             while True:
                 missed = up.missed
                 while self._demand.value >= 0:
-                    unsubscribed = self._unsubscribed  # _drop_references() replaces it
+                    # Read once, as _drop_references() replaces it.
+                    unsubscribed = self._unsubscribed
                     if unsubscribed:
                         self._subscribe(unsubscribed.popleft())
                     elif not self._upward():
@@ -285,7 +287,7 @@ class FanIn(Drain):
         inner.cancel()
         return False
 
-    # -- from inners, any thread -----------------------------------------------------------------
+    # -- signals from the inner subscribers, on any thread -----------------------------------------
 
     def _inner_attached(self, inner: Inner, /) -> None:
         self._ahead.asks.append((inner, self._ahead.size))
@@ -295,7 +297,7 @@ class FanIn(Drain):
         self._mail.append((inner, burst))
         if over:
             self._mail.append((inner, COMPLETED))
-        del burst  # a traceback keeps this frame (§3.13)
+        del burst  # so that a traceback keeps no element (§3.13)
         self._enter()
 
     def _inner_ended(self, inner: Inner, error: BaseException | None, /) -> None:
@@ -312,12 +314,12 @@ class FanIn(Drain):
     def _lacking_for(self, inner: Inner, /) -> list[Inner]:  # noqa: ARG002 - by default, none
         return []
 
-    # -- the drain -------------------------------------------------------------------------------
+    # -- the drain: delivering elements ------------------------------------------------------------
 
     def _enter(self) -> None:
         if self._wip.enter():
             self._drain()
-        if self._to_ask():  # also if another thread holds the drain: it may be busy for long
+        if self._to_ask():  # even if another thread drains, as it may be busy for long
             self._call_up()
 
     def _to_ask(self) -> bool:
@@ -361,7 +363,7 @@ class FanIn(Drain):
             report_dropped(raised, "§2.13: on_next raised")
         finally:
             self._delivering = None
-            burst.clear()  # a traceback keeps this frame and its callers' frames (§3.13)
+            burst.clear()  # so that a traceback keeps no element (§3.13)
             on_next = take_burst = element = None
         self._demand.fulfil(count)
 
@@ -369,7 +371,7 @@ class FanIn(Drain):
         """Stop the delivery of the current burst, and drop its other elements."""
         delivering = self._delivering
         if delivering is not None:
-            delivering.clear()  # ends the loop over the list in _deliver
+            delivering.clear()  # an empty list ends the loop in _deliver
 
     def _run_on(
         self,
@@ -430,7 +432,7 @@ class FanIn(Drain):
         self._on_next = self._take_burst = None
         unsubscribed, self._unsubscribed = self._unsubscribed, deque()
         for inner in (*self._inners.copy(), *unsubscribed.copy()):
-            inner.cancel()  # the thread that is in _stop() may not have cancelled it yet
+            inner.cancel()  # _stop(), on another thread, may not have cancelled it yet
             inner.forget()
         self._inners.clear()
         self._forget_upward()

@@ -189,7 +189,7 @@ class InnerSubscriber(Inner, ListSubscriber):
         owner = self.owner
         return [] if owner is None else owner._lacking_for(self)
 
-    # -- for the owner ---------------------------------------------------------------------------
+    # -- methods that the owner calls --------------------------------------------------------------
 
     def subscribe(self) -> None:
         """Subscribe to the publisher. An exception of it counts as its ``on_error`` (§1.9)."""
@@ -204,7 +204,7 @@ class InnerSubscriber(Inner, ListSubscriber):
             self._upstream.request(n)
         except RecursionError:  # propagates to a caller where the stack has room again
             raise
-        except Exception as raised:  # §3.16
+        except Exception as raised:  # §3.16: request must not raise
             self._break(raised)
 
     def ask_for_a_turn(self, n: int = 0) -> bool:
@@ -226,7 +226,7 @@ class InnerSubscriber(Inner, ListSubscriber):
     def cancel(self) -> None:
         """Cancel upstream, unless it is over, and forget the owner (§3.13). Any thread."""
         self.owner = None
-        self._publisher = None  # in case subscribe() has not run yet
+        self._publisher = None  # needed if subscribe() was not called yet
         self._upstream.cancel()
         if self.custody is not None:
             self.custody.close()
@@ -253,20 +253,20 @@ class InnerSubscriber(Inner, ListSubscriber):
         owner, custody = self.owner, self.custody
         if custody is not None and not self._upstream.in_custody:
             custody.enter(element)
-        if owner is None or self._upstream.over:  # §2.8
+        if owner is None or self._upstream.over:  # an element after the end (§2.8)
             self._upstream.unwanted()
         elif self.came >= self.asked:
             self._break(DemandExceededError("§1.1: more elements came than had been asked for"))
         else:
             self.came += 1
             burst = [element] if custody is None else custody.pass_on([element])
-            del element  # a traceback keeps this frame (§3.13)
+            del element  # so that a traceback keeps no element (§3.13)
             owner._inner_burst(self, burst)
 
     def on_burst(self) -> None:
         """Pass on the elements that an internal run has appended. They keep the rules unchecked."""
         burst = self.burst[:]
-        self.burst.clear()  # the run goes on to append to this list
+        self.burst.clear()  # the internal run appends the next elements to the same list
         owner = self.owner
         if burst and owner is not None:
             self.came += len(burst)
@@ -399,7 +399,7 @@ class _InnerSequence(Inner):
     def cancel(self) -> None:
         """End the loop, and forget the owner (§3.13). Any thread."""
         self.owner = None
-        self._source = None  # in case subscribe() has not run yet
+        self._source = None  # needed if subscribe() was not called yet
         if self._demand is not None:
             self._demand.cancel()
         self._close()
@@ -423,7 +423,7 @@ class _InnerSequence(Inner):
             self._give(owner, burst)
 
     def _passed_on(self, burst: list[Any], custody: Custody) -> list[Any]:
-        if self._demand is None:  # otherwise the first stage has done this
+        if self._demand is None:  # with stages, the first stage enters the elements
             for element in burst:
                 custody.enter(element)
         return custody.pass_on(burst)
@@ -503,7 +503,7 @@ class _InnerSequence(Inner):
         self._tell_owner(error)
 
     def _close(self) -> None:
-        self._iterator = self._stages = None  # a stage may hold a seed, which may be an element
+        self._iterator = self._stages = None  # drop stages, too: their seed may be an element
         run, self._run = self._run, None
         if run is not None:
             run.clear()

@@ -60,7 +60,7 @@ class OperatorSubscriber(Drain):
         """Have the drain signal an error of upstream, after the elements that wait."""
         check_error_signal(self, error)
         if self._completed:
-            self._fail(error)  # upstream has ended twice
+            self._fail(error)  # the second end of upstream
         else:
             self._fail_after_elements(error)
 
@@ -135,7 +135,7 @@ class OperatorSubscriber(Drain):
             if accept(element):
                 return True
         except OverlappingCallsError as overlap:
-            self._fail(overlap)  # §1.3
+            self._fail(overlap)  # upstream has broken §1.3
             return False
         self._fail(DemandExceededError("§1.1: more elements came than had been asked for"))
         return False
@@ -165,7 +165,7 @@ class OperatorSubscriber(Drain):
         except RecursionError:
             raise
         except Exception as raised:
-            self._fail(raised)  # §3.16
+            self._fail(raised)  # upstream has broken §3.16
 
     def _request_for_a_turn(self, n: int = 0) -> bool:
         """Request ``n`` elements and the rest of earlier requests, as many as fit in a turn.
@@ -182,7 +182,7 @@ class OperatorSubscriber(Drain):
         except RecursionError:
             raise
         except Exception as raised:
-            self._fail(raised)  # §3.16
+            self._fail(raised)  # upstream has broken §3.16
             return False
 
     def _stop(self) -> None:

@@ -93,7 +93,7 @@ def sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
 
 
 def _sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
-    # Not isinstance: a subclass may have a ``subscribe`` of its own.
+    # Not ``isinstance``: a subclass may override ``subscribe``.
     if getattr(type(publisher), "subscribe", None) is not Pipeline.subscribe:
         return publisher.sequence() if isinstance(publisher, PullSegment) else None
     pipeline: Any = publisher

@@ -102,7 +102,7 @@ class _PullSubscription(Drain):
             if origin is not None and not self._open(origin):
                 return self._act_on_end()
             if demand == 0 and not self._is_over():
-                return False  # no run before demand: many subscriptions never request anything
+                return False  # make no run yet: many subscriptions never request anything
             run = self._make_run()
             if run is None:
                 return self._act_on_end()
@@ -125,7 +125,7 @@ class _PullSubscription(Drain):
         if source is None:
             return False
         if self._seed and not self._program.takes_nothing and (run is None or run.pulled == 0):
-            return False  # the seed follows
+            return False  # the seed was not delivered yet
         try:
             self._ended = at_end(source)
         except Exception as raised:

@@ -72,7 +72,8 @@ def take_burst(iterator: Iterator[Any], most: int) -> tuple[list[Any], bool, Exc
     burst: list[Any] = []
     over, error = False, None
     try:
-        burst.extend(islice(iterator, most))  # extend keeps the elements before an error
+        # If the iterator raises, extend keeps the earlier elements.
+        burst.extend(islice(iterator, most))
         over = len(burst) < most or at_end(iterator)
     except Exception as raised:
         error = raised
@@ -82,7 +83,7 @@ def take_burst(iterator: Iterator[Any], most: int) -> tuple[list[Any], bool, Exc
     try:
         return burst, over, error
     finally:
-        del burst, error  # a traceback keeps this frame (§3.13)
+        del burst, error  # so that a traceback keeps no element (§3.13)
 
 
 def close_source(iterator: Iterator[Any]) -> None:

@@ -114,13 +114,13 @@ class PushSubscription(OperatorSubscriber):
         self._run = run
         self._ratio = run.ratio
         self._seed = program.seed
-        self._unasked = 0 if program.seed is MISSING else 1  # not requested: the seed is delivered
+        self._unasked = 0 if program.seed is MISSING else 1  # 1: the seed meets the first request
         self._budget = DemandCounter(program.budget())
-        self._most = program.most()  # elements that may still be requested, in all
+        self._most = program.most()  # how many more elements may be requested in all
         self._counted: DemandCounter | None = DemandCounter() if program.drops else None
         self._owed = 0
         self._pending = DemandCounter()  # elements that are still to be requested of upstream
-        self._asking = Wip(held=True)  # held until on_subscribe has returned
+        self._asking = Wip(held=True)  # held until on_subscribe has returned: no request before
         self._unbounded = False
         self._backlog: deque[Any] = deque()
         self._open = True  # false: on_next ignores elements
@@ -128,7 +128,7 @@ class PushSubscription(OperatorSubscriber):
         # Whether on_next may process an element at once: neither a seed nor an end comes first.
         self._direct = program.seed is MISSING and not program.takes_nothing
 
-    # -- the subscription's face -----------------------------------------------------------------
+    # -- the methods of the subscription -----------------------------------------------------------
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements. Upstream gets a request for the elements that these take."""
@@ -146,7 +146,7 @@ class PushSubscription(OperatorSubscriber):
         if before == 0 and watch is not None:
             watch.asked_first()
         if before == 0 and (self._completed or self._ended or self._seed is not MISSING):
-            self._enter()  # the seed, or elements that stages hold, wait for demand
+            self._enter()  # deliver the seed, or elements that stages hold
         self._ask(min(n * self._ratio, UNBOUNDED))
 
     # -- signals from upstream -------------------------------------------------------------------
@@ -187,7 +187,7 @@ class PushSubscription(OperatorSubscriber):
         wip = self._wip
         if not wip.enter():
             if self._upstream.attached:
-                # The element came within a request of this subscription, or on a second thread.
+                # Another call delivers: the element came within a request, or on a second thread.
                 self._backlog.append(element)
                 self._enter()
             else:
@@ -214,7 +214,7 @@ class PushSubscription(OperatorSubscriber):
                         self._enter_asking()
                     return
         del element
-        self._drain()  # does the work that other threads left meanwhile
+        self._drain()  # do the work that other threads left meanwhile
 
     def on_error(self, error: BaseException, /) -> None:
         """Signal the error, without demand (§2.10), after the elements that came before it."""
@@ -227,7 +227,7 @@ class PushSubscription(OperatorSubscriber):
         self._open = False
         super().on_complete()
 
-    # -- the drain -------------------------------------------------------------------------------
+    # -- the drain: delivering elements ------------------------------------------------------------
 
     def _drain(self) -> None:
         super()._drain()
@@ -298,7 +298,7 @@ class PushSubscription(OperatorSubscriber):
         if self._calls is not None:
             self._calls.close()
 
-    # -- asking upstream -------------------------------------------------------------------------
+    # -- requests to upstream ----------------------------------------------------------------------
 
     def _count(self, counted: DemandCounter, status: RunStatus, run: FusedRun) -> None:
         """Count one received element. If a stage dropped it, owe a request for a replacement."""

@@ -84,7 +84,7 @@ def raise_failure(failure: Failure | None) -> None:
         try:
             raise failure[0].with_traceback(failure[1])
         finally:
-            del failure  # the traceback keeps this frame (§3.13)
+            del failure  # so that the traceback does not keep the error (§3.13)
 
 
 def check_process(pid: int) -> None:

@@ -53,7 +53,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
         if self.trampoline is None:
             self.trampoline = Trampoline()
         self._bounce = self.trampoline.run
-        self.depth = 0  # the calls of the subscribers above nest only down to here
+        self.depth = 0  # calls from above end here, and do not nest deeper
         self._asked = 0
         self._waits = Waits()
         self._input = InputRing(SpscRing(TRAMPOLINE_PREFETCH))
@@ -91,7 +91,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
     def _stop(self) -> None:
         self._bounce(super()._stop)
 
-    # -- the drain -------------------------------------------------------------------------------
+    # -- the drain: delivering elements ------------------------------------------------------------
 
     def _work(self) -> bool:
         if self._demand.value < 0:

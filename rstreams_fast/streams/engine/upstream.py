@@ -54,7 +54,7 @@ class Upstream:
         self._asker = 0  # the thread that is in ``request`` of a foreign subscription
         self._subscription: Subscription | None = None
         self.due = 0  # elements that are to be requested in later turns
-        self._part = 0  # how many of the due elements one call requests; 0: all
+        self._part = 0  # how many elements one request may have; 0: any number
         self.in_custody = False  # whether upstream registers elements for ``on_discard``
 
     def attach(self, subscription: Subscription) -> bool:
@@ -87,7 +87,7 @@ class Upstream:
         calls = self._calls
         if calls is None or self._asker == get_ident():
             subscription.request(n)
-        elif calls.enter():  # else another thread is cancelling the subscription
+        elif calls.enter():  # false if another thread is cancelling the subscription
             self._asker = get_ident()
             try:
                 subscription.request(n)

@@ -157,7 +157,7 @@ class WeighedQueue:
         self._acknowledged = 0  # elements taken out whose bytes are in _gone
         self._outstanding = threading.Lock()
         self._expected = DemandCounter()  # requested elements that have not come: at most 1
-        self._deciding = Wip()  # an element may come before its request returns
+        self._deciding = Wip()  # entered to decide on the next request; calls may nest
         self._ask = ask
         self._fail = fail
 
@@ -198,7 +198,7 @@ class WeighedQueue:
         Only for the thread that holds the lock.
         """
         if not self._deciding.enter():
-            return  # the thread that is in the loop below decides again
+            return  # the thread in the loop below decides again
         while True:
             consumed = self._acknowledged
             if len(self._weights) < self.capacity and self.held_bytes < self._max_bytes:

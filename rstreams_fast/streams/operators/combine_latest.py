@@ -62,7 +62,7 @@ class _CombineSubscription(FanIn):
         self._ahead.asks.append((inner, 1))
         self._call_up()
 
-    # -- the drain -------------------------------------------------------------------------------
+    # -- the drain: delivering elements ------------------------------------------------------------
 
     def _work(self) -> bool:
         demand = self._demand.value
@@ -77,7 +77,7 @@ class _CombineSubscription(FanIn):
         if not isinstance(what, list):
             mail.popleft()
             self._alive -= 1
-            if not self._alive or latest[place] is None:  # no further tuple is possible
+            if not self._alive or latest[place] is None:  # no other tuple can be made
                 return self._complete()
             return True
         if not demand:

@@ -79,7 +79,7 @@ class _Outer:
         self._waiting: deque[Any] = deque()
         self._begun = False  # whether the subscriber has made its first request
         self._unasked = options.prefetch  # how many more elements may be requested
-        self._idle = True  # whether there is no inner publisher: the next element makes one
+        self._idle = True  # whether the next element makes an inner publisher at once
         self._waits = Waits()
 
     def took(self, burst: list[Any], over: bool, /) -> bool:

@@ -77,7 +77,7 @@ class _DelaySubscription(FanIn):
     def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
         return isinstance(error, Exception) and self._inner.came >= self._total
 
-    # -- time ------------------------------------------------------------------------------------
+    # -- waiting for a time ------------------------------------------------------------------------
 
     def _begin_to_wait(self) -> None:
         # Each element has a deadline of its own, because the thread of the previous deadline may
@@ -102,7 +102,7 @@ class _DelaySubscription(FanIn):
         if deadline is not None:
             deadline.close()
 
-    # -- the drain -------------------------------------------------------------------------------
+    # -- the drain: delivering elements ------------------------------------------------------------
 
     def _work(self) -> bool:
         demand = self._demand.value

@@ -104,7 +104,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.asked = 0  # elements requested of upstream; the requesting thread counts them
         self.came = 0  # elements received from upstream; the signalling thread counts them
         self.taken = DemandCounter()  # elements that have left their substreams
-        self._asking = Wip(held=True)  # held until on_subscribe has returned
+        self._asking = Wip(held=True)  # held until on_subscribe has returned: no request before
         #: The id of the thread on which upstream signals at present; 0: none.
         self.signals = 0
         self._waits = Waits()
@@ -172,13 +172,13 @@ class Divider(OperatorSubscriber, ListSubscriber):
                 for element in burst:
                     if self._upstream.over:
                         break
-                    # ``on_discard`` loses sight of the element: several windows may get it, or none
+                    # The element leaves ``on_discard``: several windows may get it, or none.
                     self.custody.claim(element)
                     self.division.take([element], self)
         except Exception as raised:
             self._fail(raised)
         finally:
-            burst.clear()  # a traceback keeps this frame (§3.13)
+            burst.clear()  # so that a traceback keeps no element (§3.13)
             element = None
         if self.made:
             self._enter()
@@ -226,7 +226,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         if self.open.get(substream.key) is substream and substream.removed.win():
             self.open.pop(substream.key, None)
 
-    # -- for the division and the places ---------------------------------------------------------
+    # -- methods that the division and the places call ---------------------------------------------
 
     def open_substream(self, key: Hashable, to_stream: ToStream) -> Substream:
         """Open a substream. The subscriber gets its stream after the current burst of elements."""
@@ -257,7 +257,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         """The substreams that may hold elements."""
         return [*self.closed, *self.open.values()]
 
-    # -- for the substreams ----------------------------------------------------------------------
+    # -- methods that substreams call --------------------------------------------------------------
 
     @property
     def shares_places(self) -> bool:
@@ -308,7 +308,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.look_for_readers()
         self.ask_again()
 
-    # -- the drain, and asking upstream ----------------------------------------------------------
+    # -- the drain, and requests to upstream -------------------------------------------------------
 
     def _work(self) -> bool:
         run = self._run

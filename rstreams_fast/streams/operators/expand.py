@@ -56,7 +56,7 @@ class _ExpandSubscription(FanIn):
         self._current: Inner | None = new_inner(self, upstream)
         self._unsubscribed.append(self._current)
         self._stack: list[Inner] = []
-        self._waiting: deque[Any] = deque()  # elements that are to be expanded
+        self._waiting: deque[Any] = deque()  # elements for which ``fn`` was not called yet
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
@@ -68,7 +68,7 @@ class _ExpandSubscription(FanIn):
         current = self._current
         return () if current is None else current.metrics()
 
-    # -- from inners, any thread -----------------------------------------------------------------
+    # -- signals from the inner subscribers, on any thread -----------------------------------------
 
     def _inner_attached(self, inner: Inner, /) -> None:
         inner.attached = True
@@ -76,13 +76,13 @@ class _ExpandSubscription(FanIn):
 
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
         self._waiting += burst
-        if self._demand.value < 0:  # the stream is over: nobody else clears _waiting
+        if self._demand.value < 0:  # the stream is over, and no other code clears _waiting
             self._waiting.clear()
         count = len(burst)
         self._mail.append((inner, burst))
-        # Set after the other fields: the thread that does the upward work then expands elements.
+        # Set this last: the thread that calls publishers then expands the elements.
         inner.consumed += count
-        del burst  # a traceback keeps this frame (§3.13)
+        del burst  # so that a traceback keeps no element (§3.13)
         self._enter()
         if over:
             inner.done = True  # set after the last element is in _waiting
@@ -101,7 +101,7 @@ class _ExpandSubscription(FanIn):
         self._mail.append((inner, Ended(error)))
         self._enter()
 
-    # -- upward ----------------------------------------------------------------------------------
+    # -- calls to publishers (upward work) ---------------------------------------------------------
 
     def _upward(self) -> bool:
         current = self._current

@@ -266,7 +266,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         self._told = False  # whether the failure of a call was signalled or reported
         self._waits = Waits()
         self._awaited = awaited_stream()
-        self._closing: asyncio.Future[None] | None = None  # done when all calls have ended
+        self._closing: asyncio.Future[None] | None = None  # is completed when all calls have ended
 
     # -- signals from upstream -------------------------------------------------------------------
 
@@ -281,7 +281,8 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         above = super().metrics()
         if options is None:
             return above
-        waiting = 0 if window is None else window.pending  # calls, and results without demand
+        # Running calls, and results that wait for demand.
+        waiting = 0 if window is None else window.pending
         mine = self._waits.metrics(
             self._demand,
             name=options.describe(),
@@ -314,7 +315,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         if self._asking != get_ident():
             self._enter()
 
-    # -- the drain -------------------------------------------------------------------------------
+    # -- the drain: delivering elements ------------------------------------------------------------
 
     def _go(self) -> None:
         if self._window is None and (self._demand.value < 0 or self._empty()):
@@ -336,7 +337,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             if self._empty():
                 return self._end()
             if demand == 0:
-                return False  # the subscriber has not asked for an element yet
+                return False  # the subscriber has made no request yet
             window = self._open()
             if window is None:
                 return self._act_on_end()
@@ -408,7 +409,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             for result in window.take(most - delivered) if delivered < most else ():
                 if result is None:
                     self._fail(self._none_returned())
-                    break  # _stopped may not be set yet, if another thread ends the stream
+                    break  # if another thread ends the stream, _stopped may not be set yet
                 if self._stopped:
                     break
                 delivered += 1
@@ -419,7 +420,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             report_dropped(raised, "§2.13: on_next raised")
         finally:
             ring = result = None
-            del subscriber  # a traceback keeps this frame (§3.13)
+            del subscriber  # so that a traceback keeps no subscriber (§3.13)
         if delivered:
             self._demand.fulfil(delivered)
         return delivered
@@ -463,7 +464,8 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         if window is None:
             self._loop.let_end()
         else:
-            window.permits.cancel()  # before the next line, after which cancel() finds no window
+            # Needed before the next line, after which cancel() finds no window.
+            window.permits.cancel()
             self._window = None
             failure = window.failure
             if failure is not None and not self._told and not is_async_cancellation(failure[1]):

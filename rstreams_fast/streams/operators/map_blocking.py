@@ -208,14 +208,14 @@ class _Calls:
         burst = taken(held)
         if burst is not None:
             self._end(burst, _call(self._options.fn, self.permits, burst.elements.copy()))
-            del burst  # the traceback of an error keeps this frame (§3.13)
+            del burst  # so that a traceback keeps no element (§3.13)
 
     def _done(self, held: list[_Burst], future: Future[Any]) -> None:
         if future.cancelled():
             self._not_made(held, cancelled_by_executor())
         elif (raised := future.exception()) is not None:
             self._not_made(held, raised)
-        elif (burst := taken(held)) is not None:  # otherwise _make has ended the burst
+        elif (burst := taken(held)) is not None:  # false if _make has ended the burst
             self._end(burst, future.result())
 
     def _not_made(self, held: list[_Burst], error: BaseException) -> None:
@@ -333,14 +333,14 @@ def _call(
                 break
     except BaseException as raised:
         error = raised
-        if isinstance(raised, StopIteration):  # a StopIteration would end an iteration silently
+        if isinstance(raised, StopIteration):  # raised further, it would end an iteration silently
             error = RuntimeError(f"{describe_callable(fn)} raised StopIteration")
             error.__cause__ = raised
         if permits is None:
             error.add_note(traceback.format_exc())  # the traceback itself stays in this process
         outcome[1] = error
         elements.clear()
-        # The traceback keeps this frame.
+        # The traceback of the error keeps this frame, and would keep these objects alive.
         element = result = results = error = None  # type: ignore[assignment]
     outcome[2] = seconds
     return outcome

@@ -130,7 +130,7 @@ class Outer:
 
     def add(self, inner: Inner) -> None:
         """Note that ``inner`` will be subscribed next. Only for the thread that subscribes."""
-        line = self._line  # clear() replaces it
+        line = self._line  # read once, as clear() replaces it
         if line is not None:
             line.append(inner)
 
@@ -189,7 +189,7 @@ class Merging(FanIn):
         self._unsubscribed.append(inner)
         self._alive.request(1)
 
-    # -- upward ----------------------------------------------------------------------------------
+    # -- calls to publishers (upward work) ---------------------------------------------------------
 
     def _upward(self) -> bool:
         outer = self._outer
@@ -204,7 +204,7 @@ class Merging(FanIn):
 
     def _open_more(self, outer: Outer) -> bool:
         """Make a publisher of an element, or request more elements; false if nothing is due."""
-        elements, fn = outer.elements, outer.fn  # clear() replaces them
+        elements, fn = outer.elements, outer.fn  # read once, as clear() replaces them
         if elements and fn is not None:
             self._open_inner(outer, fn, elements.popleft())
             return True
@@ -222,7 +222,7 @@ class Merging(FanIn):
             self._inner_ended(Inner(self), raised)
             return
         finally:
-            del element  # a traceback keeps this frame (§3.13)
+            del element  # so that a traceback keeps no element (§3.13)
         inner = new_inner(self, publisher)
         outer.add(inner)
         self._subscribe(inner)
@@ -232,7 +232,7 @@ class Merging(FanIn):
         if self._outer is not None:
             self._outer.clear()
 
-    # -- from inners, any thread -----------------------------------------------------------------
+    # -- signals from the inner subscribers, on any thread -----------------------------------------
 
     def _inner_attached(self, inner: Inner, /) -> None:
         outer = self._outer
@@ -295,7 +295,7 @@ class Merging(FanIn):
     def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
         return self._errors.delays(error)
 
-    # -- the drain -------------------------------------------------------------------------------
+    # -- the drain: delivering elements ------------------------------------------------------------
 
     def _to_ask(self) -> bool:
         outer = self._outer
@@ -319,7 +319,7 @@ class Merging(FanIn):
             ready.clear()
         else:
             turn = [ready.popleft() for _ in range(demand)]
-        # Deliver no further than to the point where an inner needs a new request: make that first.
+        # Stop the burst where an inner needs a new request, so that the request is made early.
         most = min(ahead.replenish_at - inner.consumed for inner in turn)
         burst = _take_turns(turn, min(max(1, min(demand, BURST) // len(turn)), most))
         each = len(burst) // len(turn)

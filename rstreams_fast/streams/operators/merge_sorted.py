@@ -75,7 +75,7 @@ class _SortedSubscription(FanIn):
     def _lacking_for(self, inner: Inner, /) -> list[Inner]:
         return list(self._lacking.copy()) if inner.queue else []
 
-    # -- the drain -------------------------------------------------------------------------------
+    # -- the drain: delivering elements ------------------------------------------------------------
 
     def _work(self) -> bool:
         demand = self._demand.value
@@ -148,7 +148,7 @@ class _SortedSubscription(FanIn):
                     insort(heads, (head, rank, inner))
             return inner
         finally:
-            del heads, queue, head  # a traceback keeps this frame (§3.13)
+            del heads, queue, head  # so that a traceback keeps no element (§3.13)
 
     def _drop_references(self) -> None:
         super()._drop_references()

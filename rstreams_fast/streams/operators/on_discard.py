@@ -82,7 +82,7 @@ class _DiscardSubscription:
         try:
             if subscriber is not None:
                 subscriber.on_error(error)
-            else:  # the subscriber has just cancelled
+            else:  # the subscriber has just cancelled: report the error
                 report_late(error)
         finally:
             self._own.close()
@@ -118,7 +118,7 @@ class _DiscardSubscription:
     def _or_close(self, call: Callable[..., object], *args: Any) -> None:
         try:
             call(*args)
-        except RecursionError:  # a caller with room on the stack ends the stream
+        except RecursionError:  # propagates to a caller where the stack has room again
             raise
         except BaseException:
             self.dropped()

@@ -49,7 +49,7 @@ def continuing(parts: tuple[Part, ...], handler: Callable[[Exception, Any], obje
     place = len(parts)
     while place and isinstance(part := parts[place - 1], Stage) and part.op[0] in WITHOUT:
         stage, fn = part.op
-        if isinstance(fn, _Trying):  # this stage and the stages above it go on already
+        if isinstance(fn, _Trying):  # this stage and those above it drop elements already
             return done
         place -= 1
         done[place] = Stage((WITHOUT[stage], _Trying(stage, fn, handler)))

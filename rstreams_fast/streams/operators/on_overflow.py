@@ -158,7 +158,7 @@ class OverflowSubscription(OperatorSubscriber):
         # collector may run any code on the thread that holds the lock. No other user code runs
         # under it.
         self.lock = threading.RLock()
-        self.open = True  # false: offers are refused
+        self.open = True  # whether offers are accepted
         self._held: deque[Any] = deque()
         self._kept = 0  # the number of elements that were delivered or are held
         #: The number of elements that were dropped. Written under the lock.
@@ -170,12 +170,12 @@ class OverflowSubscription(OperatorSubscriber):
         slot = self._slot_by_bursts(subscriber)
         self._run = FusedRun(self._held, (), slot, self._demand)
         # The function that delivers an element while no other element is held. None: the element
-        # must take the way through ``_held``.
+        # is put in ``_held`` first.
         hand_on = subscriber.on_next if isinstance(slot, FunctionSlot) else slot
         direct = resource is None and not options.at_end and callable(hand_on)
         self._hand_on = hand_on if direct else None
 
-    # -- the source's side, any thread -----------------------------------------------------------
+    # -- methods for the source, on any thread -----------------------------------------------------
 
     def offer(self, element: Any, entered: bool = False) -> bool:
         """Hold or deliver ``element``, or do what the strategy says.
@@ -258,7 +258,7 @@ class OverflowSubscription(OperatorSubscriber):
                 on_drop(victim)
             except Exception as raised:
                 report_unraisable(raised, "on_drop", on_drop)
-            except BaseException as leaving:  # the sender gets it, and the subscriber, too
+            except BaseException as leaving:  # both the sender and the subscriber get it
                 if self._demand.value >= 0:
                     self._fail(leaving)
                 raise
@@ -302,7 +302,7 @@ class OverflowSubscription(OperatorSubscriber):
         if self._asked.win():
             self._request(UNBOUNDED)
 
-    # -- the subscription's face -----------------------------------------------------------------
+    # -- the methods of the subscription -----------------------------------------------------------
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
@@ -327,7 +327,7 @@ class OverflowSubscription(OperatorSubscriber):
         )
         return (mine, *super().metrics())
 
-    # -- the drain -------------------------------------------------------------------------------
+    # -- the drain: delivering elements ------------------------------------------------------------
 
     def _deliver(self, hand_on: Callable[[Any], object], element: Any) -> None:
         """Deliver one requested element, while no other element is held; then leave the drain.

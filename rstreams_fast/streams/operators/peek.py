@@ -144,7 +144,7 @@ class _PeekSubscription:
             try:
                 if subscriber is not None:
                     subscriber.on_error(error)
-                else:  # the subscriber has just cancelled
+                else:  # the subscriber has just cancelled: report the error
                     report_late(error)
             finally:
                 self._finally()

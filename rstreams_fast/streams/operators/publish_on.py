@@ -169,7 +169,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         self._takes_nothing = program.takes_nothing
         self._name = options.describe_within(need)
         self._waits = Waits()
-        self._ended = False  # whether the drain takes no more elements from the queue
+        self._ended = False  # whether no more elements are taken from the queue
         self._enough = False  # whether _ended was set because a stage needs no more elements
         self._queue = options.new_queue(self, need)
         self._input = self._queue.input
@@ -229,7 +229,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         else:
             super().on_error(error)
 
-    # -- the drain -------------------------------------------------------------------------------
+    # -- the drain: delivering elements ------------------------------------------------------------
 
     def _work(self) -> bool:
         if self._demand.value < 0:

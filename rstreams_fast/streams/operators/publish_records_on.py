@@ -156,7 +156,8 @@ class _RecordQueue:
         if self._outstanding.value == 0:
             return False
         if self._custody is not None:
-            self._custody.claim(element)  # this queue copies it
+            # ``on_discard`` must not get it: this queue copies the records.
+            self._custody.claim(element)
         # Set _rest before _outstanding becomes 0: with 0 and no _rest, _fill_now would request the
         # next array too early.
         self._rest = element
@@ -170,9 +171,9 @@ class _RecordQueue:
     def _fill(self) -> None:
         """Copy as many records into the ring as fit. After a whole array request the next one."""
         filling = self._filling
-        fail = self._fail  # slicing a subclass of array may cancel, and drop() replaces _fail
+        fail = self._fail  # read now: user code in slicing may cancel, and drop() replaces it
         if not filling.enter():
-            return  # the thread that is in the loop below fills again
+            return  # the thread in the loop below copies again
         while True:
             missed = filling.missed
             try:
@@ -187,7 +188,7 @@ class _RecordQueue:
                 return
 
     def _fill_now(self) -> None:
-        idle = self._outstanding.value == 0  # read before _rest: see _accept
+        idle = self._outstanding.value == 0  # read before _rest, as _accept writes _rest first
         rest = self._rest
         if rest is not None:
             count = self._records.write(rest)

@@ -80,7 +80,7 @@ class _RaceSubscription(FanIn):
         self._call_up()
         return True
 
-    # -- from inners, any thread -----------------------------------------------------------------
+    # -- signals from the inner subscribers, on any thread -----------------------------------------
 
     def _inner_attached(self, inner: Inner, /) -> None:
         self._attached.append(inner)
@@ -99,7 +99,7 @@ class _RaceSubscription(FanIn):
         elif error is not None:
             report_dropped(error, "an error of a publisher that was not the first to signal")
 
-    # -- upward ----------------------------------------------------------------------------------
+    # -- calls to publishers (upward work) ---------------------------------------------------------
 
     def _upward(self) -> bool:
         winner, attached = self._winner, self._attached

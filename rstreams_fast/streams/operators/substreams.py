@@ -136,7 +136,7 @@ class _SubstreamPublisher(StagesSource):
     __slots__ = ("__weakref__", "_latch", "_substream")
 
     where = "the threads that upstream signals on, and the caller of request"
-    is_sequence = True  # for its use as a source: see ``whole``
+    is_sequence = True  # as a source (see ``whole``) it never waits
 
     def __init__(self, substream: Substream) -> None:
         self._substream = substream
@@ -258,7 +258,7 @@ class _SubstreamSubscription(Drain):
     def _work(self) -> bool:
         substream, run = self._substream, self._run
         if self._demand.value < 0:
-            self._drop_references()  # again, for elements that came after the end
+            self._drop_references()  # once more, for elements that came after the end
             return self._act_on_end()
         if run is None:
             return False

@@ -90,7 +90,7 @@ class _SwitchMapSubscription(FanIn):
         # How many elements of upstream have come, and a list with the newest one. The thread that
         # takes the element out of the list makes a publisher of it, or discards it.
         self._newest: tuple[int, list[Any]] = (0, [])
-        # Only the thread that does the upward work writes these:
+        # Only the thread that calls publishers (does the upward work) writes these:
         # The number of the newest element that was used, and the inner that was made of it.
         self._current: tuple[int, Inner | None] = (0, None)
         self._asked = 0  # elements requested of the current inner
@@ -113,7 +113,7 @@ class _SwitchMapSubscription(FanIn):
         current = self._current[1]
         return (*(() if current is None else current.metrics()), *self._outer.metrics())
 
-    # -- from inners -----------------------------------------------------------------------------
+    # -- signals from the inner subscribers --------------------------------------------------------
 
     def _inner_attached(self, inner: Inner, /) -> None:
         if inner is self._outer:
@@ -135,7 +135,7 @@ class _SwitchMapSubscription(FanIn):
             first = self._up.enter()
             number, current = self._current
             if current is not None and number < came:
-                current.cancel()  # now, as the thread that does the upward work may be busy
+                current.cancel()  # cancel now: the thread that calls publishers may be busy
             if first:
                 self._go_up()
         if over:
@@ -144,7 +144,7 @@ class _SwitchMapSubscription(FanIn):
     def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
         return inner is not self._outer
 
-    # -- upward ----------------------------------------------------------------------------------
+    # -- calls to publishers (upward work) ---------------------------------------------------------
 
     def _upward(self) -> bool:
         came, newest = self._newest
@@ -196,7 +196,7 @@ class _SwitchMapSubscription(FanIn):
         if self._newest[0] == number and self._add(inner):
             inner.subscribe()
 
-    # -- the drain -------------------------------------------------------------------------------
+    # -- the drain: delivering elements ------------------------------------------------------------
 
     def _to_ask(self) -> bool:
         return self._asks_current

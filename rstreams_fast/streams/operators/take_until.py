@@ -55,7 +55,7 @@ class _Until:
     def upward(self, _arbiter: SubscriptionArbiter, /) -> bool:
         if not self.inner.attached:
             return False
-        self.inner.attached = False  # one element is enough
+        self.inner.attached = False  # make no second request
         self.inner.ask(1)
         return True
 

@@ -225,7 +225,7 @@ class _TimedSubscriber:
             self._target.offer(newest, entered=True)
         self._target.on_complete()
 
-    # -- time ------------------------------------------------------------------------------------
+    # -- waiting for a time ------------------------------------------------------------------------
 
     def _due(self) -> float | None:
         return None if self._newest is MISSING else self._due_at

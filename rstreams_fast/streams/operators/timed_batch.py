@@ -129,9 +129,9 @@ class _BatchSubscription(OperatorSubscriber):
         self._arrived = 0  # received; the thread on which upstream signals writes it
         self._left = 0  # delivered in batches; the drain writes it
         self._arrived_bytes = self._left_bytes = 0
-        self._asking = Wip(held=True)  # held until on_subscribe has returned
+        self._asking = Wip(held=True)  # held until on_subscribe has returned: no request before
 
-    # -- the subscription's face -----------------------------------------------------------------
+    # -- the methods of the subscription -----------------------------------------------------------
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more batches."""
@@ -180,7 +180,7 @@ class _BatchSubscription(OperatorSubscriber):
         if first or many or self._weigher is not None or self._demand.value < 0:
             self._enter()
 
-    # -- the drain -------------------------------------------------------------------------------
+    # -- the drain: delivering elements ------------------------------------------------------------
 
     def _drain(self) -> None:
         super()._drain()
@@ -256,7 +256,7 @@ class _BatchSubscription(OperatorSubscriber):
         self._left_bytes += weight
         return status
 
-    # -- time ------------------------------------------------------------------------------------
+    # -- waiting for a time ------------------------------------------------------------------------
 
     def _due(self) -> float | None:
         return self._due_at if self._demand.value > 0 else None
@@ -275,7 +275,7 @@ class _BatchSubscription(OperatorSubscriber):
         deadline.look()
         return False
 
-    # -- asking upstream -------------------------------------------------------------------------
+    # -- requests to upstream ----------------------------------------------------------------------
 
     def _ask(self) -> None:
         if self._asking.enter():

@@ -50,7 +50,7 @@ class _Clock:
         fail = subscription._fail
         self._deadline = Deadline(options.timer, self._due, partial(self._check, fail), fail)
         self._demand = subscription._demand
-        self._since = 0.0  # when the clock started
+        self._since = 0.0  # the time at which the clock started
         self._delivering = False
         self._came = 0
 

@@ -114,7 +114,7 @@ class _UnbatchSubscription(OperatorSubscriber):
         )
         return (mine, *super().metrics())
 
-    # -- the drain -------------------------------------------------------------------------------
+    # -- the drain: delivering elements ------------------------------------------------------------
 
     def _work(self) -> bool:
         if self._demand.value < 0:

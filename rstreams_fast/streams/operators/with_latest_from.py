@@ -86,7 +86,7 @@ class _LatestSubscription(FanIn):
         inners = (self._main, *self._others)
         return (mine, *(metrics for inner in inners for metrics in inner.metrics()))
 
-    # -- from inners, any thread -----------------------------------------------------------------
+    # -- signals from the inner subscribers, on any thread -----------------------------------------
 
     def _inner_attached(self, inner: Inner, /) -> None:
         if inner is self._main:
@@ -98,10 +98,10 @@ class _LatestSubscription(FanIn):
     def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
         return inner is self._main
 
-    # -- upward ----------------------------------------------------------------------------------
+    # -- calls to publishers (upward work) ---------------------------------------------------------
 
     def _upward(self) -> bool:
-        asks = self._asks  # _forget_upward() replaces it
+        asks = self._asks  # read once, as _forget_upward() replaces it
         if asks:
             asks.popleft().ask(UNBOUNDED)
             return True
@@ -114,7 +114,7 @@ class _LatestSubscription(FanIn):
         """Return whether each other publisher has sent an element."""
         return len(self._latest) == len(self._others)
 
-    # -- the drain -------------------------------------------------------------------------------
+    # -- the drain: delivering elements ------------------------------------------------------------
 
     def _work(self) -> bool:
         self._waits.end()

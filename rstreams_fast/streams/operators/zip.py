@@ -68,7 +68,7 @@ class _ZipSubscription(FanIn):
         order = self._order if inner.queue else ()
         return [other for other in order if not other.queue and not other.done]
 
-    # -- the drain -------------------------------------------------------------------------------
+    # -- the drain: delivering elements ------------------------------------------------------------
 
     def _work(self) -> bool:
         demand = self._demand.value

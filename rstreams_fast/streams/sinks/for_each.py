@@ -76,7 +76,7 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
                 self._answered(on_next, more)
         except BaseException as raised:
             name = describe_callable(on_next)
-            del element, on_next  # the traceback keeps this frame (§3.13)
+            del element, on_next  # so that a traceback keeps no element (§3.13)
             self._failed(name, raised)
         else:
             if self._replenish:
@@ -106,7 +106,7 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
             self._enough()
 
     def _unwanted(self, _element: T) -> None:
-        self.upstream.unwanted()  # §2.8
+        self.upstream.unwanted()  # the element came after the end (§2.8)
 
     def _failed(self, name: str, raised: BaseException) -> None:
         """End with the exception ``raised`` of the user's function ``name``."""

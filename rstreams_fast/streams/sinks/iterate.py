@@ -136,7 +136,7 @@ class _IteratorSubscriber(RingSubscriber):
             return
         if get_ident() == self.subscriber_thread and is_internal(subscription):
             self._by_turns = True
-            self.upstream.due = self._prefetch  # requested after subscribe has returned
+            self.upstream.due = self._prefetch  # this is requested after subscribe has returned
         else:
             self._ask(self._prefetch)
 
@@ -159,21 +159,21 @@ class _IteratorSubscriber(RingSubscriber):
             return True
         try:
             return self.upstream.request_for_a_turn(n)
-        except Exception as raised:  # breaks §3.16
+        except Exception as raised:  # upstream broke §3.16: request must not raise
             self.fail(raised)
             return False
 
     def _ask(self, n: int) -> None:
         try:
             self.upstream.ask(n)
-        except Exception as raised:  # breaks §3.16
+        except Exception as raised:  # upstream broke §3.16: request must not raise
             self.fail(raised)
 
     def on_next(self, element: Any, /) -> None:
         if element is None:
             raise NoneSignalError("§2.13: None is not an element")
         offer = self._offer
-        if offer is None:  # §2.8
+        if offer is None:  # the element came after the end (§2.8)
             self.upstream.unwanted()
             return
         try:
@@ -263,7 +263,8 @@ class Iteration(BurstIterator[T]):
     )
 
     def __init__(self, publisher: Publisher[T], prefetch: int) -> None:
-        self._subscriber: _IteratorSubscriber | None = None  # set first: __del__ reads it
+        # Set before all checks, as __del__ reads it.
+        self._subscriber: _IteratorSubscriber | None = None
         self._begun_as: weakref.ref[Iteration[T]] | None = None
         check_publisher(publisher)
         self._prefetch = check_capacity("prefetch", prefetch)
@@ -289,7 +290,7 @@ class Iteration(BurstIterator[T]):
         ring = None if subscriber is None else subscriber.ring
         return 0 if ring is None else len(ring)
 
-    # -- the consumer ----------------------------------------------------------------------------
+    # -- the methods of the consumer ---------------------------------------------------------------
 
     def _refill(self) -> T:
         self._enter()
@@ -379,7 +380,7 @@ class Iteration(BurstIterator[T]):
                     await asyncio.sleep(0)
             return []
         finally:
-            subscriber = burst = None  # a traceback keeps this frame
+            subscriber = burst = None  # so that a traceback keeps neither (§3.13)
 
     def _first_of(self, burst: list[T]) -> T:
         """Return the first element of ``burst``. Keep the others, unless closed meanwhile."""
@@ -480,7 +481,7 @@ class Iteration(BurstIterator[T]):
             return failure_of(not_a_cancellation(failure[0], "the stream"))
         return failure
 
-    # -- leaving ---------------------------------------------------------------------------------
+    # -- closing the iteration ---------------------------------------------------------------------
 
     def close(self) -> None:
         """Cancel upstream, once, and drop the buffered elements.
@@ -512,7 +513,7 @@ class Iteration(BurstIterator[T]):
             while waiting := [f for f in self._unclosed if not f.done() and f.get_loop() is here]:
                 await asyncio.wait(waiting)
         finally:
-            self._unclosed.clear()  # an interrupted caller must not wait again
+            self._unclosed.clear()  # a caller that was interrupted must not wait again
 
     def __enter__(self) -> Self:
         with awaited_nowhere():

@@ -111,7 +111,7 @@ class _Collected:
         if not array.dtype.hasobject:
             return array
         if dtype.kind in "SUMm":
-            return np.array(scalars, dtype.kind)  # numpy chooses the length or the unit
+            return np.array(scalars, dtype.kind)  # without a length or unit, which numpy chooses
         try:
             array = np.array(scalars, np.result_type(dtype, "f8") if dtype.kind in "fc" else dtype)
         except OverflowError as raised:
@@ -136,7 +136,7 @@ class _Collected:
             raise TypeError(f"to_numpy(dtype={given}): cannot cast {array.dtype} to it")
         dtype = array.dtype if given is None else given
         promoted = given is None
-        if dtype.kind in "SU" and not dtype.itemsize:  # strings of any length
+        if dtype.kind in "SU" and not dtype.itemsize:  # the dtype has no length: take the array's
             array = array.astype(dtype)
             dtype, unsafe, promoted = array.dtype, False, True
         end = count + len(array)
@@ -159,7 +159,7 @@ class _Collected:
             with np.errstate(all="ignore"):
                 try:
                     rows[count:end] = array
-                except OverflowError as raised:  # numpy 2.5 does not say which date overflows
+                except OverflowError as raised:  # numpy 2.5 does not tell which date overflows
                     value = next(one for one in array.flat if _overflows(one, dtype))
                     raise _does_not_fit(dtype, value) from raised
                 _check_cast(np, array, rows[count:end])
@@ -200,7 +200,7 @@ def _check_cast(np: Any, array: Any, cast: Any) -> None:
         lost = np.char.str_len(array) > new.itemsize // np.dtype(f"{new.kind}1").itemsize
     elif new.kind == "V" or (old.kind == new.kind and np.can_cast(old, new, "safe")):
         lost = (cast.astype(old) != array) & (array == array)  # noqa: PLR0124 - no NaT
-    else:  # the new unit of dates is coarser: only precision is lost
+    else:  # a cast of dates to a coarser unit loses only precision
         return
     if lost.any():
         raise _does_not_fit(new, array[lost][0])

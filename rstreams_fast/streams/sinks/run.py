@@ -92,7 +92,7 @@ class Run:
             subscriber.drop_references()
             try:
                 subscriber.upstream.cancel()
-            finally:  # Ctrl-C may interrupt the cancel, and other threads wait for the end
+            finally:  # KeyboardInterrupt may come, but other threads wait for the end
                 self._seen = True  # the caller knows of the cancel, so nothing is reported
                 self.settle(failure_of(CancelledError("the stream was cancelled")))
 
@@ -147,7 +147,7 @@ class Run:
                     )
                 frame = frame.f_back
         finally:
-            del subscriber, frame  # the traceback keeps this frame (§3.13)
+            del subscriber, frame  # so that a traceback keeps no subscriber (§3.13)
 
     def _park(self, timeout: float | None) -> None:
         event = new_event()
@@ -194,7 +194,7 @@ class Run:
             if callback in self._waiting:
                 self._waiting.remove(callback)
 
-    # -- for the subscriber ----------------------------------------------------------------------
+    # -- methods that the subscriber calls ---------------------------------------------------------
 
     def claim(self) -> bool:
         """Return true for the first caller, who must then end the run by ``settle``."""
@@ -279,7 +279,7 @@ class RunSubscriber(Generic[T]):
         """Request ``n`` more elements of upstream. Any thread may call this."""
         try:
             self.upstream.ask(n)
-        except Exception as raised:  # breaks §3.16
+        except Exception as raised:  # upstream broke §3.16: request must not raise
             self.fail(raised)
 
     def fail(self, error: BaseException) -> None:

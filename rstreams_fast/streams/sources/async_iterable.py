@@ -105,7 +105,7 @@ class AsyncIterableSource(Generic[T]):
                     ),
                 )
                 return
-            self._iterable = None  # only the subscription holds the iterator from now on
+            self._iterable = None  # from now on only the subscription refers to the iterator
         try:
             on_loop = loop_resource(self._loop, "rstreams-fast-async-source")
         except WorkDroppedError as closed:
@@ -148,11 +148,11 @@ class _Pulling(Drain):
         if self._introduce() and not self._wip.leave():
             self._go()
 
-    # -- the drain -------------------------------------------------------------------------------
+    # -- the drain: delivering elements ------------------------------------------------------------
 
     def _go(self) -> None:
         if self._task is None and self._demand.value < 0 and not self._must_close():
-            self._drain()  # no task has to be ended, so the loop is not needed
+            self._drain()  # there is no task to end, so the loop is not needed
         else:
             super()._go()
 
@@ -170,7 +170,8 @@ class _Pulling(Drain):
                 # Start the coroutine now: its ``finally`` then runs even if the loop never does.
                 pulling.send(None)
                 self._task = asyncio.get_running_loop().create_task(pulling)
-                self._task.add_done_callback(retrieve)  # the task's error was signalled before
+                # Asyncio must not log the error, which was signalled.
+                self._task.add_done_callback(retrieve)
                 if self._awaited is not None:
                     self._awaited.add(self._task)
                 # A stream may be garbage-collected while its task waits for demand. asyncio must
@@ -202,14 +203,15 @@ class _Pulling(Drain):
         if self._task is None:
             self._loop.let_end()
 
-    # -- the task --------------------------------------------------------------------------------
+    # -- the task that awaits elements -------------------------------------------------------------
 
     async def _run_task(self, iterable: Any) -> None:
         error: BaseException | None = None
         iterator = iterable if isinstance(iterable, AsyncIterator) else None
         try:
             try:
-                await asyncio.sleep(0)  # send(None) runs the coroutine up to here
+                # The ``send(None)`` of _work() runs the coroutine up to here.
+                await asyncio.sleep(0)
                 iterator = self._open(iterable)
                 del iterable
                 await self._pull(iterator)
@@ -224,11 +226,11 @@ class _Pulling(Drain):
             if aclose is not None:
                 error = await self._close(aclose, error)
             self._end(error)
-        except GeneratorExit:  # the loop was closed
+        except GeneratorExit:  # raised when the loop was closed
             if self._demand.value >= 0:
                 self._end(WorkDroppedError("the event loop was closed while the source was in use"))
             raise
-        except BaseException as leaving:  # KeyboardInterrupt and its like
+        except BaseException as leaving:  # such as KeyboardInterrupt, which stops the loop
             self._end(leaving)
             raise
         finally:
@@ -274,7 +276,8 @@ class _Pulling(Drain):
                     raise NoneSignalError(f"§2.13: {self._name}, the source, produced None")
                 if not self._signal(element):
                     return
-                del element  # else the task keeps the element while it awaits the next one
+                # So that the task does not keep the element while it awaits the next one.
+                del element
             self._demand.fulfil(burst)
             since_turn += burst
             if since_turn >= BURST:
@@ -292,7 +295,7 @@ class _Pulling(Drain):
             self.cancel()
             report_dropped(raised, "§2.13: on_next raised")
         finally:
-            del subscriber, element  # a traceback keeps this frame (§3.13)
+            del subscriber, element  # so that a traceback keeps no element (§3.13)
         return not self._stopped
 
     async def _park(self) -> None:
@@ -312,7 +315,7 @@ class _Pulling(Drain):
             await aclose()
         except (Exception, asyncio.CancelledError, BaseExceptionGroup) as error_or_group:
             raised: BaseException | None = error_or_group
-            if isinstance(raised, BaseExceptionGroup):  # from a task group around a yield
+            if isinstance(raised, BaseExceptionGroup):  # raised by a task group around a ``yield``
                 raised = raised.split(GeneratorExit)[1]
             if raised is None:
                 return error

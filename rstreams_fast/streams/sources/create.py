@@ -50,7 +50,8 @@ class Emitter(Generic[T]):
     __reduce__ = not_picklable
 
     def __init__(self, target: OverflowSubscription) -> None:
-        self._lock = threading.RLock()  # reentrant: the garbage collector may run any code here
+        # Reentrant: the garbage collector may run any code under the lock.
+        self._lock = threading.RLock()
         self._target: OverflowSubscription | None = target
         self._at_end: list[Callable[[], object]] | None = []  # None after the functions were called
 

@@ -124,7 +124,8 @@ class _Ticks:
         self._delay = delay
         self._first = 0.0  # the time at which tick 0 is due
         self._next = 0
-        self._lock = threading.RLock()  # reentrant: the garbage collector may run any code here
+        # Reentrant: the garbage collector may run any code under the lock.
+        self._lock = threading.RLock()
         self._alarm: Alarm | None = None
 
     def request(self, _n: int, /) -> None:

@@ -49,7 +49,7 @@ class _Deferred:
         except RecursionError:  # propagates to a caller where the stack has room again
             raise
         except Exception as raised:
-            refuse(subscriber, raised)  # §1.9
+            refuse(subscriber, raised)  # subscribe signals errors, and raises none (§1.9)
         else:
             as_pipeline(publisher).subscribe(subscriber)
 

@@ -160,7 +160,7 @@ class MulticastBuffer(Generic[R]):
         # Whether to call to_be_asked after each delivery: a reader has received all elements, and
         # only the lack of room stops a request for more.
         self.starving = False
-        self.error: BaseException | None = None  # set before ``ended``
+        self.error: BaseException | None = None  # the error of upstream; set before ``ended``
         # The traceback that the error came with: raising the error adds frames to its traceback.
         self.traceback: TracebackType | None = None
         self.ended = False  # whether no more elements are added
@@ -170,7 +170,7 @@ class MulticastBuffer(Generic[R]):
         """The number of elements held."""
         return len(self._elements) - self._gone
 
-    # -- elements --------------------------------------------------------------------------------
+    # -- adding and dropping elements --------------------------------------------------------------
 
     def append(self, elements: list[Any], weights: list[int], now: float) -> list[R] | None:
         """Add ``elements``. Return the readers that lag too far behind; ``None``: no room."""
@@ -236,7 +236,7 @@ class MulticastBuffer(Generic[R]):
         Return whether there are any. The caller calls ``trim`` later.
         """
         at = cursor.taken_at = cursor.stop
-        stop = cursor.start + cursor.demand.value  # before ``at`` if the reader is over
+        stop = cursor.start + cursor.demand.value  # less than ``at`` if the reader has ended
         stop = min(stop, self.end)
         if not cursor.by_bursts:
             stop = min(stop, at + self._portion)
@@ -310,7 +310,7 @@ class MulticastBuffer(Generic[R]):
         if n <= gone:
             return
         self._release(elements[gone:n])
-        if 2 * n >= len(elements):  # del moves at most as many elements as it removes
+        if 2 * n >= len(elements):  # then del moves no more elements than it removes
             del elements[:n]
             self._first = floor
             self._gone = 0
@@ -318,7 +318,7 @@ class MulticastBuffer(Generic[R]):
             elements[gone:n] = [None] * (n - gone)
             self._gone = n
 
-    # -- readers ---------------------------------------------------------------------------------
+    # -- adding and removing readers ---------------------------------------------------------------
 
     def join(self, cursor: Cursor, reader: R, now: float) -> None:
         """Add ``reader``, which begins with the oldest element that is still available."""
@@ -355,7 +355,7 @@ class MulticastBuffer(Generic[R]):
         self.trim()
         return True
 
-    # -- demand ----------------------------------------------------------------------------------
+    # -- how many elements to request --------------------------------------------------------------
 
     def to_be_asked(self) -> int:
         """Return how many elements to request of upstream now. They count as requested then."""
@@ -388,6 +388,6 @@ class MulticastBuffer(Generic[R]):
         if wanted > asked:
             self.starving = front >= asked
             self.ask_at = at + (1 if self.starving else self._replenish_at) - (room - n)
-            if pace.at >= self.ask_at:  # the cursor passed ask_at before that was set
+            if pace.at >= self.ask_at:  # the cursor had passed ask_at before it was set
                 n += self.to_be_asked()
         return n

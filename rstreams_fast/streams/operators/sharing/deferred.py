@@ -46,7 +46,7 @@ class DeferredWork:
         while self._deferred:
             try:
                 call = self._deferred.popleft()
-            except IndexError:  # another thread was faster
+            except IndexError:  # another thread has taken the call
                 break
             call()
         return result

@@ -113,7 +113,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         self._gates = gates  # whether slow subscribers slow upstream down; if not, they are dropped
         self._delay_error = delay_error
         self._keeps = keeps  # whether the publisher goes on after the last subscriber's cancel
-        self._connected = connected  # false: ``connect`` has yet to subscribe to upstream
+        self._connected = connected  # whether ``connect`` has subscribed to upstream
         # Whether nobody has received the end, and no later subscriber will. An error is then
         # reported when the last subscriber has cancelled.
         self._unseen = restarts
@@ -133,7 +133,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         self._asking = Wip(held=True)
         self.burst: list[Any] = []
 
-    # -- the publisher's side --------------------------------------------------------------------
+    # -- the methods of the publisher --------------------------------------------------------------
 
     def subscribe(self, subscriber: Subscriber[T], /) -> None:
         """Subscribe ``subscriber``. It gets the oldest element still available first (§1.11).
@@ -183,7 +183,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         retention = self._retention
         try:
             now = retention.now() if retention is not None else 0.0
-        except BaseException as raised:  # §1.9
+        except BaseException as raised:  # signal it, as subscribe must not raise (§1.9)
             self._registry.release(subscription.identity, subscription)
             if leaves(raised):
                 raise
@@ -223,7 +223,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
             self._pid = process_id()
             stand_on(self, below)
             self.turns = None  # the next request may come from another subscriber
-            self.custody = None  # a shared element is never discarded
+            self.custody = None  # ``on_discard`` does not get elements that subscribers share
             try:
                 with awaited_nowhere():
                     subscribe_to(upstream, self)
@@ -246,7 +246,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         """
         return self.buffer.ended
 
-    # -- the subscriber's side -------------------------------------------------------------------
+    # -- the methods of the subscriber -------------------------------------------------------------
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         """Take the first subscription and cancel any other (§2.5). Request the elements that
@@ -384,7 +384,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         if due is None:
             due = self._deferred.enter(self.buffer.trim)
         if due and asking.enter():
-            self._ask_now()  # before the delivery a thread may have found no room for a request
+            self._ask_now()  # a request that found no room before this delivery may find room now
         elif mine and (asking.missed > 1 or not asking.leave()):
             self._ask_now()
 
@@ -470,7 +470,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
             finally:
                 del left
 
-    # -- asking upstream -------------------------------------------------------------------------
+    # -- requests to upstream ----------------------------------------------------------------------
 
     def ask(self) -> None:
         """Request the elements that subscribers want of upstream.
@@ -495,7 +495,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
             if asking.leave(missed):
                 return
 
-    # -- for subscriptions -----------------------------------------------------------------------
+    # -- methods that subscriptions call -----------------------------------------------------------
 
     def take(self, cursor: Cursor) -> list[Any] | None:
         """Return the next elements at ``cursor``; ``None`` at the end."""

@@ -88,7 +88,7 @@ class Registry(Generic[S]):
 def _hash(subscriber: object) -> int | None:
     try:
         return hash(subscriber)
-    except Exception:  # not hashable, or a faulty __hash__: compare by identity only
+    except Exception:  # no or a faulty __hash__: the subscriber is compared by identity only
         return None
 
 

@@ -53,7 +53,7 @@ class MulticastSubscription(Drain):
         """Whether the subscriber has cancelled, and so gets no further signal."""
         return self._demand.cancelled
 
-    # -- the subscription's face -----------------------------------------------------------------
+    # -- the methods of the subscription -----------------------------------------------------------
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8). Request those of upstream that the buffer lacks."""
@@ -79,7 +79,7 @@ class MulticastSubscription(Drain):
         """
         return self._wip.enter()
 
-    # -- the drain -------------------------------------------------------------------------------
+    # -- the drain: delivering elements ------------------------------------------------------------
 
     def pass_on(self, element: Any) -> None:
         """Deliver an element that did not use the buffer. The caller has called ``enter``."""
@@ -134,7 +134,7 @@ class MulticastSubscription(Drain):
             except Exception as raised:
                 self._on_next_raised(raised)
                 return False
-            burst.clear()  # keep no element after its delivery
+            burst.clear()  # so that no element is kept after its delivery
             buffer, stop = publisher.buffer, cursor.stop
             if not handed_out:
                 if cursor.taken_at < buffer.ask_at <= stop or stop >= buffer.asked:
