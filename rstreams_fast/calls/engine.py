@@ -193,7 +193,7 @@ class CallEngine:
         if gate is not None and admitted:
             call_with = gate.admit(self.window, call)
         if recovery is None and (admitted or in_lists is not None):
-            tracer = None  # an inner function traces the calls
+            tracer = None  # ``sampled`` inside of ``call`` traces the calls
         traced = call
         if tracer is not None:
             traced = traced_call(call, tracer) if recovery is None else recovery.traced(tracer)

@@ -45,7 +45,7 @@ def counted(fn: Callable[..., Awaitable[Any]], counts: CallCounts) -> Callable[.
 
 
 class Recovery:
-    """Repeats the plain calls of a window after ``RetryAfter``. The loop's thread only."""
+    """Repeats the plain calls of a window after ``RetryAfter``, on the loop's thread."""
 
     def __init__(
         self,
@@ -60,10 +60,13 @@ class Recovery:
         self._attempts = Attempts(settings.policy, settings.label, counts)
         self._gate = gate
         self._last: Exception | None = None
-        """The error of a traced call that is not repeated again."""
+        """The last error of a traced call, which was repeated already."""
 
     def recover(self, item: Any, error: Exception) -> Coroutine[Any, Any, Any] | None:
-        """Return the coroutine that repeats the call: the window's ``recover``."""
+        """Return a coroutine that makes the call again; ``None``: the call has failed.
+
+        This is the argument ``recover`` of the ``CallWindow``.
+        """
         last, self._last = self._last, None
         if not isinstance(error, RetryAfter) or error is last:
             return None
@@ -77,9 +80,9 @@ class Recovery:
         return self._fn(*args)
 
     def traced(self, tracer: Tracer) -> Callable[..., Awaitable[Any]]:
-        """Return a function whose calls are all traced, each with its repetitions.
+        """Return a function that calls ``fn``, and traces each call with its further attempts.
 
-        Its first argument times the first attempt.
+        The first argument of the function measures the time of the first attempt.
         """
 
         async def call(timing: Callable[[Any], Awaitable[Any]], *args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Some calls of a window are timed, and some are traced; the other calls cost no more."""
+"""Times some calls of a window, and traces some; the other calls take no more time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rstreams_fast.core import CallWindow
 __all__ = ["WindowSamples"]
 
 TRACED_OF: Final = 16
-"""Where at least one of so many calls is traced, each call is looked at."""
+"""If at least one of so many calls is traced, the window calls ``sampled`` for each call."""
 
 Call = Callable[..., Awaitable[Any]]
 
@@ -21,7 +21,8 @@ Call = Callable[..., Awaitable[Any]]
 class WindowSamples:
     """Times and traces some of the calls of ``fn`` that a window makes.
 
-    Only for them the window calls another function. The loop's thread only.
+    Only for these calls the window calls another function than ``fn``. Only the loop's thread may
+    use the object.
     """
 
     def __init__(
@@ -63,13 +64,13 @@ class WindowSamples:
     def _is_traced(self, started: int) -> bool:
         if self._tracer is None:
             return False
-        # Calls that wait for a limit start long before they get here.
+        # Count the started calls: calls that wait for a limit start long before they get here.
         self._tracer.left -= 1 if self._looks_at_each else started - self._begun
         self._begun = started
         return self._tracer.left < 0
 
     def sample_next(self) -> None:
-        """Sample the next call, if enough calls were made since the last one."""
+        """Time or trace the next call, if enough calls were made since the last such call."""
         started, tracer = self._window.started, self._tracer
         if (self._times and started >= max(TIMED_FIRST, self._timed + TIMED_OF)) or (
             tracer is not None and started - self._begun >= tracer.left

@@ -1,4 +1,4 @@
-"""What a traced call tells: its attempts, its waits, its end. Few calls are traced."""
+"""Traces of calls: a traced call reports its attempts, its waits and its end. Few are traced."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ class Trace(Protocol):
     """The trace of one call."""
 
     counts: object
-    """The counts of the call. An inner function with a policy has other ones."""
+    """The counts of the call. A function with a policy that the call calls has other counts."""
 
     def attempted(self, error: BaseException, /) -> None:
         """Note that an attempt has failed."""
 
     def failed(self, error: BaseException, /) -> None:
-        """Note that the call has failed, though it raises nothing."""
+        """Note that the call has failed with ``error``, although it returns an ``Outcome``."""
 
     def waited(self, cause: str, seconds: float, /) -> None:
-        """Note a wait between attempts, or before one."""
+        """Note that the call has waited before an attempt; ``cause`` is ``limit``, for example."""
 
 
 class Tracer(Protocol):
-    """Begins the traces of a run. Only the loop's thread uses it."""
+    """Begins the traces of a run of a stage. Only the loop's thread may use the object."""
 
     left: int
-    """How many calls come before the next traced one. The maker of the calls counts it down."""
+    """How many calls come before the next traced one. The code that makes calls counts it down."""
 
     every: int
     """One of so many calls is traced."""
 
     def begin(self) -> AbstractContextManager[Trace]:
-        """Set ``left``, and return a context manager around a call.
+        """Set ``left``, and return a context manager for a call, whose value is the trace.
 
-        A trace is ``current`` in its block. The end of the block, or its error, ends the trace.
+        In the block the trace is ``current``. The end of the block ends the trace.
         """
 
 
@@ -52,7 +52,7 @@ waited_before: Final[ContextVar[float]] = ContextVar("waited_before_trace", defa
 
 
 def note_wait(seconds: float) -> None:
-    """Note that the present call has waited for its limit."""
+    """Note that the present call has waited ``seconds`` for its limit."""
     if (trace := current.get()) is not None:
         trace.waited("limit", seconds)
     else:
@@ -60,7 +60,7 @@ def note_wait(seconds: float) -> None:
 
 
 def traced_call(fn: Callable[..., Awaitable[Any]], tracer: Tracer) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn``, whose calls are all traced. They get a first argument, which is ignored."""
+    """Return ``fn`` so that all calls are traced. Their first argument is not passed to ``fn``."""
 
     async def call(_: object, *args: Any) -> Any:
         with tracer.begin():
@@ -70,7 +70,7 @@ def traced_call(fn: Callable[..., Awaitable[Any]], tracer: Tracer) -> Callable[.
 
 
 def sampled(fn: Callable[..., Awaitable[Any]], tracer: Tracer) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn``; the ``tracer`` traces some of its calls."""
+    """Return ``fn`` so that the ``tracer`` traces some of its calls."""
 
     async def traced(*args: Any) -> Any:
         with tracer.begin() as trace:

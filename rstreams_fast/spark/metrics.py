@@ -178,5 +178,5 @@ def _totals_in(folder: Path) -> list[StageMetrics]:
 
 
 def spans_of(metrics: Metrics) -> SpanOptions | None:
-    """Return how workers make spans of calls; ``None``: they make none."""
+    """Return the options by which workers make spans of calls; ``None``: they make no spans."""
     return metrics._spans

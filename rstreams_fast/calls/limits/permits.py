@@ -97,7 +97,7 @@ class PermitGate:
         self.waits = Waits()
         """The time that calls wait for a permit."""
         self.traced = False
-        """Whether traces of calls show the time that each call waits."""
+        """Whether calls may have traces, which show how long a call waited."""
 
     def admit(self, window: CallWindow, fn: _Call) -> Callable[[_Call], None]:
         """Admit the calls of ``fn`` that ``window`` makes, without a coroutine around each call.

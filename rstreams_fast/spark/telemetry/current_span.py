@@ -1,4 +1,4 @@
-"""The span of a call as OpenTelemetry's current span, in a worker."""
+"""Makes the span of a call the current span of OpenTelemetry, in a worker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["enter", "leave"]
 
 
 class _CurrentSpan(NonRecordingSpan):
-    """What the function of the call, and its clients, see. The driver exports the span."""
+    """The span that the called function and its clients see. The driver exports it later."""
 
     def __init__(self, context: SpanContext, span: WrittenSpan) -> None:
         super().__init__(context)
@@ -49,7 +49,7 @@ class _CurrentSpan(NonRecordingSpan):
 
 
 def enter(span: WrittenSpan, options: SpanOptions) -> Token[Context]:
-    """Make ``span`` the current span; return what ``leave`` needs."""
+    """Make ``span`` the current span; return a token for ``leave``."""
     context = SpanContext(
         int(options.trace_id, 16),
         int(span.span_id, 16),
@@ -60,5 +60,5 @@ def enter(span: WrittenSpan, options: SpanOptions) -> Token[Context]:
 
 
 def leave(token: Token[Context]) -> None:
-    """Make the span current that was so before."""
+    """Make the previous span current again."""
     detach(token)

@@ -24,24 +24,24 @@ CLOSE_SECONDS: Final = 2.0
 """How long the last export may take."""
 
 SPANS_SECONDS: Final = 5.0
-"""How often spans are sent: OpenTelemetry's own default."""
+"""How often spans are sent, as by default in OpenTelemetry."""
 
 SPANS_OF_REQUEST: Final = 512
 
 LOOK_SECONDS: Final = 1.0
-"""How often the thread looks whether the metrics are still in use."""
+"""How often the thread checks whether the ``Metrics`` object still exists."""
 
 _log: Final = logging.getLogger("rstreams_fast")
 
 _open: Final[set[Exporter]] = set()
-"""The exporters that are to send their last figures before the process ends."""
+"""The exporters that must send their last figures before the process ends."""
 
 
 class Exporter:
     """Sends spans as they come, and figures every ``interval`` and at the end.
 
-    Any thread may use it.
-    The thread ends with ``close``, at the end of the process, or when the ``owner`` is garbage.
+    A thread sends them. It ends with ``close``, at the end of the process, or when the ``owner`` is
+    garbage. Any thread may use the object.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class Exporter:
         folder: Path,
         read: Callable[[Path], Iterable[StageMetrics]],
     ) -> None:
-        """``read`` returns the totals in the ``folder``, which has the files of spans, too."""
+        """``read`` returns the totals of the stages in ``folder``; the spans are there, too."""
         self._client = telemetry.client()
         self.spans: Final = self._client.begin_spans(telemetry.sample, telemetry.most_spans)
-        """How workers make spans of calls; ``None``: they make none."""
+        """The options by which workers make spans of calls; ``None``: they make no spans."""
         self._interval = telemetry.interval
         self._owner = weakref.ref(owner)
         self._folder = folder
@@ -68,7 +68,7 @@ class Exporter:
         _open.add(self)
 
     def flush(self, timeout: float) -> bool:
-        """Send what there is now; return whether the collector has taken it in time."""
+        """Send the present figures; return whether the collector has received them in time."""
         with self._wanted:
             self._asked += 1
             mine = self._asked
@@ -82,7 +82,7 @@ class Exporter:
             self._closing = True
             self._wanted.notify_all()
         self._thread.join(CLOSE_SECONDS)
-        self._client.stop()  # a thread that hangs makes no other attempt
+        self._client.stop()  # if the thread still sends, it makes no further attempt
         if self._thread.is_alive():
             self._tell()
         _open.discard(self)
@@ -118,7 +118,7 @@ class Exporter:
         sent = True
         spans = take_spans(self._folder)
         while batch := list(islice(spans, SPANS_OF_REQUEST)):
-            sent = sent and self._client.send_spans(batch)  # after a failure the rest is dropped
+            sent = sent and self._client.send_spans(batch)  # a failure drops the other batches
         return sent
 
     def _send(self, send: Callable[[], bool]) -> bool:
@@ -134,14 +134,14 @@ class Exporter:
         return succeeded
 
     def _tell(self) -> None:
-        """Log one warning for all failures. It has no address, which may hold a key."""
+        """Log a warning at the first failure, without the endpoint's URL: it may contain a key."""
         if not self._told:
             self._told = True
             _log.warning("telemetry: the collector does not take everything; the job goes on")
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_open.clear)  # their threads are not in the child
+    os.register_at_fork(after_in_child=_open.clear)  # a child has no exporter threads
 
 
 @atexit.register

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["OpenTelemetry"]
 
 INTERVAL_SECONDS: Final = 60.0
-"""OpenTelemetry's own default."""
+"""The default interval between two exports, as in OpenTelemetry."""
 
 SAMPLE: Final = 1 / 64
 
@@ -32,8 +32,8 @@ class OpenTelemetry:
     of all calls is the span that is current on the driver when the ``Metrics`` are made. A
     collector that does not answer delays no call and fails no job; one warning is logged.
 
-    It needs OpenTelemetry: ``pip install 'rstreams_fast[otel]'``. Any thread may use the object. It
-    cannot be pickled.
+    This class needs OpenTelemetry: ``pip install 'rstreams_fast[otel]'``. Any thread may use the
+    object. It cannot be pickled.
 
     ```python
     import rstreams_fast.spark as rs
@@ -53,8 +53,8 @@ class OpenTelemetry:
         resource: Further attributes of the resource. ``OTEL_RESOURCE_ATTRIBUTES`` adds to them.
         sample: The share of calls that have a span, from 0 to 1. Default: 1 of 64.
         most_spans: The most spans a second of each partition at work, on average over some seconds.
-            A higher rate of calls has a smaller share of spans. Default: 64, whose cost is less
-            than 1 % of a core.
+            If the rate of calls is higher, fewer calls have spans. Default: 64 spans, which take
+            less than 1 % of a core.
         interval: Seconds between two exports of metrics. Default: ``OTEL_METRIC_EXPORT_INTERVAL``
             (milliseconds), else 60.
         timeout: Seconds for a request, with its further attempts. Default:
@@ -97,12 +97,12 @@ class OpenTelemetry:
         self.sample: Final = float(sample)
         """The share of calls that have a span."""
         self.most_spans: Final = _rate(most_spans)
-        """The most spans a second of a partition."""
+        """The most spans a second of each partition."""
         self.interval: Final = (
             _interval() if interval is None else check_seconds("interval", interval)
         )
         """Seconds between two exports of metrics."""
-        self.client()  # raises here if a package is missing
+        self.client()  # if a package is missing, this raises now, not on the thread
 
     def client(self) -> Client:
         """Return a new connection to the collector."""

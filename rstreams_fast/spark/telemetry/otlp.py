@@ -59,13 +59,13 @@ if TYPE_CHECKING:
 __all__ = ["Client"]
 
 LABELS: Final = {"type": "error.type"}
-"""The names of attributes in OpenTelemetry's own conventions, by our labels."""
+"""For labels of figures: the attribute names that OpenTelemetry's conventions have for them."""
 
 _CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
 
 
 class _Headers(requests.auth.AuthBase):
-    """Asks a function for the headers of each request, so that tokens may expire."""
+    """Calls a function for the headers of each request, so that tokens may expire."""
 
     def __init__(self, headers: Callable[[], Mapping[str, str]]) -> None:
         self._headers = headers
@@ -86,7 +86,7 @@ class Client:
         resource: Mapping[str, Any],
         version: str,
     ) -> None:
-        """Without a word the environment counts, as OpenTelemetry says."""
+        """For an argument that is ``None``, the environment variables of OpenTelemetry apply."""
         words: dict[str, Any] = {"timeout": timeout}
         if callable(headers):
             words["session"] = requests.Session()
@@ -112,7 +112,7 @@ class Client:
         self._spans.shutdown()
 
     def send_figures(self, reading: Reading) -> bool:
-        """Send figures; return whether the collector has taken them."""
+        """Send figures; return whether the collector has received them."""
         now = time.time_ns()
         metrics = [self._metric(figure, points, now) for figure, points in reading.figures]
         metrics.append(self._histogram(reading.durations, now))
@@ -122,9 +122,9 @@ class Client:
             return self._metrics.export(data) is MetricExportResult.SUCCESS
 
     def begin_spans(self, sample: float, most: float) -> SpanOptions | None:
-        """Return the options of the spans of calls; their parent is the current span.
+        """Return the options of the spans of calls. The parent of these spans is the current span.
 
-        Without a current span their parent is a span of its own, which ``end_spans`` ends.
+        Without a current span the parent is a new root span, which ``end_spans`` ends.
         """
         parent = trace.get_current_span().get_span_context()
         if not sample or (parent.is_valid and not parent.trace_flags.sampled):
@@ -137,14 +137,14 @@ class Client:
         return SpanOptions(f"{parent.trace_id:032x}", f"{parent.span_id:016x}", sample, most)
 
     def end_spans(self) -> bool:
-        """Send the parent of the spans, if there are some; return whether that is sent."""
+        """Send the root span if it has children; return whether this succeeded, if needed."""
         root, self._root = self._root, None
         if root is None or not self._any_span:
             return True
         return self._send_spans([self._span("rstreams_fast", root, None, self._since)])
 
     def send_spans(self, spans: Sequence[WrittenSpan]) -> bool:
-        """Send the spans of calls; return whether the collector has taken them."""
+        """Send the spans of calls; return whether the collector has received them."""
         self._any_span = True
         parent = self._parent
         return self._send_spans(
@@ -233,7 +233,7 @@ def _attributes(stage: str, label: str = "", value: str = "") -> dict[str, str]:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Let nobody trace or log the requests of this thread: the caller warns, once."""
+    """Switch off tracing and logging of this thread's requests: the caller logs one warning."""
     import logging
 
     thread = threading.get_ident()

@@ -1,4 +1,4 @@
-"""The spans of calls: made in the workers, left in files, read by the driver."""
+"""The spans of calls: the workers write them to files, and the driver reads and sends them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["SPANS_SUFFIX", "CallSpans", "SpanOptions", "WrittenSpan", "take_span
 SPANS_SUFFIX: Final = ".metrics.spans"
 
 MOST_SPANS: Final = 4096
-"""The most spans of a partition that wait to be written. Further ones are dropped."""
+"""The most spans of a partition that wait to be written. Further spans are dropped."""
 
 WRITE_SECONDS: Final = 1.0
 """How long an ended span may wait to be written."""
@@ -36,7 +36,7 @@ Attributes = dict[str, Any]
 
 @dataclass(frozen=True)
 class SpanOptions:
-    """How spans are made: the ids of their parent, in hexadecimal digits, and how many."""
+    """How spans are made: the ids of the parent span, in hexadecimal digits, and how many spans."""
 
     trace_id: str
     parent_id: str
@@ -60,9 +60,9 @@ class WrittenSpan:
 
 
 class CallSpans:
-    """The spans of the calls of a partition: the tracer of its engine.
+    """The spans of the calls of a partition. This is the tracer of the partition's engine.
 
-    The thread of the loop makes the spans; any one thread at a time takes them.
+    The thread of the loop makes the spans; one thread at a time writes them.
     """
 
     def __init__(self, options: SpanOptions, counters: StageMetrics) -> None:
@@ -78,17 +78,17 @@ class CallSpans:
         self._tokens, self._since = options.most, time.monotonic()
 
     def begin(self) -> CallSpan:
-        """Return a context manager around a call, in which its span is the current one."""
+        """Return a context manager for a call. In its block the call's span is the current span."""
         now, most = time.monotonic(), self.options.most
         self._tokens = min(self._tokens + (now - self._since) * most, most) - 1
         self._since = now
-        # Half as often while they come too fast, twice as often when they do not.
+        # Trace half as many calls if spans come too fast, and twice as many if they do not.
         self._rarer = self._rarer * 2 if self._tokens < most / 2 else max(self._rarer // 2, 1)
         self.left = self.every * self._rarer - 1
         return CallSpan(self)
 
     def write(self, metrics_file: Path, *, last: bool) -> None:
-        """Write the spans that have ended beside the ``metrics_file``, if it is time.
+        """Write the ended spans to a file beside ``metrics_file``, once in ``WRITE_SECONDS``.
 
         Raises:
             OSError: The file cannot be written.
@@ -106,10 +106,10 @@ class CallSpans:
 
 
 class CallSpan:
-    """The span of a call that runs.
+    """The span of a running call: a context manager.
 
-    A context manager that is a class, since one of contextlib sets the traceback of the exception,
-    and some exceptions (a frozen dataclass) refuse that.
+    It is a class: ``contextlib.contextmanager`` sets the traceback of an exception, and some
+    exceptions (a frozen dataclass) refuse that.
     """
 
     def __init__(self, spans: CallSpans) -> None:
@@ -162,13 +162,13 @@ class CallSpan:
         self._written.events.append((time.time_ns(), name, about))
 
     def waited(self, cause: str, seconds: float) -> None:
-        """Note a wait between attempts, or before one."""
+        """Note that the call has waited before an attempt; ``cause`` is ``limit``, for example."""
         name = f"rstreams.wait.{cause}"
         attributes = self._written.attributes
         attributes[name] = attributes.get(name, 0.0) + seconds
 
     def failed(self, error: BaseException) -> None:
-        """Note that the call has failed, though it raises nothing."""
+        """Note that the call has failed with ``error``, although it returns an ``Outcome``."""
         self._error = error
 
     def _end(self, error: BaseException | None) -> None:
@@ -197,7 +197,7 @@ def _outcome_of(error: BaseException) -> str:
 
 
 def _current_span() -> Any:
-    """Return the module that shows spans to OpenTelemetry; ``None`` in a worker that has none."""
+    """Return the module that shows spans to OpenTelemetry; ``None`` if that is not installed."""
     try:
         from rstreams_fast.spark.telemetry import current_span
     except ModuleNotFoundError:
