@@ -8,11 +8,14 @@ session that has Spark's connector, and prints what they gave.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
+
+from pyspark.sql.streaming import DataStreamWriter
 
 import rstreams_fast.spark as rs
 from tests.spark.conftest import session
@@ -23,6 +26,8 @@ FILES: Final = 3
 TOPIC: Final = "rows"
 EXPECTED: Final = [(k, 2 * k) for k in range(ROWS)]
 ADDED: Final = "id long, t timestamp, v long"
+REAL_TIME: Final = "real time"
+HAS_REAL_TIME: Final = "realTime" in inspect.signature(DataStreamWriter.trigger).parameters
 
 
 async def doubled(k: int) -> int:
@@ -127,6 +132,21 @@ def run(frame: Any, stage: str, place: str, folder: Path) -> list[Any]:
     return list(map(tuple, rows))
 
 
+def refused_in_real_time(frame: Any, stage: str, servers: str, folder: Path) -> str:
+    """Return the error with which Spark refuses a stage in real-time mode."""
+    out = STAGES[stage](frame).selectExpr("cast(v as string) value").writeStream.format("kafka")
+    out = out.option("kafka.bootstrap.servers", servers).option("topic", "out")
+    out = out.outputMode("update").option("checkpointLocation", str(folder))
+    query = out.trigger(realTime="5 minutes").start()
+    try:
+        query.awaitTermination(60)
+    except Exception as refused:
+        return str(refused)
+    finally:
+        query.stop()
+    raise AssertionError("the query went on")
+
+
 def main(servers: str, folder: str) -> None:
     spark = session(conf=connector())
     for stage in STAGES:
@@ -134,6 +154,10 @@ def main(servers: str, folder: str) -> None:
             place_of = Path(folder, f"{stage} {place}")
             found = run(kafka(spark, servers, ROWS // FILES), stage, place, place_of)
             print(json.dumps([stage, place, found]), flush=True)
+        if HAS_REAL_TIME:
+            frame = kafka(spark, servers, ROWS)
+            told = refused_in_real_time(frame, stage, servers, Path(folder, f"{stage} at once"))
+            print(json.dumps([stage, REAL_TIME, told]), flush=True)
     spark.stop()
 
 

@@ -11,9 +11,11 @@ import pytest
 
 from tests.helpers import run_python, wait_until
 from tests.spark import streams
-from tests.spark.conftest import worker_environment
+from tests.spark.conftest import ROOT, worker_environment
 from tests.spark.kafka_server import KafkaServer
+from tests.spark.postgres_server import PostgresServer
 from tests.spark.streams import EXPECTED, PLACES, ROWS, STAGES
+from tests.test_readme import FENCE, PROMISE
 
 pytestmark = pytest.mark.spark
 
@@ -68,10 +70,58 @@ def test_stages_give_each_row_of_a_kafka_topic_once(tmp_path: Path) -> None:
         kafka.send(streams.TOPIC, map(str, range(ROWS)))
         told = run_python(
             *("-m", "tests.spark.streams", kafka.servers, str(tmp_path)),
-            cwd=Path(__file__).parents[2],
+            cwd=ROOT,
             env=worker_environment(),
             timeout=380,
         ).stdout
     found = {(line[0], line[1]): line[2] for line in map(json.loads, told.splitlines())}
+    for stage in STAGES if streams.HAS_REAL_TIME else ():
+        refused = found.pop((stage, streams.REAL_TIME))
+        assert "OPERATOR_OR_SINK_NOT_IN_ALLOWLIST" in refused
+        assert ("ArrowEvalPythonExec" if stage == "lookup" else "MapInArrowExec") in refused
     expected = [list(row) for row in EXPECTED]
     assert found == {(stage, place): expected for stage in STAGES for place in PLACES}
+
+
+GIVEN = """
+import sys
+from tests.spark.conftest import session
+from tests.spark.kafka_server import connector
+
+folder, servers, dsn = sys.argv[1:]
+spark = session(conf=connector())
+"""
+
+FILES = {
+    "planes": [{"tailnum": "N14228"}, {"tailnum": "N24211"}, {"tailnum": "N619AA"}],
+    "events": [
+        {"event": "a", "at": "2024-01-01 00:00:01"},
+        {"event": "b", "at": "2024-01-01 00:00:02"},
+        {"event": "a", "at": "2024-01-01 00:00:03"},
+    ],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_the_recipes_of_the_page_run(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "streaming.md").read_text(encoding="utf-8")
+    recipes = FENCE.findall(page)
+    for name, rows in FILES.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rows.json").write_text("\n".join(map(json.dumps, rows)))
+    for name in ("postgres", "kafka"):
+        (tmp_path / name).mkdir()
+    script = tmp_path / "page.py"
+    script.write_text("\n".join([GIVEN, *recipes, "spark.stop()"]), encoding="utf-8")
+    with (
+        PostgresServer(tmp_path / "postgres") as postgres,
+        KafkaServer(tmp_path / "kafka") as kafka,
+    ):
+        postgres.ask("create table planes (tailnum text, seats int)")
+        kafka.send("planes", [row["tailnum"] for row in FILES["planes"]])
+        words = (str(script), str(tmp_path), kafka.servers, postgres.dsn)
+        printed = run_python(*words, cwd=tmp_path, env=worker_environment(), timeout=380).stdout
+        assert postgres.ask("select count(*) from planes") == [(3,)]
+    assert len(recipes) == 3
+    assert printed.splitlines() == PROMISE.findall("\n".join(recipes))
