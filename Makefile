@@ -180,6 +180,16 @@ limit-kills:
 	$(SETUP_WITH_JAVA)
 	@$(ENV) exec $(PY) -m tests.spark.limit_kills $(ARGS)
 
+# Streams over files and Kafka that write to PostgreSQL, under 100 random SIGKILLs (ARGS="--kills 8").
+stream-kills:
+	$(SETUP_WITH_JAVA) maven
+	@$(ENV) exec $(PY) -m tests.spark.stream_kills $(ARGS)
+
+# Tiny micro-batches for twenty minutes: nothing may grow (ARGS="--seconds 60", ARGS=--worker).
+stream-soak:
+	$(SETUP_WITH_JAVA)
+	@$(ENV) exec $(PY) -m tests.spark.stream_soak $(ARGS)
+
 # PostgreSQL's tables after 50 writes and 50 streams under random SIGKILLs of workers, executors and
 # drivers (ARGS="--batch 5 --stream 5"): each row must be there once.
 postgres-kills:

@@ -33,7 +33,7 @@ FULL = (
     "lint; budgets; c-stress; c-sanitize; mutants; model; memcheck; fuzz; wheels; bench-check",
     "test; slow",
     "spark-matrix SPARK_VERSIONS='3.5-oldest 3.5 4.0 4.1 4.2'",
-    "faults; limit-kills",
+    "faults; limit-kills; stream-kills; stream-soak",
     "sanitize; tck ARGS=--check",
     "soak; freethreaded; pipelines",
 )
