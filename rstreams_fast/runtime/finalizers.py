@@ -87,7 +87,7 @@ def _start(mailbox: _Mailbox) -> None:
         try:
             # Start a raw thread: threading.Thread.start() takes locks that this thread may hold.
             _thread.start_new_thread(_start_named, (mailbox,))
-        except RuntimeError:  # no thread can be started: the next call tries again
+        except RuntimeError:  # no thread can be started now: the next call tries again
             mailbox.at_work.release()
 
 

@@ -138,10 +138,10 @@ class PrivateLoop:
         )
         try:
             thread.start()
-        except Exception:  # no thread can be started
+        except Exception:  # the system cannot start a thread
             loop.close()
             raise
-        except BaseException:  # such as KeyboardInterrupt: if the thread runs, it closes the loop
+        except BaseException:  # such as KeyboardInterrupt: the thread, if started, closes the loop
             self._closed = True
             _stop(loop)
             raise
@@ -209,7 +209,7 @@ class _Share:
 
 
 def _stop(loop: asyncio.AbstractEventLoop) -> None:
-    with contextlib.suppress(RuntimeError):  # closed before
+    with contextlib.suppress(RuntimeError):  # RuntimeError: the loop was closed before
         loop.call_soon_threadsafe(_let_end, loop)
 
 
@@ -225,7 +225,7 @@ def _run(loop: asyncio.AbstractEventLoop, private: weakref.ref[PrivateLoop]) -> 
     leaving: BaseException | None = None
     try:
         loop.run_forever()
-    except BaseException as raised:  # KeyboardInterrupt or SystemExit of a callback
+    except BaseException as raised:  # a callback raised KeyboardInterrupt or SystemExit
         leaving = raised
     finally:
         for last in (

@@ -98,7 +98,7 @@ class CallWindow:
         self._on_ready = on_ready
         self._recover = recover
         self._concurrency = check_count("concurrency", concurrency, 1)
-        check_count("ahead", ahead)  # checked, but not used: reusing tasks gains nothing in Python
+        check_count("ahead", ahead)  # checked, but not used here: only the backend ``c`` uses it
         check_seconds("patience", patience)
         self._capacity = check_capacity("capacity", capacity)
         self._permits = DemandCounter(self._concurrency)
@@ -376,7 +376,8 @@ class CallWindow:
             self._tell_end()
             self._fail(call, raised)
             if not isinstance(raised, Exception | asyncio.CancelledError):
-                self._notify_soon()  # the caller of submit may not see the exception
+                # Call on_ready, too: the caller of submit may not see the exception.
+                self._notify_soon()
                 raise
             return
         if task is None:
@@ -430,10 +431,10 @@ class CallWindow:
         if call.leads and self._in_flight is not None:
             try:
                 self._in_flight.pop(call.item, None)
-            except Exception:  # comparing the item raises now: search by identity
+            except Exception:  # ``==`` of the item raises: find the call by identity
                 try:
                     self._in_flight = {k: c for k, c in self._in_flight.items() if c is not call}
-                except Exception:  # comparing other items raises, too: forget all
+                except Exception:  # ``==`` of other items raises: forget all calls
                     self._in_flight = {}
         self._permits.request(1)
         self._tell_end()

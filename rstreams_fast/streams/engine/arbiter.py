@@ -308,7 +308,7 @@ class SubscriptionArbiter(FanIn):
         following = self.following
         try:
             found = Ended(error) if following is None else following.next(error)
-        except RecursionError:  # propagates to a caller where the stack has room again
+        except RecursionError:  # the RecursionError goes to a caller with room on the stack
             raise
         except Exception as raised:
             if error is not None and raised is not error and raised.__context__ is None:

@@ -253,7 +253,7 @@ class Drain:
     def _stages(self, stages: tuple[tuple[Any, ...], ...]) -> tuple[tuple[Any, ...], ...]:
         """Return ``stages``, changed so that the hook of ``on_discard`` gets dropped elements.
 
-        For a run that is not directly below a source.
+        For a run below another operator, where the elements are registered already.
         """
         custody = self.custody
         return stages if custody is None else custody.stages(stages)

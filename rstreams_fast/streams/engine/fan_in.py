@@ -283,7 +283,8 @@ class FanIn(Drain):
         self._inners.add(inner)
         if self._demand.value >= 0:
             return True
-        self._inners.discard(inner)  # _stop() may have run before the inner was added
+        # _stop() may have run before the inner was added: cancel it here.
+        self._inners.discard(inner)
         inner.cancel()
         return False
 

@@ -202,7 +202,7 @@ class InnerSubscriber(Inner, ListSubscriber):
         self.asked += n
         try:
             self._upstream.request(n)
-        except RecursionError:  # propagates to a caller where the stack has room again
+        except RecursionError:  # the RecursionError goes to a caller with room on the stack
             raise
         except Exception as raised:  # §3.16: request must not raise
             self._break(raised)

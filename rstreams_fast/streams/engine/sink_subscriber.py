@@ -65,7 +65,7 @@ def subscribe(publisher: Publisher[Any], subscriber: Subscriber[Any]) -> None:
     """Subscribe to ``publisher``. If it raises, signal the exception by ``on_error`` (§1.9)."""
     try:
         publisher.subscribe(subscriber)
-    except RecursionError:  # propagates to a caller where the stack has room again
+    except RecursionError:  # the RecursionError goes to a caller with room on the stack
         raise
     except Exception as raised:
         if hasattr(type(publisher), "pipe") and isinstance(raised, AttributeError):

@@ -130,7 +130,7 @@ class _ExpandSubscription(FanIn):
         if waiting and fn is not None:
             try:
                 publisher = publisher_from("expand", fn, waiting.popleft())
-            except RecursionError:  # propagates to a caller where the stack has room again
+            except RecursionError:  # the RecursionError goes to a caller with room on the stack
                 raise
             except Exception as raised:
                 self._end_after(current, raised)

@@ -118,7 +118,7 @@ class _DiscardSubscription:
     def _or_close(self, call: Callable[..., object], *args: Any) -> None:
         try:
             call(*args)
-        except RecursionError:  # propagates to a caller where the stack has room again
+        except RecursionError:  # the RecursionError goes to a caller with room on the stack
             raise
         except BaseException:
             self.dropped()

@@ -156,7 +156,7 @@ class _RecordQueue:
         if self._outstanding.value == 0:
             return False
         if self._custody is not None:
-            # ``on_discard`` must not get it: this queue copies the records.
+            # ``on_discard`` must not get the array, as this queue copies it.
             self._custody.claim(element)
         # Set _rest before _outstanding becomes 0: with 0 and no _rest, _fill_now would request the
         # next array too early.

@@ -96,7 +96,7 @@ class _Calls:
             if process_id() != self._pid:
                 raise forked()
             self._resource.execute(work, subscription._fail)
-        except RecursionError:  # propagates to a caller where the stack has room again
+        except RecursionError:  # the RecursionError goes to a caller with room on the stack
             raise
         except Exception as refused:
             subscription.end_with(refused)  # no effect after the end, when the resource is closed

@@ -181,7 +181,7 @@ class _SwitchMapSubscription(FanIn):
             return
         try:
             inner = new_inner(self, publisher_from("switch_map", fn, element))
-        except RecursionError:  # propagates to a caller where the stack has room again
+        except RecursionError:  # the RecursionError goes to a caller with room on the stack
             raise
         except Exception as raised:
             self._fail(raised)

@@ -252,7 +252,7 @@ class _BatchSubscription(OperatorSubscriber):
         self._due_at = None
         self._gathered([batch])
         status = run.push(batch)
-        self._left += count  # after the delivery has lowered the demand: see _room
+        self._left += count  # counted after the delivery, which lowers the demand: see _room
         self._left_bytes += weight
         return status
 

@@ -117,7 +117,7 @@ class AsyncIterableSource(Generic[T]):
 class _Pulling(Drain):
     """The subscription. A task on the loop awaits elements and signals them.
 
-    The drain, which requests and cancels start, wakes or cancels that task. The drain and the task
+    Requests and cancels start the drain, which wakes or cancels that task. The drain and the task
     run on the same loop, and the task never awaits within a signal. So signals never overlap.
     """
 
@@ -226,7 +226,7 @@ class _Pulling(Drain):
             if aclose is not None:
                 error = await self._close(aclose, error)
             self._end(error)
-        except GeneratorExit:  # raised when the loop was closed
+        except GeneratorExit:  # the loop was closed, and closes this coroutine
             if self._demand.value >= 0:
                 self._end(WorkDroppedError("the event loop was closed while the source was in use"))
             raise

@@ -46,7 +46,7 @@ class _Deferred:
                 publisher = made._factory()
                 check_publisher(publisher, made._what)
                 made = publisher.publisher_itself() if isinstance(publisher, Pipeline) else None
-        except RecursionError:  # propagates to a caller where the stack has room again
+        except RecursionError:  # the RecursionError goes to a caller with room on the stack
             raise
         except Exception as raised:
             refuse(subscriber, raised)  # subscribe signals errors, and raises none (§1.9)
