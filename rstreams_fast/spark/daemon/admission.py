@@ -256,7 +256,7 @@ class Admission:
     def _tell(self) -> None:
         self._let_calls_look()
         for waiter in self._waiters:
-            # The end of its call may have released the waiter already.
+            # The end of the awaited call may have released the waiter already.
             with suppress(RuntimeError):
                 waiter.release()
 

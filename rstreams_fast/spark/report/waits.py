@@ -125,7 +125,8 @@ class TaskTime:
         }
         in_calls = sum(waits.values())
         left = self.calls - self.loop
-        waited = min(left, in_calls)  # in the rest no call was in flight: the task worked
+        # In the rest of ``left`` no call was in flight: the task itself worked.
+        waited = min(left, in_calls)
         parts = {
             name: waited * part / in_calls if in_calls else 0.0 for name, part in waits.items()
         }

@@ -63,8 +63,8 @@ class HttpError(Exception):
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether the same request would fail again: a status below 500, but 408, 409, 423, 425 and
-        429.
+        """Whether the same request would fail again: true for statuses below 500, except 408, 409,
+        423, 425 and 429.
         """
         return self.status < HTTPStatus.INTERNAL_SERVER_ERROR and self.status not in _PASSING
 

@@ -1,4 +1,4 @@
-"""Figures: the metrics of stages as counters, gauges and a histogram, with names for others."""
+"""Figures: the metrics of stages as counters, gauges and a histogram, for other systems."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ class CallStage:
                     self._host_opens = False
                     self._make_engine(opened)
                     self._context = copy_context()
-                    # A callback, since fn must not start inside the host task.
+                    # Start the calls by a callback, since fn must not run inside the host task.
                     self._loop.call_soon(self._go_on, context=self._context)
                     await self._calls_over
             except asyncio.CancelledError:
