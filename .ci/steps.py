@@ -35,7 +35,7 @@ FULL = (
     "spark-matrix SPARK_VERSIONS='3.5-oldest 3.5 4.0 4.1 4.2'",
     "faults; limit-kills; stream-kills; stream-soak",
     "sanitize; tck ARGS=--check",
-    "soak; freethreaded; pipelines",
+    "postgres-kills; soak; freethreaded; pipelines",
 )
 LANES = 3
 NO_TESTS = 5
