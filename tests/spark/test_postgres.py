@@ -91,6 +91,47 @@ def test_values_arrive_as_they_are_and_a_write_with_a_name_is_written_once(
     assert (news, days, count(server, table)) == (200, 1000, 1100)
 
 
+def test_values_that_csv_has_no_form_for_arrive(
+    spark: Any, server: PostgresServer, name: str
+) -> None:
+    """Each column's type in PostgreSQL, the value in Spark, and the text of what arrives."""
+    values = (
+        ("interval", "interval '-1 02:03:04.5' day to second", "-26:03:04.5"),
+        ("interval[]", "array(interval '1' second, null)", "{00:00:01,NULL}"),
+        ("int[]", "array(1, null, 3)", "{1,NULL,3}"),
+        ("int[][]", "array(array(1, 2), array(3, 4))", "{{1,2},{3,4}}"),
+        (
+            "text[]",
+            r"""array('x', 'y"z,\\', '', null, 'NULL')""",
+            r'{x,"y\"z,\\","",NULL,"NULL"}',
+        ),
+        ("bytea[]", "array(x'00ff')", r'{"\\x00ff"}'),
+        ("int[]", "cast(array() as array<int>)", "{}"),
+        ("int[]", "cast(null as array<int>)", None),
+        ("jsonb", "array(1, null)", "[1, null]"),
+        ("jsonb[]", "array(struct(1 a))", r'{"{\"a\": 1}"}'),
+        ("jsonb", "map('k', struct(1.5 d, x'00ff' b))", '{"k": {"b": "AP8=", "d": "1.5"}}'),
+        ("jsonb", "struct(date'0001-01-01' d)", '{"d": "0001-01-01"}'),
+        ("date", "date'0001-01-01'", "0001-01-01"),
+        ("float8", "double('-inf')", "-Infinity"),
+        (
+            "numeric(38, 18)",
+            "cast('1.000000000000000001' as decimal(38, 18))",
+            "1.000000000000000001",
+        ),
+        ("timestamp", "timestamp_ntz'2020-02-03 04:05:06.123456'", "2020-02-03 04:05:06.123456"),
+        ("text", r"'\\N \\. €😀'", r"\N \. €😀"),
+    )
+    places = range(len(values))
+    columns = ", ".join(f"c{place} {values[place][0]}" for place in places)
+    server.ask(f"create table t{name} ({columns})")
+    rows = ", ".join(f"{values[place][1]} c{place}" for place in places)
+    rs.write(spark.sql(f"select {rows}"), rs.sinks.postgres(server.dsn, f"t{name}"))
+    texts = ", ".join(f"c{place}::text" for place in places)
+    (found,) = server.ask(f"select {texts} from t{name}")
+    assert list(found) == [text for _, _, text in values]
+
+
 def test_batches_of_a_stream_are_written_once_and_the_ledger_does_not_grow(
     spark: Any, server: PostgresServer, table: str
 ) -> None:

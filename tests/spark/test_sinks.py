@@ -116,6 +116,24 @@ def test_without_dead_letters_the_job_fails_with_the_row(spark: Any, tmp_path: P
         assert report.dead == len(list((tmp_path / "dead").iterdir())) or report.dead == 3
 
 
+@pytest.mark.parametrize(
+    ("returns", "message"),
+    [
+        (
+            lambda rows: [1],
+            "must return nothing, or a list of as many results; it returned list of 1",
+        ),
+        (lambda rows: (row for row in rows), "it returned generator"),
+        (lambda rows: [OSError for _ in rows], r"returned the class OSError .* OSError\(\.\.\.\)"),
+    ],
+)
+def test_results_that_say_nothing_of_rows_are_refused(
+    spark: Any, returns: Any, message: str
+) -> None:
+    with pytest.raises(Exception, match=message):
+        rs.write(frame(spark, 10, 1), returns)
+
+
 def test_the_same_rows_have_the_same_ids_until_job_batch_or_key_are_others(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -346,3 +364,7 @@ def test_frames_that_cannot_be_written_are_refused(spark: Any, tmp_path: Path) -
             rs.dead_letters(path, **words)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="url holds a key or a password"):
         rs.sinks.http("https://me:secret@example.org")
+    with pytest.raises(ValueError, match="url must begin with http:// or https://"):
+        rs.sinks.http("a.org/x")
+    with pytest.raises(Exception, match="dead_letters: '/dev/null/a' cannot be used"):
+        rs.write(rows, takes, on_failure=rs.dead_letters("/dev/null/a"))

@@ -207,6 +207,12 @@ class _Calls:
                 f"{self.__qualname__} was called with {rows} rows and must return nothing, or a "
                 f"list of as many results; it returned {type(returned).__name__}{size}"
             )
+        for one in returned:
+            if isinstance(one, type) and issubclass(one, BaseException):
+                raise TypeError(
+                    f"{self.__qualname__} returned the class {one.__name__} as the result of a "
+                    f"row: return an exception, {one.__name__}(...)"
+                )
         found = [one if isinstance(one, BaseException) else True for one in returned]
         self.failed += rows - found.count(True)
         return found

@@ -21,7 +21,7 @@ from rstreams_fast.calls.retry import RetryAfter
 from rstreams_fast.spark.options import batching_of
 from rstreams_fast.spark.sinks.functions import CalledSink
 
-__all__ = ["HttpError", "HttpSink", "http"]
+__all__ = ["HttpError", "HttpSink", "http", "json_value"]
 
 SHOWN: Final = 500
 """The most characters of an answer that an error shows."""
@@ -125,6 +125,8 @@ def http(
     if not isinstance(url, str):
         raise TypeError(f"url must be a str, got {type(url).__name__}")
     check_no_keys("url", url)
+    if not url.lower().startswith(("http://", "https://")):
+        raise ValueError(f"url must begin with http:// or https://, got {shown_uri(url)!r}")
     check_choice("body", body, tuple(_MEDIA))
     if headers is not None and not callable(headers) and not isinstance(headers, Mapping):
         raise TypeError(f"headers must be a mapping or a function, got {type(headers).__name__}")
@@ -183,7 +185,7 @@ class HttpSink(CalledSink):
     def _encoded(self, row: dict[str, Any], own: str) -> bytes:
         if self.id_field is not None:
             row = {**row, self.id_field: own}
-        text = json.dumps(row, default=_plain, allow_nan=False, separators=(",", ":"))
+        text = json.dumps(row, default=json_value, allow_nan=False, separators=(",", ":"))
         if self.body == "elasticsearch-bulk":
             text = f'{{"index":{{"_id":"{own}"}}}}\n{text}'
         return text.encode()
@@ -263,7 +265,8 @@ def _result_of(item: dict[str, Any]) -> Exception | None:
     return HttpError(status, json.dumps(told.get("error"))[:SHOWN])
 
 
-def _plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
+    """Return what stands for ``value`` in JSON, if JSON has no such values."""
     if isinstance(value, dt.datetime | dt.date | dt.time):
         return value.isoformat()
     if isinstance(value, Decimal):

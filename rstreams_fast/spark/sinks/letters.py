@@ -90,18 +90,18 @@ class LetterFile:
         uri, why = letters.uri, None
         try:
             self._files, root = fs.FileSystem.from_uri(uri)
+            self._folder = root.rstrip("/")
+            # If the folder cannot be made, this raises before a row is sent.
+            self._files.create_dir(self._folder, recursive=True)
         except (pa.ArrowException, OSError) as refused:
             why = masked(str(refused), uri)
         if why is not None:  # raised outside the except clause: pyarrow's error shows the URI
             raise ValueError(f"dead_letters: {shown_uri(uri)!r} cannot be used: {why}")
-        self._folder = root.rstrip("/")
         self._path = f"{self._folder}/{name}.parquet"
         self._aside: IO[bytes] | None = None
         self._writer: Any = None
 
     def __enter__(self) -> Self:
-        # If the folder cannot be made, this raises before a row is sent.
-        self._files.create_dir(self._folder, recursive=True)
         return self
 
     def put(self, rows: pa.RecordBatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import io
 import json
@@ -16,9 +17,11 @@ from rstreams_fast._third_parties import importing
 from rstreams_fast.calls.journal.uris import check_no_keys
 from rstreams_fast.spark.frames import MapFunction
 from rstreams_fast.spark.options import column_names
+from rstreams_fast.spark.sinks.http_sink import json_value
 from rstreams_fast.spark.sinks.sink import Frame, Sink, SinkWords
 from rstreams_fast.spark.sinks.subscribers import SubscriberSink
 from rstreams_fast.spark.worker.counters import task_context
+from rstreams_fast.spark.worker.values.arrow_parts import python_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,7 +73,8 @@ def postgres(
             (``PGPASSWORD``) or in a file. Or a function that returns the string, which may contain
             a password; the driver and the workers call the function.
         table: The name of an existing table, with or without its schema. Columns are matched by
-            name; columns that the frame lacks get their defaults.
+            name; columns that the frame lacks get their defaults. An array of the frame is written
+            to an array or as JSON, as the column's type is; structs and maps are written as JSON.
         mode: With ``"append"`` rows are added. With ``"upsert"`` a row replaces the row with the
             same ``key``; if rows of the frame have the same key, any of them is written.
         key: The columns of a unique index of the table, for ``"upsert"``.
@@ -322,6 +326,12 @@ class _Copied:
         self._db = _connected(self._dsn)
         from psycopg import sql
 
+        found = self._db.execute(
+            "select attname from pg_attribute join pg_type on pg_type.oid = atttypid "
+            "where attrelid = to_regclass(%s) and typcategory = 'A'",
+            [self._stage.as_string(self._db)],
+        )
+        self._arrays = {name for (name,) in found}
         statement = sql.SQL("copy {stage} ({columns}) from stdin (format csv)")
         parts = {"stage": self._stage, "columns": _names(self._columns)}
         self._block = self._db.cursor().copy(statement.format(**parts))
@@ -329,7 +339,7 @@ class _Copied:
         subscription.request(1)
 
     def on_next(self, batch: pa.RecordBatch, /) -> None:
-        self._copy.write(_csv_of(batch, int(self.token)))
+        self._copy.write(_csv_of(batch, int(self.token), self._arrays))
         self._subscription.request(1)
 
     def on_error(self, error: BaseException, /) -> None:  # noqa: ARG002
@@ -341,30 +351,61 @@ class _Copied:
         self._db.close()
 
 
-def _csv_of(batch: pa.RecordBatch, token: int) -> bytes:
-    """Return the rows as CSV of PostgreSQL: an empty field is null, and ``""`` is an empty text."""
+def _csv_of(batch: pa.RecordBatch, token: int, arrays: set[str]) -> bytes:
+    """Return the rows as CSV of PostgreSQL: an empty field is null, and ``""`` is an empty text.
+
+    ``arrays`` names the columns whose type is an array in PostgreSQL.
+    """
     import pyarrow as pa
     from pyarrow import csv
 
-    columns = [_writable(column) for column in batch.columns]
+    names = batch.schema.names
+    columns = [
+        _writable(column, _array_text if name in arrays else _json_text)
+        for name, column in zip(names, batch.columns, strict=True)
+    ]
     columns.append(pa.repeat(pa.scalar(token, pa.int64()), batch.num_rows))
-    table = pa.Table.from_arrays(columns, names=[*batch.schema.names, PART])
+    table = pa.Table.from_arrays(columns, names=[*names, PART])
     out = io.BytesIO()
     csv.write_csv(table, out, csv.WriteOptions(include_header=False))
     return out.getvalue()
 
 
-def _writable(column: pa.Array) -> pa.Array:
-    """Return a column that pyarrow writes as CSV: bytes as hexadecimal, nested values as JSON."""
+def _writable(column: pa.Array, nested: Callable[[Any], str]) -> pa.Array:
+    """Return a column that pyarrow writes as CSV of PostgreSQL. ``nested`` makes texts of lists."""
     import pyarrow as pa
 
     kind = column.type
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        values = [None if one is None else f"\\x{one.hex()}" for one in column.to_pylist()]
-        return pa.array(values, pa.string())
-    if pa.types.is_nested(kind):
-        values = [
-            None if one is None else json.dumps(one, default=str) for one in column.to_pylist()
-        ]
-        return pa.array(values, pa.string())
-    return column
+    is_nested = pa.types.is_nested(kind)
+    if not (
+        is_nested
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_duration(kind)  # pyarrow writes a number, which means seconds there
+    ):
+        return column
+    text = nested if is_nested else _text_of
+    values = [None if one is None else text(one) for one in python_values(column)]
+    return pa.array(values, pa.string())
+
+
+def _text_of(value: Any) -> str:
+    """Return a value as PostgreSQL reads it."""
+    if isinstance(value, bytes):
+        return f"\\x{value.hex()}"
+    if isinstance(value, dt.timedelta):
+        return f"{value // dt.timedelta(microseconds=1)} microseconds"
+    return _json_text(value) if isinstance(value, dict) else str(value)
+
+
+def _json_text(value: Any) -> str:
+    return json.dumps(value, default=json_value)
+
+
+def _array_text(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, list):
+        return f"{{{','.join(map(_array_text, value))}}}"
+    text = _text_of(value).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
