@@ -159,6 +159,11 @@ bench-check:
 	@.ci/setup bench prefer
 	@$(ENV) $(PY) -m pytest bench -q --benchmark-disable --timeout=600
 
+# The sink for PostgreSQL beside plain COPY and Spark's JDBC writer, on a server of its own.
+bench-postgres:
+	$(SETUP_WITH_JAVA)
+	@$(ENV) exec $(PY) -m bench.postgres $(ARGS)
+
 # What runs Python, measured without a GIL; bench-page takes it in.
 GROUPS := fused fused-c fused-names to_list for reduce to_arrow subscribe boundary boundary-65536 async-for \
     map_async map_blocking map_blocking-python window batches demand ring ring-bursts serializer-1 serializer-4 records-256
