@@ -113,7 +113,8 @@ def reset_call(token: Token[Any]) -> None:
     """Undo the call of ``set_call`` that returned ``token``."""
     try:
         _of_function.reset(token)
-    except ValueError:  # the garbage collector may end the call in another context
+    except ValueError:
+        # Nothing is to reset if the garbage collector ended the call in another context.
         return
 
 

@@ -162,7 +162,7 @@ class Meter:
                 error = raised
                 raise
             finally:
-                # The garbage collector may end this coroutine in another context.
+                # Nothing is to reset if the garbage collector ends the call in another context.
                 with contextlib.suppress(ValueError):
                     _current.reset(token)
                 self._leave(usage, permit, error)

@@ -293,7 +293,7 @@ class _Permits:
     def _waits_for_sign(self, lease: _Lease, loop: asyncio.AbstractEventLoop) -> bool:
         """Probe the worker; return whether the others must wait for its answer.
 
-        They wait for ``SIGN_SECONDS``, then pass the worker.
+        The others wait for ``SIGN_SECONDS``; after that they get permits before this worker.
         """
         until = lease.probe(loop.time()) + SIGN_SECONDS
         if loop.time() >= until:

@@ -32,7 +32,7 @@ class Holder:
     def end(self) -> None:
         """Note that the call of the function is over."""
         self.is_over = True
-        # The garbage collector may end the call in another context.
+        # If the garbage collector ends the call in another context, there is nothing to reset.
         with contextlib.suppress(ValueError):
             _holder.reset(self._token)
 

@@ -201,7 +201,8 @@ class PermitGate:
         if self._at_rest:
             self._idle.append(permit)
             return
-        if self.loop.is_closed():  # the garbage collector may end a call after the end of its loop
+        # After the end of its loop only the garbage collector ends calls: return all permits.
+        if self.loop.is_closed():
             self.close()
         # Nothing to return: end() has returned the permit, or the call's thread will return it.
         if self._closed:

@@ -133,8 +133,8 @@ class Admission:
         return self.full and not self.stopped and self._needed is not call
 
     def _refuses(self, call: UdfCall) -> bool:
-        # Calls before the failed call are still made: their outcomes come first. On a thread such a
-        # call may not have started when a later call failed.
+        # Calls before the failed call are still made, since their outcomes come first. A thread may
+        # have taken such a call, and not started it yet, when the later call failed.
         return self.stopped and not 0 < call.number < self._failed_number
 
     def count(self, call: UdfCall) -> None:

@@ -124,7 +124,8 @@ class Page:
                 _SECTION.format(heading=escape(heading), index=index, table=html_table(table))
                 for index, (heading, table) in enumerate(self._shown_tables())
             ),
-            data=data.replace("<", r"\u003c"),  # a stage's name must not end the element
+            # A stage's name may contain ``</script>``, which would end the element.
+            data=data.replace("<", r"\u003c"),
         )
 
     def news(self, outcome: str = RUNNING) -> dict[str, Any]:

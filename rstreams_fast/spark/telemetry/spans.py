@@ -144,7 +144,8 @@ class CallSpan:
     ) -> None:
         if (otel := self._spans.current_span) is not None:
             otel.leave(self._user)
-        with suppress(ValueError):  # the garbage collector ends the call in another context
+        # Nothing is to reset if the garbage collector ends the call in another context.
+        with suppress(ValueError):
             current.reset(self._token)
         self._end(self._error if error is None else error)
         self._error = self._noted = None  # their tracebacks refer to frames with this object

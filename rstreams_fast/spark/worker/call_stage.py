@@ -213,7 +213,8 @@ class CallStage:
                 self._loop.run_forever()
             except BaseException as raised:  # SystemExit, for example, ends run_forever
                 latest = min(latest, time.monotonic() + STAGE_CLOSE_SECONDS)
-                if time.monotonic() > latest:  # the loop did not run the callback below: give up
+                # The loop no longer runs callbacks, such as the one that ends the stage: give up.
+                if time.monotonic() > latest:
                     raise
                 # If a call raised the exception, the window handles it first, and names the item;
                 # then _fail does nothing.
