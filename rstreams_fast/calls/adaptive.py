@@ -64,7 +64,9 @@ class Gradient:
     def answered(self, begun: int, seconds: float) -> None:
         """Adapt the limit by a call that began in the round ``begun`` and took ``seconds``."""
         if begun != self.round:
-            return  # the call began under an older limit: its latency says nothing about this one
+            # The call began under an older limit: its latency does not show the effect of the
+            # present one.
+            return
         self._sum += seconds
         self._samples += 1
         if self._samples >= max(self.limit / 2, LEAST_SAMPLES):

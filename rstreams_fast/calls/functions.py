@@ -102,7 +102,7 @@ _ids: Final[dict[int, tuple[weakref.ref[Any], str]]] = {}
 
 def id_of(fn: Any) -> str:
     """Return a unique id of a function: the same in each call of ``id_of`` in this process."""
-    # Each look-up of a method makes a new object, so its parts make the id.
+    # Each look-up of a method makes a new object: its id is made of its instance and function.
     if isinstance(fn, types.MethodType):
         return f"{id_of(fn.__self__)}.{id_of(fn.__func__)}"
     known = _ids.get(id(fn))

@@ -27,7 +27,7 @@ _DeclaredT = TypeVar("_DeclaredT", bound="DataType")
 
 def resolve_type(declared: Any, what: str) -> tuple[DataType, pa.DataType]:
     """Return the Spark and the Arrow type of a DDL string, a Spark type or an Arrow type."""
-    spark_version()  # refuses versions that are not supported
+    spark_version()  # raises an error if PySpark's version is not supported
     pa = pyarrow_for("rstreams_fast.spark")
     from pyspark.sql.types import DataType
 
@@ -47,7 +47,7 @@ def resolve_type(declared: Any, what: str) -> tuple[DataType, pa.DataType]:
 
 def resolve_schema(declared: Any, what: str) -> tuple[StructType, pa.Schema]:
     """Return the Spark and the Arrow schema of a DDL string, ``StructType`` or Arrow schema."""
-    spark_version()  # refuses versions that are not supported
+    spark_version()  # raises an error if PySpark's version is not supported
     pa = pyarrow_for("rstreams_fast.spark")
     from pyspark.sql.types import StructField, StructType
 

@@ -49,7 +49,7 @@ class PerWorker:
             )
 
     def __repr__(self) -> str:
-        # The label, since the repr of a partial shows its arguments.
+        # Show the label: the repr of a partial would show its arguments.
         return f"PerWorker({label_of(self.factory)})"
 
     def __call__(self) -> AbstractContextManager[Any]:

@@ -86,7 +86,7 @@ class _Open:
             if self.is_open:
                 return
             find_answers(self.writer, self.answers, self._journal)
-            # Here pyarrow imports modules. It cannot import them later, while Python exits.
+            # Make pyarrow import its modules now: while Python exits, imports fail.
             self._form.array([""])
             self.writer.start(_start, IDLE_SECONDS)
             self.is_open = True

@@ -319,7 +319,7 @@ class JournalWriter:
         except Exception as raised:
             self._fail(raised, "raised by the journal in")
         finally:
-            # If it is over, ``_is_over`` has set the event, and a newer thread may run.
+            # After an idle end ``_is_over`` has set the event already, and a newer thread may run.
             if not over:
                 self._ended.set()
 

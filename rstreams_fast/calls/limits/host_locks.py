@@ -106,7 +106,7 @@ class HostLocks:
         try:
             with naming(self.path), _locked(file, self.STATE_LOCK):
                 found = os.fstat(file)
-                # The file is new, so write its beginning. Every process checks this before it uses
+                # The file is new: write its beginning. Every process checks the size before it uses
                 # the file.
                 if not found.st_size:
                     fresh_until = time.monotonic() + FRESH_SECONDS

@@ -100,7 +100,8 @@ class _Seam:
         self._read_single_udf = worker.read_single_udf
         self._read_command = worker.read_command
         self._chain = worker.chain
-        #: The function that reports an exception to the JVM: it starts with the traceback.
+        #: The function of pyspark.worker that is replaced so that reports of exceptions to the JVM
+        #: show no frames of this folder.
         self.tells = "handle_worker_exception"
         if not hasattr(worker, self.tells):  # PySpark 3.5
             self.tells = "try_simplify_traceback"

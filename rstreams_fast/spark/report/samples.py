@@ -108,7 +108,8 @@ class Watch:
             failures={stage: total.failures for stage, total in totals.items()},
             times=self._times(totals, now),
         )
-        self.stages = totals  # before the sample: other threads look up its stages here
+        # Set before the sample is added: other threads look up its stages here.
+        self.stages = totals
         self.samples.append(sample)
         if len(self.samples) > MOST_SAMPLES:
             self.samples = self.samples[::2]  # a new list: other threads read the old one

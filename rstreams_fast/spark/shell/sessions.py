@@ -59,7 +59,7 @@ def session(
     try:
         yield spark
     except KeyboardInterrupt:
-        # Before PySpark 4.0 a classic session lacks this method.
+        # Before PySpark 4.0 a classic session has no interruptAll.
         with contextlib.suppress(Exception):
             spark.interruptAll()
         raise

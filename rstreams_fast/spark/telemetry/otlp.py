@@ -199,7 +199,8 @@ class Client:
         return Metric(figure.name, figure.text, figure.unit, data)
 
     def _histogram(self, histograms: Sequence[Histogram], now: int) -> Metric:
-        unknown: Any = None  # the least and the most seconds; the protocol may lack them
+        # The least and the most seconds are not known, which the protocol allows.
+        unknown: Any = None
         points = [
             HistogramDataPoint(
                 _attributes(each.stage),

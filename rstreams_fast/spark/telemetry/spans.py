@@ -148,7 +148,8 @@ class CallSpan:
         with suppress(ValueError):
             current.reset(self._token)
         self._end(self._error if error is None else error)
-        self._error = self._noted = None  # their tracebacks refer to frames with this object
+        # The tracebacks of the errors refer to frames with this object: break the cycle.
+        self._error = self._noted = None
         if len(self._spans.ended) < MOST_SPANS:
             self._spans.ended.append(self._written)
 
