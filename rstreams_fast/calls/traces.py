@@ -19,7 +19,7 @@ class Trace(Protocol):
     """The counts of the call. A function with a policy that the call calls has other counts."""
 
     def attempted(self, error: BaseException, /) -> None:
-        """Note that an attempt has failed."""
+        """Note that an attempt has failed with ``error``."""
 
     def failed(self, error: BaseException, /) -> None:
         """Note that the call has failed with ``error``, although it returns an ``Outcome``."""

@@ -117,7 +117,7 @@ class _Seam:
 
     def read_udfs(self, *args: Any) -> Any:
         if len(sys.modules) != self._modules:
-            # As at a worker's start: then garbage collections skip the modules that were imported.
+            # Garbage collections then skip the modules that were imported, as at a worker's start.
             self._modules = len(sys.modules)
             gc.freeze()
         eval_type = args[2]

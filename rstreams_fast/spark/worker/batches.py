@@ -290,7 +290,7 @@ class _BatchesOnThreads:
             self._threads.put(number + 1, number + 1)
             self._do(job)
         except RingClosed:
-            pass  # the stage was closed, and with it the ring
+            pass  # the ring was closed because the stage ends
         except BaseException as raised:
             # Nobody else would end the stage after, for example, a MemoryError.
             self._fail(raised)

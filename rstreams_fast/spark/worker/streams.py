@@ -1,4 +1,4 @@
-"""``stage`` in one partition: its batches as a stream, and the batches of the user's stream."""
+"""``stage`` in one partition: runs the user's stream over the input batches, yields its output."""
 
 from __future__ import annotations
 
