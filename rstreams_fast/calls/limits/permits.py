@@ -293,7 +293,8 @@ class PermitGate:
                 else:
                     self.release(permit)
         except BaseException:
-            # This call ends without a permit: move a None to the end, from where ending calls take.
+            # This call ends without a permit: move its None to the end of the list, where
+            # call_ended takes it.
             if None in used:
                 used.remove(None)
                 used.append(None)

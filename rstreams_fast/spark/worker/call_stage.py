@@ -211,7 +211,8 @@ class CallStage:
         while not self._ended:
             try:
                 self._loop.run_forever()
-            except BaseException as raised:  # SystemExit, for example, ends run_forever
+            except BaseException as raised:
+                # A callback may raise SystemExit, for example, which ends run_forever.
                 latest = min(latest, time.monotonic() + STAGE_CLOSE_SECONDS)
                 # The loop no longer runs callbacks, such as the one that ends the stage: give up.
                 if time.monotonic() > latest:
