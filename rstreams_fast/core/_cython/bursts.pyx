@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Iteration over elements that come in bursts; the work for each element is done in C."""
+"""``BurstIterator``: iterates over elements that come in bursts (lists), in C."""
 
 cimport cython
 from cpython.list cimport PyList_GET_SIZE
@@ -49,7 +49,7 @@ cdef extern from *:
 cdef object missing = MISSING  # no global look-up
 
 
-# The collector may not clear `burst` while a method can still run; it clears the list itself.
+# The garbage collector must not clear `burst` while a method can still run. It clears the list.
 @cython.no_gc_clear
 cdef class BurstIterator:
 
@@ -108,7 +108,7 @@ cdef class BurstIterator:
 @cython.final
 @cython.freelist(8)
 cdef class _Anext:
-    """The awaitable of ``anext``: it acts like a coroutine, and usually ends at its first step."""
+    """The awaitable of ``anext``. It acts like a coroutine, and usually ends in its first step."""
 
     cdef BurstIterator iterator
     cdef object coroutine  # does the work if the burst was used up
@@ -167,7 +167,7 @@ cdef _Anext new_anext(BurstIterator iterator):
 
 
 cdef object taken_at_once(_Anext anext):
-    """Return an element of the burst if there is one and this is the first call; else MISSING."""
+    """Return an element of the burst; MISSING if there is none, or this is not the first call."""
     cdef bint begun
     if anext.iterator is None or PyList_GET_SIZE(anext.iterator.burst) == 0:
         return missing
@@ -183,7 +183,7 @@ cdef object taken_at_once(_Anext anext):
 
 
 cdef PyObject *step(PyObject *self) except NULL:
-    """``tp_iternext``: usually the first step is also the last."""
+    """``tp_iternext`` of the awaitable: usually the first step is also the last."""
     cdef _Anext anext = <_Anext> self
     element = taken_at_once(anext)
     if element is not missing:
@@ -194,7 +194,7 @@ cdef PyObject *step(PyObject *self) except NULL:
 
 
 cdef PySendResult send(PyObject *self, PyObject *value, PyObject **result) except PYGEN_ERROR:
-    """``am_send``: like ``step``, but a result needs no StopIteration."""
+    """``am_send`` of the awaitable: like ``step``, but without a StopIteration for the result."""
     cdef _Anext anext = <_Anext> self
     element = taken_at_once(anext) if value == <PyObject *> None else missing
     if element is not missing:
@@ -205,7 +205,7 @@ cdef PySendResult send(PyObject *self, PyObject *value, PyObject **result) excep
 
 
 def take_the_slot(cls, **options):
-    """``__init_subclass__``: fill the type slots; else Python looks methods up for each element."""
+    """``__init_subclass__``: fill the type's C slots, so that no element needs a method look-up."""
     super(BurstIterator, cls).__init_subclass__(**options)
     ours = <PyTypeObject *> BurstIterator
     theirs = <PyTypeObject *> cls

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The demand counter on ``rsf_demand``: one atomic word."""
+"""``DemandCounter`` on the C type ``rsf_demand``, one atomic integer."""
 
 from libc.stdint cimport INT64_MAX, int64_t
 

@@ -1,9 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Fused runs: a C loop, or a gate in C for a generated loop in Python (see ``drain_source``).
+"""``FusedRun``: a loop in C, or a generated loop in Python that iterates over a *gate* in C.
 
-Which is faster depends on the callables: the interpreter inlines calls of Python functions; all
-other callables are called faster by a C loop. ns per element, CPython 3.11, bursts of 256,
-unbounded demand; "hand" is a hand-written Python loop, "C" a C loop that only makes the calls:
+``drain_source.py`` generates the Python loop, called the *drain*. The functions decide which loop
+is faster: the interpreter inlines calls of Python functions, but a C loop calls all other callables
+faster. Measured in ns per element, on CPython 3.11, with bursts of 256 and unbounded demand ("hand"
+is a hand-written Python loop, "C" a C loop that only makes the calls):
 
     range -> map -> filter -> slot    hand   C    generated  C loop here
     Python  Python  Python              88   89         92          100
@@ -17,7 +18,7 @@ unbounded demand; "hand" is a hand-written Python loop, "C" a C loop that only m
     Python -> ring                                      77           56
     ring -> Python method                               35           39
 
-These figures give the votes below, in units of about 5 ns.
+These figures give the *votes* below for the generated loop, in units of about 5 ns.
 """
 
 cimport cython
@@ -66,7 +67,7 @@ from rstreams_fast.errors import (
 )
 
 
-# A type's tp_iternext: NULL without an exception, or with StopIteration, means "no more now".
+# The tp_iternext of a type. NULL, without an exception or with StopIteration, means "no more now".
 ctypedef PyObject *(*next_function)(PyObject *) noexcept
 
 
@@ -74,7 +75,9 @@ cdef struct Stage:
     int kind
     rsfpy_callee callee  # borrowed from the program
     int64_t argument  # of batch: its size
-    int64_t count  # of take, skip: how many more; of take_while, skip_while: 0 once decided
+    # For take and skip: how many elements are left. For take_while and skip_while: 0 once the
+    # predicate has decided.
+    int64_t count
 
 
 cdef class FusedRun
@@ -133,7 +136,7 @@ cdef enum Kind:
 
 
 cdef enum Place:
-    # Where the element is when an exception propagates.
+    # Where the current element is, if an exception propagates.
     BETWEEN
     IN_STAGE
     IN_SLOT
@@ -147,22 +150,23 @@ cdef rsfpy_callee popleft = rsfpy_take_apart(<PyObject *> POPLEFT)
 cdef object MORE, IDLE, EXHAUSTED, ENDED, DONE, CANCELLED, FAILED, SLOT_FAILED, DROPPED
 MORE, IDLE, EXHAUSTED, ENDED, DONE, CANCELLED, FAILED, SLOT_FAILED, DROPPED = RunStatus
 
-# Results of _process that stand for "no element"; they never leave this module.
+# Results of _process that mean "no element". They never leave this module.
 cdef object DROPPED_MARK = object()
 cdef object ABSORBED_MARK = object()
 
-# Votes for the generated drain (positive) and against it.
+# Votes for the generated loop (positive) and against it (negative).
 cdef int PYTHON_CALL = 1
 cdef int OTHER_CALL = -1
 cdef int COUNTED_STAGE = -3  # the generated drain counts with Python ints
 cdef int HOLDING_STAGE = -2  # scan and reduce
 cdef int RING_SLOT = -4
 
-# Entering the generated drain costs as much time as it saves on so many elements.
+# To enter the generated loop takes as much time as the loop saves on this many elements.
 cdef int64_t FEW = 8
 cdef int64_t GOES_ON = _GOES_ON
 
-# Generating a drain costs as much as it saves on about 300 elements: the first ones do without.
+# To generate a loop takes as much time as it saves on about 300 elements. So the first elements of
+# a run, this many, are processed without it.
 cdef int64_t first_elements = 64
 
 
@@ -174,14 +178,15 @@ def generate_after(elements):
     return before
 
 
-# The most stages of a generated drain, whose compilation time grows with them.
+# The most stages of a generated loop. The time to compile the loop grows with the stages.
 cdef Py_ssize_t MOST_GENERATED = 256
 # The most elements between two checks of signals and the clock in the C loop.
 cdef int LONGEST_STRIDE = 32
-# Seconds. After so long without a Python instruction the C loop lets other threads run, as the
-# interpreter does (sys.getswitchinterval()).
+# The seconds after which the C loop lets other threads run if it has run no Python instruction. The
+# interpreter does the same (sys.getswitchinterval()).
 cdef double SWITCH_INTERVAL = 0.005
-# Seconds between two checks: above SLOW_LOOK the stride shrinks, below FAST_LOOK it grows.
+# The stride is the number of elements between two checks of the clock. It shrinks if more than
+# SLOW_LOOK seconds are between them, and grows if less than FAST_LOOK.
 cdef double SLOW_LOOK = 0.002
 cdef double FAST_LOOK = 0.0005
 
@@ -198,7 +203,7 @@ cdef int64_t _bounded(object count) except -1:
 
 
 cdef int64_t _product(int64_t a, int64_t b) noexcept:
-    # Saturates; both factors are positive.
+    # Returns INT64_MAX if the product is larger. Both factors are positive.
     return INT64_MAX if a > INT64_MAX // b else a * b
 
 
@@ -239,7 +244,7 @@ cdef class FusedRun:
     cdef tuple program
     cdef Stage *stages
     cdef Py_ssize_t stage_count
-    cdef Py_ssize_t c_stages  # this many first stages always run in C
+    cdef Py_ssize_t c_stages  # how many of the first stages always run in C
     cdef list held
     cdef object slot
     cdef rsfpy_callee slot_callee  # borrowed from the slot
@@ -250,7 +255,7 @@ cdef class FusedRun:
     cdef rsf_demand *counter
     cdef int64_t run_ratio
     cdef bint has_ended
-    cdef bint reduces  # the run delivers nothing before its end
+    cdef bint reduces  # whether the run delivers nothing before its end
     cdef bint uses_generated
     cdef bint has_none
     cdef bint exhausted
@@ -267,7 +272,7 @@ cdef class FusedRun:
     cdef double last_look
     cdef double last_rest
     cdef Gate gate
-    cdef object generated  # the drain in Python, made on first use
+    cdef object generated  # the generated loop in Python, made on its first use
     cdef tuple generated_arguments
     cdef object stopped  # a StopIteration that a stage raised
     cdef readonly object error
@@ -331,7 +336,7 @@ cdef class FusedRun:
                 vote = COUNTED_STAGE if kind.state is State.COUNT else 0
             elif op[1] is not None:
                 stage.callee = rsfpy_take_apart(<PyObject *> op[1])
-                if stage.kind != SKIP_WHILE:  # skip_while soon calls its function no more
+                if stage.kind != SKIP_WHILE:  # skip_while soon stops calling its function
                     vote += _vote(op[1])
                     has_python |= _vote(op[1]) == PYTHON_CALL
             if kind.needs is DemandRule.TIMES:
@@ -359,7 +364,7 @@ cdef class FusedRun:
 
     @property
     def refund(self):
-        """After ``DROPPED``: how many elements may be requested upstream in place of that one."""
+        """After ``DROPPED``: how many elements may be requested in place of the dropped one."""
         return self.refunded
 
     @property
@@ -402,14 +407,15 @@ cdef class FusedRun:
         if not rsfpy_enter(&self.busy):
             self.clear_later = True
             return
-        previous = self.error  # dropped after the attribute has its new value
+        previous = self.error  # drop it only after the attribute has its new value
         self.error = None
         self._let_go()
         del previous
         rsfpy_leave(&self.busy)
 
     cdef int _enter(self) except -1:
-        # Direct calls are not counted: runs that call each other would overflow the C stack.
+        # Count this as a recursive call. Python does not count direct calls of C functions, so runs
+        # that call each other would overflow the C stack.
         Py_EnterRecursiveCall(" while a run calls its functions")
         if not rsfpy_enter(&self.busy):
             Py_LeaveRecursiveCall()
@@ -424,7 +430,7 @@ cdef class FusedRun:
         Py_LeaveRecursiveCall()
 
     cdef void _let_go(self) noexcept:
-        # Holds the values until the attributes are cleared: dropping a value may run any code.
+        # Keep the values until all attributes are cleared: dropping a value may run any code.
         held = (
             self.source, self.program, self.held, self.slot, self.slot_ring,
             self.gate, self.generated, self.generated_arguments,
@@ -448,7 +454,8 @@ cdef class FusedRun:
     # -- one burst -------------------------------------------------------------------------------
 
     cdef object _drain(self, int64_t limit):
-        # A subscriber that asks for one element at a time makes many bursts of one.
+        # The demand may grow within a burst: a subscriber that requests one element at a time, in
+        # on_next, would otherwise make many bursts of one element.
         cdef int64_t end = self.pulled_before + min(limit, GOES_ON)
         while True:
             status = self._burst(limit)
@@ -490,7 +497,7 @@ cdef class FusedRun:
         return MORE if left != 0 else IDLE
 
     cdef bint _ends_soon(self) except -1:
-        # Take the first elements without a generated drain; true if that was the whole burst.
+        # Processes the first elements of a run without a generated loop. True if the burst is over.
         cdef int64_t first = first_elements - self.pulled_before
         cdef int64_t rest = self.budget - first
         if self.generated is not None or first <= 0:
@@ -505,12 +512,13 @@ cdef class FusedRun:
         return False
 
     cdef int64_t _settle(self) except? -4:
-        # Delivered: all taken elements but those that a stage dropped, kept or failed on (§1.1).
+        # All taken elements were delivered, except those that a stage dropped, kept or failed on
+        # (§1.1).
         cdef int64_t taken = self.budget - self.remaining
         cdef int64_t delivered = taken - self.undelivered - (self.place == IN_STAGE)
         cdef int64_t left
         if self.reduces:
-            delivered = 0  # a reduction delivers at the end only
+            delivered = 0  # a run with ``reduce`` delivers only at its end
         self.pulled_before += taken + self.has_none
         self.has_none = False
         self.budget = self.remaining = 0
@@ -535,13 +543,13 @@ cdef class FusedRun:
         raise NoneSignalError("§2.13: the source produced None")
 
     cdef void _end(self) noexcept:
-        # A stage needs no more elements: this one is the burst's last.
+        # Called if a stage needs no more elements. Makes the current element the last of the burst.
         self.has_ended = True
         self.budget -= self.remaining
         self.remaining = 0
 
     cdef int _run_generated(self, bint counted) except -1:
-        # Unbounded demand stays unbounded: not counting deliveries saves about 5 ns each.
+        # Unbounded demand stays unbounded: not to count deliveries saves about 5 ns each.
         if self.generated is None:
             self._generate(counted)
         self.gate.run = self
@@ -575,7 +583,7 @@ cdef class FusedRun:
         return 0
 
     cdef PyObject *_take_processed(self) except? NULL:
-        # Returns the next element that passes the first stages, those outside the generated drain.
+        # Returns the next element that passes the first stages, which the generated loop lacks.
         cdef PyObject *element
         while True:
             element = _take(self)
@@ -611,7 +619,7 @@ cdef class FusedRun:
                 self._look_around()
 
     cdef int _look_around(self) except -1:
-        # The interpreter does this between two instructions; C callables never let it.
+        # Handles signals and lets other threads run, as the interpreter does between instructions.
         cdef double now = monotonic()
         cdef double since = now - self.last_look
         if since > SLOW_LOOK:
@@ -738,7 +746,8 @@ cdef class FusedRun:
         return <PyObject *> DROPPED_MARK
 
     cdef void _leave_out(self, Stage *stage) noexcept:
-        # From now on the skip passes every element. If it is the last stage in C, remove it.
+        # Called when a skip or skip_while passes all later elements. Removes it if it is the last
+        # stage.
         if stage + 1 == self.stages + self.c_stages and self.c_stages == self.stage_count:
             self.c_stages -= 1
             self.stage_count -= 1
@@ -909,9 +918,8 @@ cdef inline int _is_true(PyObject *answer) noexcept:
 @cython.internal
 @cython.nonecheck(True)  # a debugger may find a gate without a run
 cdef class Gate:
-    """The iterator of a generated drain; the drain also reports to it."""
-
-    cdef FusedRun run  # set only while the generated drain runs, so there is no cycle
+    """The iterator over which a generated loop iterates. The loop also reports to it."""
+    cdef FusedRun run  # set only while the generated loop runs, to avoid a reference cycle
 
     def __iter__(self):
         return self
@@ -966,7 +974,7 @@ cdef PyObject *gate_next(PyObject *gate) except? NULL:
 @cython.final
 @cython.internal
 cdef class StagedGate(Gate):
-    """A gate that also runs the first stages, which are outside the generated drain."""
+    """A gate that also runs the first stages, which are not in the generated loop."""
 
     def __next__(self):  # replaced by staged_gate_next, below
         raise StopIteration
@@ -979,7 +987,7 @@ cdef PyObject *take_processed(PyObject *gate) except? NULL:
 
 
 cdef PyObject *staged_gate_next(PyObject *gate) noexcept:
-    # Hides a StopIteration that a stage raised: the loop would take it for the end.
+    # Hides a StopIteration that a stage raised, which the loop would take for the end.
     cdef PyObject *element = (<next_function> take_processed)(gate)
     if element == NULL and PyErr_Occurred() != NULL and PyErr_ExceptionMatches(StopIteration):
         try:

@@ -2,14 +2,15 @@
 """Queues between many threads, with the standard library's interface, over a ring of references.
 
 A queue changes only between ``lock`` and ``unlock``. No Python code runs there, and no object is
-made or dropped: with a GIL that is one step, without a GIL a short mutex makes it one. Waiting
-threads form a line, in order of arrival, and each sleeps on an event of its own. One waiter at a
-time is called, and the next only when that one has run: a vain wake-up costs a thread switch. When
-a waiter was called in vain PATIENCE times, newcomers must join the line, too.
+made or dropped. With a GIL this is one step for other threads; without a GIL a short mutex makes it
+one. Waiting threads form a *line*, in order of arrival, and each sleeps on an event of its own. One
+waiter at a time is woken (*called*), and the next only when that one has run, because a wasted
+wake-up costs a thread switch. A waiter may find that another thread has taken its element. After
+PATIENCE such wasted wake-ups, threads that come later must join the line, too.
 
-The standard library's queue has a mutex, conditions and a container that users may touch, and
-methods that they may override (hooks). Using any of these switches a queue permanently to the
-standard library's code: see ``_take_the_mutex``.
+The standard library's queue has a mutex, conditions and a container that users may use, and methods
+that they may override (hooks). Using any of these switches a queue permanently to the standard
+library's code: see ``_take_the_mutex``.
 """
 
 from cpython.object cimport PyObject, PyTypeObject, traverseproc, visitproc
@@ -100,7 +101,8 @@ cdef struct Store:
 
 cdef uint32_t forks = 0  # number of forks between the first process and this one
 cdef rsfpy_mutex forgetting
-# Held by a thread that switches a queue to the standard library's code: once in its life, at most.
+# Held by a thread that switches a queue to the standard library's code, which happens at most once
+# for each queue.
 becoming = threading.RLock()
 
 
@@ -242,7 +244,7 @@ cdef class ThreadQueue:
         rsfpy_unlock(&self.mutex)
 
     cdef void forget_the_dead(self) noexcept:
-        # In the child of a fork: waiting threads, and those inside lock, exist only in the parent.
+        # In a forked child: waiting threads, and threads within ``lock``, exist only in the parent.
         cdef int i
         rsfpy_lock(&forgetting)
         if self.forks != forks:
@@ -294,7 +296,7 @@ cdef class ThreadQueue:
         return other != NULL and other.in_vain >= PATIENCE and (me == NULL or not me.called)
 
     cdef inline void settle(self, int what, Waiter *me, Answer answer) noexcept:
-        # If a waiter could go on now, exactly one is called.
+        # If a waiter could go on now, wake exactly one.
         if answer == WAIT and me != NULL:
             self.stand_in_line(what, me)
         if self.count > 0:
@@ -305,7 +307,7 @@ cdef class ThreadQueue:
     cdef void stand_in_line(self, int what, Waiter *me) noexcept:
         cdef Line *line = &self.lines[what]
         me.next = NULL
-        if me.called:  # called in vain: another thread was faster. The waiter keeps its place.
+        if me.called:  # woken in vain, as another thread was faster: keep the place in the line
             me.called = False
             me.in_vain += 1
             me.next = line.first
@@ -321,7 +323,7 @@ cdef class ThreadQueue:
     # -- waiting ----------------------------------------------------------------------------------
 
     def _waiting(self, int what):
-        """Return how many threads wait in line; for the tests."""
+        """Return how many threads wait in the line ``what``. Only for tests."""
         cdef int count = 0
         cdef Waiter *waiter
         self.lock()
@@ -441,7 +443,7 @@ cdef class SimpleThreadQueue(ThreadQueue):
         self._put(item, False, None)
 
     def get(self, bint block=True, timeout=None):
-        """Take the oldest element out, and wait for one.
+        """Take the oldest element out. First wait until there is one.
 
         Args:
             block: Whether to wait.
@@ -480,7 +482,7 @@ cdef class SimpleThreadQueue(ThreadQueue):
 cdef class FullThreadQueue(ThreadQueue):
 
     def put(self, item, bint block=True, timeout=None):
-        """Put ``item`` in, and wait for room.
+        """Put ``item`` in. First wait for room.
 
         Args:
             item: The element.
@@ -503,7 +505,7 @@ cdef class FullThreadQueue(ThreadQueue):
             spec.Queue.put(self, item, block, timeout)
 
     def get(self, bint block=True, timeout=None):
-        """Take an element out, and wait for one.
+        """Take an element out. First wait until there is one.
 
         Args:
             block: Whether to wait.
@@ -527,7 +529,7 @@ cdef class FullThreadQueue(ThreadQueue):
         return stolen(element)
 
     def task_done(self):
-        """Report that one element that was taken out is done; see ``join``.
+        """Count one element that was taken out as done; see ``join``.
 
         Raises:
             ValueError: It was called more often than elements were put in.
@@ -675,7 +677,7 @@ HOOKS = ("_init", "_qsize", "_put", "_get")
 
 
 class _OfTheMutex:
-    """An attribute that exists once the queue has its mutex; reading it switches the queue."""
+    """An attribute of the standard library's queue. Using it switches the queue to that code."""
 
     def __init__(self, name):
         self.name = name
@@ -690,7 +692,7 @@ class _OfTheMutex:
 
 
 class _ContainerOfTheMutex(_OfTheMutex):
-    """The container, which users may replace."""
+    """The attribute ``queue``: the container, which users may replace."""
 
     def __set__(self, queue, container):
         queue._take_the_mutex()
@@ -700,10 +702,11 @@ class _ContainerOfTheMutex(_OfTheMutex):
 class Queue(FullThreadQueue, spec.Queue):
     """A first-in first-out queue between threads: ``queue.Queue``, in C.
 
-    ``Queue(maxsize=0)`` makes one. Waiting threads are served in order of arrival; a newcomer that
-    finds an element or room at once may pass them, but only a few times. A subclass that overrides
-    ``_init``, ``_qsize``, ``_put`` or ``_get``, and a queue whose ``mutex``, conditions or
-    ``queue`` are used, behave like the standard library's, and are as fast.
+    ``Queue(maxsize=0)`` makes a queue without a bound. Waiting threads are served in order of
+    arrival. A thread that finds an element or room at once may pass them, but only a few times. A
+    subclass that overrides ``_init``, ``_qsize``, ``_put`` or ``_get``, and a queue whose
+    ``mutex``, conditions or ``queue`` are used, behave like the standard library's queue, and are
+    as fast as that.
     """
 
     _plain = spec.Queue
@@ -727,14 +730,14 @@ class LifoQueue(Queue, spec.LifoQueue):
 class PriorityQueue(Queue, spec.PriorityQueue):
     """A ``Queue`` that gives the smallest element first.
 
-    Comparing elements runs Python code, so it always uses the standard library's code.
+    Comparing elements runs Python code. So this class always uses the standard library's code.
     """
 
     queue = _OfTheMutex("queue")
 
 
 class SimpleQueue(SimpleThreadQueue):
-    """An unbounded queue: ``put`` never waits, and a finalizer or a signal handler may call it."""
+    """A queue without a bound. ``put`` never waits; finalizers and signal handlers may call it."""
 
     __slots__ = ("__weakref__",)
     __class_getitem__ = classmethod(GenericAlias)

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""The ring of numpy records on ``rsf_ring``: one piece of memory, copied in and out by C.
+"""``RecordRing`` on the C type ``rsf_ring``: one piece of memory, which C copies into and out of.
 
-A view is an ordinary buffer export, so the exports of a side can be counted, and the holder of an
-export keeps the memory alive, but not the ring. Arrays are read through the buffer protocol only,
-during the copy: their memory is held, whatever happens to their attributes meanwhile.
+A view of records is an ordinary buffer export. So the exports of a side can be counted. An export
+keeps the memory alive, but not the ring. Arrays are read only through the buffer protocol, during
+the copy. So their memory stays valid, even if their attributes change meanwhile.
 """
 
 cimport cython
@@ -52,7 +52,7 @@ cdef Py_ssize_t COPY_UNDER_GIL = _COPY_UNDER_GIL
 
 
 cdef class Memory:
-    """One aligned allocation, zeroed."""
+    """One aligned piece of memory, filled with zeros."""
 
     cdef void *allocated
     cdef char *start
@@ -77,7 +77,7 @@ cdef class Memory:
 
 
 cdef class Views:
-    """The views of one side: exports the memory, and counts the exports."""
+    """Gives out views of the memory for one side of a ring, and counts them."""
 
     cdef Memory memory
     cdef bint readonly
@@ -130,7 +130,7 @@ cdef class RecordRing(BoundedRing):
         return self.records.dtype
 
     cdef bint _is_plain(self, object array, bint writable) except -1:
-        """Whether ``Records`` would return ``array`` unchanged: a quick check."""
+        """A quick check whether ``Records`` would return ``array`` unchanged."""
         if type(array) is not self.ndarray or array.dtype is not self.base or array.ndim != 1:
             return False
         flags = array.flags
@@ -185,7 +185,7 @@ cdef class RecordRing(BoundedRing):
         return self._committed(count)
 
     cdef int _enter_producer(self, str call) except -1:
-        """Enter the side; refuse if the ring is closed, or a reserved view lives."""
+        """Enter the producer's side. Raises if the ring is closed, or a reserved view exists."""
         enter_producer(self)
         if rsf_ring_is_closed(&self.ring):
             rsf_ring_leave_producer(&self.ring)
@@ -215,7 +215,7 @@ cdef class RecordRing(BoundedRing):
         return count
 
     cdef Py_ssize_t _committed(self, Py_ssize_t count) except -1:
-        """Wake the consumer, after the side was left."""
+        """Wake the consumer, after this call has left the producer's side."""
         if count != 0 and rsfpy_take_waiting_consumer(&self.ring):
             self.wake_consumer()
         return count
@@ -299,7 +299,7 @@ cdef class RecordRing(BoundedRing):
         return self.records.empty(size if wanted is None or wanted > size else wanted)
 
     cdef int _enter_consumer(self, str call) except -1:
-        """Enter the consumer's side; refuse if a view of peeked records lives."""
+        """Enter the consumer's side. Raises if a view of peeked records exists."""
         enter_consumer(self)
         if self.peeked_views.exports != 0:
             rsf_ring_leave_consumer(&self.ring)
@@ -325,7 +325,7 @@ cdef class RecordRing(BoundedRing):
         return count
 
     cdef Py_ssize_t _released(self, Py_ssize_t count) except -1:
-        """Wake the producer, after the side was left."""
+        """Wake the producer, after this call has left the consumer's side."""
         if count != 0 and rsfpy_take_waiting_producer(&self.ring):
             self.wake_producer()
         return count

@@ -10,9 +10,9 @@ cdef class BoundedRing:
     cdef PyThread_type_lock consumer_event
     cdef PyThread_type_lock producer_event
     cdef object error
-    cdef object waker  # called, once, instead of releasing the consumer's event
-    cdef object producer_waker  # called, once, instead of releasing the producer's event
-    cdef object data_bell  # an awaiting coroutine's waker, which only it may remove
+    cdef object waker  # called, once, to wake the consumer; None: the consumer's event is set
+    cdef object producer_waker  # called, once, to wake the producer; None: its event is set
+    cdef object data_bell  # the waker of an awaiting coroutine, which only that may remove
     cdef object room_bell
     cdef long creator
     cdef object __weakref__
@@ -58,7 +58,7 @@ cdef inline int enter_consumer(BoundedRing self) except -1:
 
 
 cdef inline int ring_offer(SpscRing self, PyObject *element) except -1:
-    # Returns 1: put in, 0: full. Takes a reference of its own.
+    # Returns 1 if the element was put in, and 0 if the ring is full. Takes its own reference.
     cdef uint64_t index
     enter_producer(self)
     if rsf_ring_is_closed(&self.ring):

@@ -1,10 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""The bounded single-producer single-consumer ring on ``rsf_ring``.
+"""``SpscRing``, the single-producer single-consumer ring, on the C type ``rsf_ring``.
 
-The C ring hands out slot indices; the slots here hold references. Three rules keep them right. A
-reference is taken before its slot is published. A reference is dropped only after its slot was
-released and the side left, because dropping may run any code. The garbage collector visits the
-slots between the ring's head and tail, because Cython does not traverse raw pointers.
+The C ring manages indices; the *slots* of an array here hold the references to elements. A ring has
+two *sides*, the producer's and the consumer's; one call at a time may be on each. Three rules keep
+the references right. A reference is taken before its slot is published. A reference is dropped only
+after its slot was released and the call has left its side, because dropping may run any code. The
+garbage collector visits the slots between the ring's head and tail by code in this file, because
+Cython does not traverse raw pointers.
 """
 
 cimport cython
@@ -75,7 +77,7 @@ cdef double LONGEST_SLEEP = 1000.0  # seconds; the longest single sleep
 
 
 cdef int enter_occupied(BoundedRing ring, bint consumer) except -1:
-    """Take over the side of a coroutine whose loop was closed; else refuse."""
+    """Enter a side that is occupied. Raises unless the loop of the coroutine on it was closed."""
     bell = ring.data_bell if consumer else ring.room_bell
     if bell is None or not bell.is_lost() or not ring.take_bell(bell, consumer):
         _refuse_overlap(ring, "consumer" if consumer else "producer")
@@ -92,7 +94,7 @@ cdef int refuse_none() except -1:
 
 
 cdef bint sleep_on(PyThread_type_lock event, object deadline) except -1:
-    """Sleep until the lock ``event`` is free (``True``) or until ``deadline`` (``False``)."""
+    """Sleep until the lock ``event`` is free. ``False`` if it is not free at ``deadline``."""
     cdef PyLockStatus status
     cdef long long microseconds
     cdef double left = LONGEST_SLEEP
@@ -123,7 +125,7 @@ cdef class BoundedRing:
         self.producer_event = PyThread_allocate_lock()
         if self.consumer_event == NULL or self.producer_event == NULL:
             raise MemoryError("no memory for a ring")
-        # An event is a lock that is free only between a wake and the end of the wait.
+        # An event is a lock that is free only from a wake to the end of the wait for it.
         PyThread_acquire_lock(self.consumer_event, 1)
         PyThread_acquire_lock(self.producer_event, 1)
         self.creator = getpid()
@@ -132,7 +134,7 @@ cdef class BoundedRing:
         pass  # __cinit__ took the arguments; subclasses pass them on
 
     cdef uint64_t start(self, object capacity) except 0:
-        # Called before the ring is shared; returns the number of slots.
+        # Called before other threads know the ring. Returns the number of slots.
         cdef uint64_t count = check_capacity("capacity", capacity)
         if not rsf_ring_init(&self.ring, count):
             raise ValueError(f"capacity must be 1 to 2**31, got {capacity}")
@@ -160,9 +162,9 @@ cdef class BoundedRing:
         check_waker(waker)
         check_same_process(self, self.creator)
         enter_consumer(self)
-        self.set_waker(waker, False)  # the waker first, then the flag that announces it
+        self.set_waker(waker, False)  # before the flag that announces the waker is set
         armed = rsf_ring_prepare_wait_consumer(&self.ring)
-        if not armed:  # still inside: the side's next call may arm, too
+        if not armed:  # this call is still on its side, so no other call can arm meanwhile
             self.set_waker(None, False)
         rsf_ring_leave_consumer(&self.ring)
         return armed
@@ -231,9 +233,10 @@ cdef class BoundedRing:
             self.room_bell = waker if awaited else None
 
     cdef bint take_bell(self, object bell, bint consumer) noexcept:
-        """Remove the bell of a coroutine that waits; ``False`` if the coroutine has lost its side.
+        """Remove the bell of a waiting coroutine. ``False`` if its call was ended meanwhile.
 
-        While a coroutine waits inside a side, its bell says that the side is its own.
+        A call is ended by another call if the loop of its coroutine was closed. While a coroutine
+        waits on a side, its bell marks the side as its own.
         """
         cdef bint found
         previous = None
@@ -289,7 +292,7 @@ cdef class BoundedRing:
                 if not self._park(True, deadline) and not self.has_data():
                     raise TimeoutError(f"the ring stayed empty for {timeout} seconds")
             elif rsf_ring_is_closed(&self.ring):
-                # A producer that entered before the close is about to leave.
+                # A producer's call that began before the close has not ended yet.
                 with nogil:
                     rsfpy_yield()
                 PyErr_CheckSignals()
@@ -311,14 +314,14 @@ cdef class BoundedRing:
                     raise TimeoutError(f"the ring stayed full for {timeout} seconds")
 
     cdef object _deadline(self, object timeout, object deadline):
-        # Called before every wait: in the child of a fork the other side does not exist.
+        # Called before every wait: in a forked child no thread is on the other side.
         check_same_process(self, self.creator)
         if timeout is None or deadline is not None:
             return deadline
         return monotonic() + timeout
 
     cdef bint _park(self, bint consumer, object deadline) except -1:
-        """Sleep until woken (``True``) or ``deadline`` (``False``); the waiting flag is set."""
+        """Sleep until a wake. ``False`` at ``deadline``. The caller has set the waiting flag."""
         cdef bint woken = False
         try:
             woken = sleep_on(self.consumer_event if consumer else self.producer_event, deadline)
@@ -328,7 +331,7 @@ cdef class BoundedRing:
         return woken
 
     cdef void _call_off(self, bint consumer) noexcept:
-        # Clear the flag; if the other side was faster, its wake is on the way: absorb it.
+        # Clear the waiting flag. If the other side has cleared it before, wait for its wake.
         if consumer:
             if not rsf_ring_take_waiting_consumer(&self.ring):
                 with nogil:
@@ -341,7 +344,7 @@ cdef class BoundedRing:
 async def await_data(BoundedRing ring):
     """Wait as ``wait_for_data`` does, in a coroutine, without a thread.
 
-    The caller is inside the consumer's side; if this raises, the side has been left.
+    The caller's call is on the consumer's side. If this raises, it has left the side.
     """
     from asyncio import sleep
 
@@ -357,7 +360,7 @@ async def await_data(BoundedRing ring):
             if rsf_ring_prepare_wait_consumer(&ring.ring):
                 await bell.future
             elif rsf_ring_is_closed(&ring.ring):
-                await sleep(0)  # a producer that entered before the close is about to leave
+                await sleep(0)  # a producer's call that began before the close has not ended yet
         if bell is not None:
             refuse_to_go_on(ring.take_bell(bell, True))
     except BaseException:
@@ -369,7 +372,7 @@ async def await_data(BoundedRing ring):
 async def await_room(BoundedRing ring, str call):
     """Wait as ``wait_for_room`` does, in a coroutine, without a thread.
 
-    The caller is inside the producer's side; if this raises, the side has been left.
+    The caller's call is on the producer's side. If this raises, it has left the side.
     """
     cdef uint64_t index
     bell = None
@@ -441,7 +444,7 @@ cdef class SpscRing(BoundedRing):
             rsf_ring_leave_producer(&self.ring)
             refuse_closed("offer")
         free = rsf_ring_reserve(&self.ring, max(size - first, 0), &index)
-        # Check one element even if none fits: a full ring refuses None, too.
+        # Check one element even if none fits, so that a full ring refuses None, too.
         for i in range(max(free, 1 if size > first else 0)):
             element = _item(elements, first + <Py_ssize_t> i, is_list)
             if element == <PyObject *> None:
@@ -481,7 +484,7 @@ cdef class SpscRing(BoundedRing):
             self.wake_consumer()
 
     cdef int _put_one(self, object element) except -1:
-        # Called inside the producer's side, when there is room.
+        # Only for a call on the producer's side, when there is room.
         cdef uint64_t index
         rsf_ring_reserve(&self.ring, 1, &index)
         Py_INCREF_ptr(<PyObject *> element)
@@ -505,7 +508,7 @@ cdef class SpscRing(BoundedRing):
             wanted = min(check_count("max", max), INT64_MAX)
         if <uint64_t> wanted < size:
             size = wanted
-        # Before entering the side: allocating may run the collector, and so any code.
+        # Allocate before the side is entered: this may run the garbage collector, and so any code.
         cdef list taken = PyList_New(size)
         enter_consumer(self)
         ready = rsf_ring_peek(&self.ring, size, &index)
@@ -515,7 +518,7 @@ cdef class SpscRing(BoundedRing):
             )
         rsf_ring_release(&self.ring, ready)
         rsf_ring_leave_consumer(&self.ring)
-        if ready != size:  # another consumer was faster
+        if ready != size:  # another consumer has taken elements meanwhile
             Py_SET_SIZE(<PyObject *> taken, ready)
         if ready != 0 and rsfpy_take_waiting_producer(&self.ring):
             self.wake_producer()
@@ -545,7 +548,7 @@ cdef class SpscRing(BoundedRing):
         return element
 
     cdef object _take_one(self):
-        # Called inside the consumer's side, when there is an element.
+        # Only for a call on the consumer's side, when there is an element.
         cdef uint64_t index
         cdef PyObject *element
         rsf_ring_peek(&self.ring, 1, &index)
@@ -561,7 +564,7 @@ cdef inline PyObject *_item(object elements, Py_ssize_t index, bint is_list) noe
 
 
 cdef inline object _stolen(PyObject *element):
-    # The slot's reference becomes the caller's.
+    # The caller gets the reference of the slot.
     cdef object result = <object> element
     Py_DECREF(result)
     return result

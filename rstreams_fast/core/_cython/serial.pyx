@@ -1,9 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""The signal serializer on ``rsf_serial``: a bounded mailbox, a count of work in progress, a latch.
+"""``SignalSerializer`` on the C type ``rsf_serial``, which has a bounded mailbox (queue).
 
-The thread that raises the work in progress from 0 holds the drain and delivers; ``rsf_serial.h``
-explains why nothing is lost or overtaken. The mailbox's slots hold references by the ring's rules:
-taken before the slot is published, dropped after it was released, and visited by the collector.
+The thread that raises the work in progress from 0 holds the *drain*: it delivers all signals.
+``rsf_serial.h`` explains why no signal is lost, and why signals stay in order. The mailbox's slots
+hold references by the rules of ``ring.pyx``: a reference is taken before its slot is published,
+dropped after the slot was released, and visited by the garbage collector.
 """
 
 cimport cython
@@ -52,7 +53,7 @@ cdef object ANSWERS = {
 @cython.final
 @cython.internal
 cdef class _Parked:
-    """A thread that waits for room. A wake releases its lock."""
+    """A thread that waits for room in the mailbox. To wake it is to release its lock."""
 
     cdef PyThread_type_lock lock
 
@@ -80,12 +81,12 @@ cdef class SignalSerializer:
     cdef object subscription
     cdef object error
     cdef list parked
-    cdef uint32_t announce  # on_subscribe is the next signal to deliver
+    cdef uint32_t announce  # whether on_subscribe is the next signal to deliver
     cdef bint finished
     cdef bint waits
     cdef bint delay_error
     cdef bint fail_fast
-    cdef unsigned long owner  # the delivering thread, if calls may wait
+    cdef unsigned long owner  # the id of the delivering thread; only set if calls may wait
     cdef long creator
     cdef object __weakref__
 
@@ -252,7 +253,7 @@ cdef class SignalSerializer:
         return RSF_SERIAL_OK
 
     cdef int _next_as_holder(self, object element) except -1:
-        # Delivers without the mailbox. The drain is left in any case.
+        # Delivers without the mailbox, and always leaves the drain.
         cdef PyObject *answer
         if (
             not rsf_serial_is_idle(&self.serial)
@@ -284,7 +285,7 @@ cdef class SignalSerializer:
             elif rsf_serial_is_idle(&self.serial):
                 self._call(element)
             else:
-                # Another thread's element, or the end, is on its way.
+                # Another thread is about to publish an element or the end.
                 answer = rsf_serial_reserve(&self.serial, &index)
                 if answer == RSF_SERIAL_OK:
                     Py_INCREF_ptr(<PyObject *> element)
@@ -347,7 +348,7 @@ cdef class SignalSerializer:
                 slot[0] = NULL
                 rsf_serial_release(&self.serial)
                 Py_DECREF(element)
-                # Wake at half full, not at every release: that wakes once for a burst.
+                # Wake waiting threads only when the mailbox is half empty, not for each element.
                 if rsf_serial_size(&self.serial) <= self.serial.capacity // 2:
                     self._wake()
                 self._call(element)
@@ -382,12 +383,12 @@ cdef class SignalSerializer:
         return 0
 
     cdef int _abandon(self, object raised) except -1:
-        """End the stream after the subscriber raised; leave the drain; then report (§2.13)."""
+        """End the stream after the subscriber raised, leave the drain, and report (§2.13)."""
         cdef object subscription = None
         if not self.finished and rsf_serial_cancel(&self.serial):
             subscription = self._end_upstream()
             self._wake()
-        self._deliver_and_leave()  # finished or cancelled: it only drops queued elements
+        self._deliver_and_leave()  # the stream is over: this only drops queued elements
         if subscription is not None:
             cancel_quietly(subscription)
         if not isinstance(raised, Exception):
@@ -396,8 +397,8 @@ cdef class SignalSerializer:
         return 0
 
     cdef void _forget(self) noexcept:
-        # The stream is over. Attributes are cleared first: dropping their values may run any code.
-        # After a cancel the cancelling thread takes the subscription.
+        # The stream is over. First clear the attributes, because dropping their values may run any
+        # code. After a cancel the cancelling thread takes the subscription.
         upstream = self._end_upstream() if self.finished else None
         held = (self.subscriber, self.deliver_next, self.error, upstream)
         self.subscriber = None
@@ -420,7 +421,7 @@ cdef class SignalSerializer:
             PyThread_release_lock(parked.lock)
 
     cdef int _park(self) except -1:
-        # Sleep until there may be room; in the child of a fork no thread would make any.
+        # Sleep until there may be room. In a forked child no thread would make room.
         cdef _Parked parked = _Parked.__new__(_Parked)
         check_same_process(self, self.creator)
         with cython.critical_section(self):

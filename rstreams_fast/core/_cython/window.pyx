@@ -1,10 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""The window of overlapping calls: eager starts in C, results in the slots of a ring.
+"""``CallWindow``: overlapping calls, whose first steps run in C; a ring holds their results.
 
-The first step of a call runs here, inside a task object that asyncio does not know yet (see
-``core/_eager.py``). While calls finish without suspending and no other code refers to the task, one
-task object and one ``Call`` serve them all, each in a context of its own. A ``Call`` that was
-suspended is the coroutine that its task drives: its end is noticed without a callback of the loop.
+The first step of a call runs inside a task object that asyncio does not know yet (see
+``core/_eager.py``). While calls finish without suspending, and no other code refers to the task,
+one task object and one ``Call`` (the *spare*) serve all these calls, each in a context of its own.
+A ``Call`` that was suspended is the coroutine of its task. So its end is noticed without a callback
+of the loop.
+
+The *line* holds items that wait for ``concurrency``. The *turn* of a key belongs to the item of
+this key that may be called; other items of the key wait for it. The *place* of an item is the index
+of its result.
 """
 
 cimport cython
@@ -113,15 +118,14 @@ cdef class CallWindow
 
 @cython.final
 cdef class Turn:
-    """The turn of a key: one item is called, or about to be; the others wait in ``after``."""
-
+    """A key of the argument ``key``: one of its items is called, the others wait in ``after``."""
     cdef object key
     cdef object after  # a deque of entries for the window's line; None: no item waits
 
 
 @cython.final
 cdef class Call:
-    """One call of a window's function; once suspended, also the coroutine of its task."""
+    """One call of a window's function. If it was suspended, it is the coroutine of its task."""
 
     cdef CallWindow window
     cdef object item
@@ -135,15 +139,15 @@ cdef class Call:
     cdef object error
     cdef object result
     cdef bint introduced
-    cdef bint kept  # other code referred to the task before it was suspended
-    cdef bint suspended  # the first step suspended, and nothing was sent since
-    cdef bint running  # counted as a running call of the window
+    cdef bint kept  # whether other code referred to the task before it was suspended
+    cdef bint suspended  # whether the first step suspended, and no other step was made yet
+    cdef bint running  # whether it counts as a running call of the window
     cdef bint finished
-    cdef bint leads  # the call is in in_flight
-    cdef bint recovered  # the call drives the coroutine of ``recover``
+    cdef bint leads  # whether the call is in in_flight, so that equal items may share it
+    cdef bint recovered  # whether the coroutine of ``recover`` has replaced the call's
     cdef Turn turn
     cdef uint64_t place
-    cdef list followers  # the places of equal items
+    cdef list followers  # the places of equal items that share this call
 
     def introduce(self, task, /):
         """Initialise ``task``, in which the first step runs or ran, for the loop."""
@@ -199,16 +203,16 @@ cdef class Call:
         raise RuntimeError("a call is driven by its task alone")
 
     def __getattr__(self, name):
-        # For debuggers and task groups, which read __qualname__, cr_frame and cr_code.
+        # Debuggers and task groups read __qualname__, cr_frame and cr_code.
         return getattr(self.coro if self.starting == NULL else <object> self.starting, name)
 
     cdef bint _can_go_on(self) except -1:
-        """Whether the next call may use this call's task; ``_left_nothing`` checks the rest."""
+        """Whether the next call may use this call's task. ``_left_nothing`` checks the task."""
         cdef CallWindow window = self.window
         return (
             self.running
             and not self.kept
-            and window.in_flight is None  # followers must learn of this call's end
+            and window.in_flight is None  # with ``dedupe`` other items may share this call
             and window.line
             and window.failure is None
             and not window.cancelled
@@ -217,7 +221,7 @@ cdef class Call:
         )
 
     cdef bint _left_nothing(self) except -1:
-        """Whether the task is unknown to other code, and unchanged by the call."""
+        """Whether no other code refers to the task, and the call has not changed the task."""
         return (
             not rsfpy_has_attributes(<PyObject *> self.task)
             and getweakrefcount(self.task) <= self.window.step_weak_references
@@ -226,14 +230,14 @@ cdef class Call:
         )
 
     cdef int _go_on(self, PyObject **outcome) except -1:
-        """After the call has ended with ``outcome``, make waiting calls until one suspends."""
+        """Make the calls of waiting items, until one suspends. This call has ended."""
         cdef CallWindow window = self.window
         cdef int status = PYGEN_RETURN
         while status == PYGEN_RETURN:
             if self.turn is not None:
                 window._pass_turn_on(self, self.item)
             if self._can_go_on():
-                self.coro = None  # dropped here: dropping these may run any code
+                self.coro = None  # drop it here, because this may run any code
                 self.item = None
                 self.own_context = None
             if not (self._can_go_on() and self._left_nothing()):
@@ -256,7 +260,7 @@ cdef class Call:
         return status
 
     cdef object _recover(self, object error):
-        """Return the coroutine that replaces the failed one, if ``recover`` gives one."""
+        """Return the coroutine of ``recover`` that replaces the failed one, or ``None``."""
         if self.window is None or self.recovered or not self.running:
             return None
         other = self.window._recovering(self.item, error)
@@ -264,7 +268,7 @@ cdef class Call:
         return other
 
     cdef int _end(self, object result, object error) except -1:
-        """The coroutine has ended: tell the window, and store the outcome for the task."""
+        """At the end of the coroutine inform the window, and store the outcome for the task."""
         cdef CallWindow window = self.window
         task = self.task
         self.finished = True
@@ -285,14 +289,14 @@ cdef class Call:
             if isinstance(error, CancelledError):
                 error = CancelledError(f"{describe_callable(window.fn)} was cancelled")
             window._fail(item, error)
-        if self.turn is not None:  # last: this calls user code
+        if self.turn is not None:  # done last, because it calls user code
             window._pass_turn_on(self, item)
         self.window = None
         return 0
 
 
 cdef int call_send(PyObject *call, PyObject *value, PyObject **outcome) except -1:
-    # The type's am_send: a task's step calls it, and needs no StopIteration at the end.
+    # The am_send of the type. A task's step calls it, and so needs no StopIteration at the end.
     cdef Call self = <Call> call
     cdef int status
     if self.suspended:
@@ -346,8 +350,8 @@ Coroutine.register(Call)
 # Every call needs these functions: the C compiler inlines them, but would not inline methods.
 
 cdef inline Call entered_call(CallWindow self):
-    # The spare call's context and task stay entered from the first use in a submit_many to its end.
-    # In between they are in no reference cycle.
+    # The context and the task of the spare call stay entered from their first use in a submit_many
+    # to its end. At other times they are in no reference cycle.
     cdef Call call = self.spare
     if not self.entered:
         return self._enter_call(call)
@@ -381,7 +385,7 @@ cdef inline bint submit_one(CallWindow self, object item, bint permitted) except
 
 
 cdef inline uint64_t hold(CallWindow self) noexcept:
-    # The place of an item: its slot's index, if the results are in order, or else its number.
+    # Returns the place of an item: the index of its slot if results are in order, else its number.
     cdef uint64_t place
     with cython.critical_section(self):
         self.places_held += 1
@@ -437,21 +441,23 @@ cdef class CallWindow:
     cdef uint64_t places_held
     cdef uint64_t submitted
     cdef Py_ssize_t ahead
-    cdef Py_ssize_t enough  # with so many waiting items, results may wait
+    cdef Py_ssize_t enough  # if at least this many items wait, results may wait for ``patience``
     cdef object patience
     cdef object timer  # runs while results wait
-    cdef object line  # arguments of `_start`, for items that wait
+    cdef object line  # the arguments of `_start` for each item that waits for ``concurrency``
     cdef object key_of
-    cdef dict turns  # by key
+    cdef dict turns  # key -> its Turn
     cdef object made_in  # the context in which the window was made
-    cdef Py_ssize_t step_references       # to the task of a call, in a step, if only we have some
-    cdef Py_ssize_t step_weak_references  # weak references to that task, likewise in a step
+    # The numbers of references and of weak references to the task of a call, within a step of the
+    # task, if no other code refers to the task.
+    cdef Py_ssize_t step_references
+    cdef Py_ssize_t step_weak_references
     cdef bint notified
     cdef bint cancelled
     cdef bint submitting
     cdef Call spare  # a call, with a task, for the next first step
-    cdef bint entered  # the spare's task is asyncio's current task, its context is entered
-    cdef Py_ssize_t references  # to the spare's task, while no other code refers to it
+    cdef bint entered  # whether the spare's task is asyncio's current task, and its context entered
+    cdef Py_ssize_t references  # the references to the spare's task if no other code refers to it
     cdef readonly object failure
     cdef readonly int64_t max_running
     cdef readonly int64_t max_pending
@@ -502,7 +508,7 @@ cdef class CallWindow:
         self.patience = check_seconds("patience", patience)
         self.enough = max(1, self.ahead // 2) if self.patience else PY_SSIZE_T_MAX
         if key is not None:
-            self.ahead = places  # only their keys make items wait
+            self.ahead = places  # any number of items may wait for other items of their key
         self.line = deque()
         self.made_in = PyContext_CopyCurrent()
         self.step_references = self.step_weak_references = PY_SSIZE_T_MAX
@@ -631,9 +637,9 @@ cdef class CallWindow:
             wanted = min(check_count("max", max), INT64_MAX)
         count = self._ready(wanted)
         cdef list taken = PyList_New(count)
-        # Without a GIL, other threads may call this: wrong, but it must do no harm.
+        # Without a GIL, another thread may call this by mistake, which must do no harm.
         with cython.critical_section(self):
-            # Again: allocating may have run the collector, and so any code.
+            # Read it again: allocating may have run the garbage collector, and so any code.
             i = self._ready(count)
             if i != count:
                 Py_SET_SIZE(<PyObject *> taken, i)
@@ -673,7 +679,7 @@ cdef class CallWindow:
         with cython.critical_section(self):
             drop_all(&self.ring, self.results)
         for call in list(self.running_calls):
-            call.turn = None  # forget the calls that wait for it
+            call.turn = None  # forget the calls that wait for this call
             if call.task is not None:
                 cancel_task(call.task)
 
@@ -702,7 +708,7 @@ cdef class CallWindow:
             leader = self.in_flight.get(item)
             shared = item
         except Exception:
-            pass  # the item has no hash or no ==: it shares no call
+            pass  # ``hash`` or ``==`` of the item raised: the item shares no call
         if leader is not None:
             if leader.followers is None:
                 leader.followers = []
@@ -716,13 +722,13 @@ cdef class CallWindow:
         return True
 
     cdef bint _submit_in_turn(self, object item, object shared) except -1:
-        """Call the item when no other item of its key is being called."""
+        """Call the item, now or when the earlier items of its key are done."""
         cdef Turn turn = None
         cdef Turn first = None
         cdef uint64_t place
         if rsf_demand_load(&self.permit_counter.demand) < 0:
             return False
-        self._leave_spare()  # user code: it must not run in a call's task and context
+        self._leave_spare()  # ``key`` is user code, and must not run in a call's task and context
         place = hold(self)
         try:
             key = self.key_of(item)
@@ -747,7 +753,7 @@ cdef class CallWindow:
         return True
 
     cdef int _pass_turn_on(self, Call call, object item) except -1:
-        """Give the turn to the next item of the key, after the call has ended."""
+        """Let the next item of the key be called, after ``call`` has ended."""
         cdef Turn turn = call.turn
         call.turn = None
         if self.cancelled:
@@ -765,7 +771,7 @@ cdef class CallWindow:
 
     cdef bint _has_room(self) except -1:
         cdef int64_t permits = rsf_demand_load(&self.permit_counter.demand)
-        if permits > 0 and not self.line:  # else the permit is for the first in line
+        if permits > 0 and not self.line:  # otherwise the permit is for the first item in the line
             return True
         return permits >= 0 and len(self.line) < self.ahead
 
@@ -776,7 +782,7 @@ cdef class CallWindow:
         return True
 
     cdef int _start_line(self) except -1:
-        """Start the calls in line for which there are permits."""
+        """Start calls for the items in the line, as long as ``concurrency`` allows."""
         while (
             self.line
             and self.failure is None
@@ -788,14 +794,14 @@ cdef class CallWindow:
         return 0
 
     cdef int _learn_from(self, Call call) except -1:
-        """Learn the number of references to the task of a call that no other code refers to."""
+        """Note how many references a task has if no other code refers to it."""
         self.step_references = min(self.step_references, Py_REFCNT(<PyObject *> call.task))
         self.step_weak_references = min(self.step_weak_references, getweakrefcount(call.task))
         return 0
 
     cdef object _called(self, object item):
         cdef PyObject *awaitable
-        fn = self.fn  # keeps it alive: the call may replace self.fn
+        fn = self.fn  # keeps fn alive, as the call may replace self.fn
         if self.spread:
             awaitable = rsfpy_call_spread(<PyObject *> fn, <PyObject *> item)
         else:
@@ -813,7 +819,7 @@ cdef class CallWindow:
         cdef int status = PYGEN_ERROR
         self.started += 1
         call.turn = turn
-        fn = self.fn  # keeps it alive: the call may replace self.fn
+        fn = self.fn  # keeps fn alive, as the call may replace self.fn
         if self.spread:
             awaitable = rsfpy_call_spread(<PyObject *> fn, <PyObject *> item)
         else:
@@ -827,7 +833,7 @@ cdef class CallWindow:
             if call.starting != NULL and (status != PYGEN_RETURN or is_kept(self, call)):
                 call.coro = <object> call.starting
             call.starting = NULL
-            Py_DECREF_ptr(awaitable)  # dropped here: this may run any code
+            Py_DECREF_ptr(awaitable)  # drop it here, because this may run any code
         if status == PYGEN_RETURN and not is_kept(self, call):
             place_result(self, place, outcome)
             tell_end(self)
@@ -844,7 +850,7 @@ cdef class CallWindow:
     cdef int _first_step_ended(
         self, Call call, object item, object key, uint64_t place, PyObject *outcome
     ) except -1:
-        """End a call that failed, or ended in a task that other code refers to."""
+        """End a call that has failed, or whose task other code refers to."""
         cdef object error = None
         cdef object result = None
         if outcome == NULL:
@@ -861,7 +867,7 @@ cdef class CallWindow:
         return self._first_step_was(call, item, place, result, error)
 
     cdef object _recovering(self, object item, object error):
-        """Return the coroutine that replaces a failed call's, or ``None``."""
+        """Return the coroutine of ``recover`` that replaces a failed call, or ``None``."""
         if self.recover is None or self.cancelled or not isinstance(error, Exception):
             return None
         try:
@@ -893,8 +899,8 @@ cdef class CallWindow:
         if not is_kept(self, call):
             coro = call.coro
             call.coro = None
-            coro = None  # dropped here: this may run any code
-        if is_kept(self, call):  # the task is real for other code: let it end in its turn
+            coro = None  # drop it here, because this may run any code
+        if is_kept(self, call):  # other code refers to the task: let asyncio end it
             call.finished = True
             call.result = result
             call.error = error
@@ -912,7 +918,7 @@ cdef class CallWindow:
             return 0
         self._fail(item, error)
         if not isinstance(error, (Exception, CancelledError)):
-            self._notify_soon()  # on_ready tells callers that do not see the exception
+            self._notify_soon()  # call on_ready, too: the caller may not see the exception
             raise error
         return 0
 
@@ -936,7 +942,7 @@ cdef class CallWindow:
         if not call.introduced:
             call.task.call = None
             call.introduce(call.task)
-        if self.cancelled:  # the call itself cancelled the window
+        if self.cancelled:  # the call itself has cancelled the window
             cancel_task(call.task)
         elif key is not None and self.in_flight is not None:
             self.in_flight[key] = call
@@ -949,7 +955,7 @@ cdef class CallWindow:
             call = Call.__new__(Call)
             call.task = new_task(EagerTask)
             self.spare = call
-        # This maximum holds until a call suspends, which uses up the spare call.
+        # This maximum stays right until a call suspends, and so needs another spare call.
         self.max_running = max(self.max_running, <int64_t> len(self.running_calls) + 1)
         call.window = self
         call.task.call = call
@@ -962,7 +968,7 @@ cdef class CallWindow:
     cdef int _enter_context(self, Call call) except -1:
         cdef object context = call.context
         call.context = None
-        context = None  # dropped here: this may run any code
+        context = None  # drop it here, because this may run any code
         context = PyContext_CopyCurrent()
         PyContext_Enter(context)
         call.context = context
@@ -991,8 +997,8 @@ cdef class CallWindow:
     # -- places ----------------------------------------------------------------------------------
 
     cdef uint64_t _ready(self, uint64_t limit):
-        # The finished results at the head, at most `limit`; unordered, all are finished. None after
-        # a cancel, which drops results and may run any code.
+        # Returns how many results at the head have come, at most `limit`. Without an order all have
+        # come. 0 after a cancel, which drops results and may run any code.
         cdef uint64_t index, count
         if self.cancelled:
             return 0
@@ -1013,7 +1019,7 @@ cdef class CallWindow:
         self._notify_soon()
         if call.leads:
             call.leads = False
-            self._unlead(call)  # last: this calls user code
+            self._unlead(call)  # done last, because it calls user code
         return 0
 
     cdef int _unlead(self, Call call) except -1:
@@ -1022,10 +1028,10 @@ cdef class CallWindow:
         try:
             if self.in_flight.get(call.key) is call:
                 del self.in_flight[call.key]
-        except Exception:  # comparing its item raises now: search by identity
+        except Exception:  # ``==`` of the item raises: find the call by identity
             try:
                 self.in_flight = {k: c for k, c in self.in_flight.items() if c is not call}
-            except Exception:  # comparing others raises, too: forget all
+            except Exception:  # ``==`` of other items raises: forget all calls
                 self.in_flight = {}
         call.key = None
         return 0
@@ -1087,7 +1093,7 @@ cdef class CallWindow:
 
 
 cdef int first_step_of(object fn, Call call, PyObject **outcome) except -1:
-    # The first step for an awaitable that is no native coroutine.
+    # Runs the first step of an awaitable that is no native coroutine.
     cdef object coro = as_coroutine(fn, <object> call.starting)
     call.coro = coro
     call.starting = <PyObject *> coro

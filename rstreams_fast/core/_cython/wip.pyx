@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The work-in-progress counter and the latch on ``rsf_demand``."""
+"""``Wip`` and ``Latch`` on the C type ``rsf_demand``, one atomic integer."""
 
 from libc.stdint cimport INT64_MAX, int64_t
 
