@@ -228,10 +228,10 @@ def test_the_charts_are_read_and_zoomed_by_mouse_and_keys(
     said = browser.wait("document.querySelector('.unseen').innerText")
     assert said.startswith("seconds 7, rows out 100, calls of </script><b>look 100, failures of")
     shown = "document.querySelector('#shown').innerText"
-    browser.press("+")
-    assert browser.wait(shown) == "4.5 to 9.5 s"
-    browser.press("+")
-    browser.wait(f"{shown} === '5.75 to 8.25 s'")
+    press = "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: '+'}))"
+    assert browser.run(f"{press}, {press}, {shown}") == "5.75 to 8.25 s", "two keys in one task"
+    browser.press("-")
+    browser.wait(f"{shown} === '4.5 to 9.5 s'")
     browser.press("Tab")
     assert browser.run("document.activeElement.innerText") == "rows out"
     browser.press("Enter")

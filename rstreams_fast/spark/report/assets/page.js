@@ -134,7 +134,8 @@
   function show([min, max]) {
     for (const plot of plots) {
       const { x } = plot.scales;
-      if (x.min !== min || x.max !== max) plot.setScale("x", { min, max });
+      // At once, and not with the next task: a key that follows looks at the new scale.
+      if (x.min !== min || x.max !== max) plot.batch(() => plot.setScale("x", { min, max }));
     }
   }
 
@@ -172,7 +173,7 @@
     };
     const zoomHere = (factor) => {
       zoom(factor, 0, at == null ? null : plot.data[0][at]);
-      if (at != null) requestAnimationFrame(() => moveCursor(plot, at)); // it stays on its moment
+      if (at != null) moveCursor(plot, at); // the cursor stays on its moment
     };
     const does = {
       ArrowLeft: () => move(event.shiftKey ? -10 : -1),
