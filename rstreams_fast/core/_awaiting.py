@@ -12,9 +12,9 @@ __all__ = ["Bell"]
 
 
 class Bell:
-    """Wakes the coroutine that awaits ``future``. Any thread may call it, once or more.
+    """A function that wakes the coroutine that awaits ``future``. Any thread may call it.
 
-    The coroutine itself must make the bell. If the loop was closed, ``lost`` is called instead.
+    The coroutine itself must make this object. If its loop was closed, ``lost`` is called instead.
     """
 
     __slots__ = ("_loop", "_lost", "future")

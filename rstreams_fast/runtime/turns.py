@@ -44,7 +44,10 @@ class Turns:
         self._paused: deque[_Paused] = deque()
 
     def begin(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Begin a turn on ``loop``. ``None``: this thread runs no loop, so the turn never ends."""
+        """Begin a turn (a millisecond of work) on ``loop``.
+
+        ``None``: this thread runs no loop, so the turn never ends.
+        """
         self._loop = loop
         if loop is not None:
             self._until = perf_counter() + TURN_SECONDS
@@ -55,14 +58,14 @@ class Turns:
         return loop is not None and perf_counter() >= self._until and running_loop() is loop
 
     def pause(self, paused: _Paused) -> None:
-        """Have the drain ``paused`` resumed in the next turn."""
+        """Have the drain ``paused`` resumed in the consumer's next turn on the event loop."""
         self._paused.append(paused)
         wake = self.wake
         if wake is not None:
             wake()
 
     def go_on(self) -> bool:
-        """Resume paused drains until the turn is over; ``False`` if none is paused."""
+        """Resume paused drains until the turn (a millisecond) is over; false if none is paused."""
         paused = self._paused
         count = len(paused)
         for _ in range(count):

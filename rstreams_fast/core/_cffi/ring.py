@@ -96,9 +96,9 @@ class Putting(spec.Putting):
         return room
 
     def _enter_occupied(self) -> int:
-        """Enter a side that is occupied.
+        """Enter a side on which another call is running.
 
-        This succeeds only if the loop of the occupying coroutine was closed. Otherwise it raises.
+        This succeeds only if that call is a coroutine whose loop was closed. Otherwise it raises.
         """
         ring, side = self._ring, self.side
         if not ring._leave_for_lost(side):
@@ -106,7 +106,7 @@ class Putting(spec.Putting):
         return self._enter()
 
     def _leave(self) -> bool:
-        """Leave the side, if this call is on it; return whether to wake the other side."""
+        """End this call on its side of the ring; return whether to wake the other side."""
         ring = self._ring
         return lib.rsf_glue_end_put(ring._ring, ring._producer, id(self), self.done)
 

@@ -89,7 +89,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             if (
                 answer is not Emission.FULL
                 or not wait
-                # The delivering thread would wait for itself.
+                # The delivering thread must not wait: only this thread makes room.
                 or self._owner == threading.get_ident()
             ):
                 return answer

@@ -183,7 +183,7 @@ class SubscriptionArbiter(FanIn):
     # -- methods that operators call ---------------------------------------------------------------
 
     def accompany(self, companion: Companion) -> None:
-        """Let ``companion`` handle a second publisher. Call this before ``start()``."""
+        """Add a second publisher, which ``companion`` handles. Call this before ``start()``."""
         self._companion = companion
         self._unsubscribed.append(companion.inner)
 

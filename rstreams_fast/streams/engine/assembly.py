@@ -76,7 +76,7 @@ def needs(parts: tuple[Part, ...]) -> list[Need]:
 
 
 class _Joint:
-    """The upstream end of the run that is being built."""
+    """A run (fused stages) that is being built: its source, and the stages added so far."""
 
     def __init__(self, source: Source) -> None:
         self.source: Source = source

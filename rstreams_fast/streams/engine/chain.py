@@ -20,7 +20,8 @@ class Chained(Protocol):
     depth: int
     #: The nearest trampoline below: a boundary that queues calls, so that they do not nest deeper.
     trampoline: Trampoline | None
-    #: The elements whose owner is an ``on_discard`` below. Its hook gets the dropped elements.
+    #: Registers elements for an ``on_discard`` below, whose hook gets dropped elements. ``None``:
+    #: there is none.
     custody: Custody | None
     #: Limits the time that work takes on an event loop, if the consumer below runs on a loop.
     turns: Turns | None

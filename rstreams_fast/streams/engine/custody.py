@@ -55,7 +55,10 @@ class Custody:
         self._lock = threading.RLock()  # reentrant: the garbage collector may call a method
 
     def inner(self) -> Custody:
-        """Return a custody for an inner publisher. Its ``pass_on`` moves elements to this one."""
+        """Return a new custody for an inner publisher, such as one of ``merge``.
+
+        The ``pass_on`` of the new custody moves elements to this custody.
+        """
         return Custody(self._hook, self)
 
     def enter(self, element: Any) -> None:
@@ -68,7 +71,10 @@ class Custody:
         self.release(element)
 
     def claim(self, *elements: Any) -> bool:
-        """Hand ``elements`` to the caller. False if this custody was closed, and discarded them."""
+        """Remove ``elements``, which the caller now owns.
+
+        False if the stream has ended: the hook of ``on_discard`` got the elements before.
+        """
         with self._lock:
             for element in elements:
                 self._leave(element)
@@ -86,7 +92,7 @@ class Custody:
         return True
 
     def release(self, element: Any) -> None:
-        """Call the hook of ``on_discard`` for ``element``, which this custody no longer holds."""
+        """Call the hook of ``on_discard`` for ``element``."""
         try:
             self._hook(element)
         except Exception as raised:
@@ -101,14 +107,17 @@ class Custody:
                 self.release(element)
 
     def pass_on(self, burst: list[Any]) -> list[Any]:
-        """Move the elements of ``burst`` to the custody below; return the moved elements."""
+        """Move the elements of the list ``burst`` from this custody to the next one downstream.
+
+        Returns the moved elements, without those that the hook of ``on_discard`` got before.
+        """
         passed = [element for element in burst if self.claim(element)]
         for element in passed:
             self._below.enter(element)  # type: ignore[union-attr]
         return passed
 
     def gather(self, group: Any) -> Any:
-        """Hold the list or tuple ``group`` as one element, in place of its members; return it."""
+        """Count the list or tuple ``group`` as one element, in place of its members; return it."""
         with self._lock:
             if self._held is not None:
                 for element in group:
@@ -117,9 +126,9 @@ class Custody:
         return group
 
     def open(self, iterable: Any) -> bool:
-        """Hold the items of the element ``iterable``, in place of ``iterable`` itself.
+        """Count the items of the element ``iterable`` as elements, in place of ``iterable`` itself.
 
-        False if ``iterable`` is no collection: the caller then enters each item that it yields.
+        False if ``iterable`` is no collection: the caller then calls ``enter`` with each item.
         """
         with self._lock:
             if not isinstance(iterable, _COLLECTIONS):

@@ -229,9 +229,9 @@ class Drain:
             raise
 
     def _pause(self, wip: Wip, turns: Turns) -> None:
-        """Stop working, as the turn on the event loop is over.
+        """Stop working, because the millisecond (turn) for this drain on the event loop is over.
 
-        The next turn, or any thread that enters before it, goes on with the work of ``wip``.
+        The work of ``wip`` goes on in the next turn, or on a thread that enters before that.
         """
         first, self._paused = not self._paused, True
         while not wip.leave(wip.missed):
@@ -299,9 +299,9 @@ class Drain:
         return status
 
     def _slot_by_bursts(self, subscriber: Subscriber[Any], *, waits: bool = False) -> Any:
-        """Return where a run puts its results: a ring, a list's ``append``, or a function.
+        """Return the receiver of a fused run's results: a ring, a list's ``append``, a function.
 
-        An internal ``subscriber`` may offer these; otherwise the result is its ``on_next``.
+        An internal ``subscriber`` may have such a receiver; otherwise it is its ``on_next``.
         ``waits``: the source of the run may wait in the middle of a burst.
         """
         # Read ``ring`` once: the subscriber may drop it at any time.
@@ -357,7 +357,7 @@ class Drain:
     # -- the ends of the stream, for the thread that holds the drain -------------------------------
 
     def _answer(self, status: RunStatus, run: FusedRun) -> bool:
-        """End the stream as the run has ended. Always false: nothing more to do."""
+        """End the stream as the fused run has ended. Always false: nothing more to do."""
         if status is RunStatus.FAILED:
             error = run.error
             if error is not None:

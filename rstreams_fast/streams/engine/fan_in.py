@@ -92,7 +92,7 @@ class Prefetch:
 
     def begun(self, demand: DemandCounter) -> bool:
         """Whether the subscriber has made its first request."""
-        if not self._begun:  # nothing was delivered yet, so demand is 0 only before a request
+        if not self._begun:  # as nothing was delivered yet, the demand is the sum of all requests
             self._begun = demand.value > 0
         return self._begun
 
@@ -116,7 +116,7 @@ class Prefetch:
     # -- methods that the drain calls --------------------------------------------------------------
 
     def consumed(self, inner: Inner, n: int) -> None:
-        """Count ``n`` elements of ``inner`` as delivered, and note the request that is then due."""
+        """Count ``n`` elements of ``inner`` as delivered. Note another request, if it is time."""
         inner.consumed += n
         if inner.consumed >= self.replenish_at:
             n, inner.consumed = inner.consumed, 0
@@ -230,9 +230,9 @@ class FanIn(Drain):
         self._ahead.clear()
 
     def _call_up(self) -> None:
-        """Make the calls to publishers that are due, or leave them to the thread that makes such.
+        """Make the due calls to publishers, or leave them to the thread that makes calls now.
 
-        Never called by the drain, as a publisher may signal before the call returns.
+        Never called by the drain, because a publisher may signal before a call returns.
         """
         if self._up.enter():
             self._go_up()

@@ -364,7 +364,10 @@ class _InnerSequence(Inner):
             self._run_stages(forever=True)
 
     def ask_for_a_turn(self, n: int = 0) -> bool:
-        """Give ``n`` more elements and those still due, as many as fit in a turn of the loop."""
+        """Give the owner ``n`` more elements and those still due, as many as fit in a millisecond.
+
+        This is the time for which work may occupy an event loop.
+        """
         if self._run is None:  # the sequence is over, or has no stages that may be slow
             if n:
                 self.ask(n)
@@ -482,7 +485,7 @@ class _InnerSequence(Inner):
         return True
 
     def _step(self, step: Callable[..., RunStatus], *args: int) -> RunStatus:
-        """Call ``step``, a method of the run. Meanwhile another thread may cancel the run."""
+        """Call ``step``, a method of the fused run, which another thread may cancel meanwhile."""
         try:
             return step(*args)
         except OverlappingCallsError:

@@ -104,7 +104,7 @@ class Waits:
         dropped: int = 0,
     ) -> BoundaryMetrics:
         """Return the metrics of the boundary: the waiting times and the given values."""
-        if self._since == _UNCOUNTED:  # the demand may have changed since the wait began
+        if self._since == _UNCOUNTED:  # demand may have come since begin(): look at it again
             self._for_demand = demand.value == 0
         for_upstream, for_demand = self.seconds(going_on=demand.value >= 0)
         return BoundaryMetrics(

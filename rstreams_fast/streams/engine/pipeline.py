@@ -75,7 +75,10 @@ class Pipeline(Generic[T_co]):
         publisher.subscribe(subscriber)
 
     def publisher_itself(self) -> Publisher[Any] | None:
-        """Return the source's publisher, if the pipeline has no parts and needs no guard."""
+        """Return the source's publisher, if the pipeline adds nothing to it.
+
+        ``None`` if the pipeline has parts, or guards against a publisher that breaks the rules.
+        """
         source = self.source
         if self._parts or not isinstance(source, Foreign) or not source.trusted:
             return None

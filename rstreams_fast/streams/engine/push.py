@@ -27,7 +27,7 @@ class Watch(Protocol):
     """An observer that a ``PushSubscription`` informs of requests and deliveries."""
 
     def around(self, on_next: Callable[[Any], object], /) -> Callable[[Any], object]:
-        """Return a function for the stages to call in place of ``on_next``, which calls it."""
+        """Return a function that calls ``on_next``, and that the stages call in its place."""
 
     def asks(self, demand: int, /) -> None:
         """Note a request, before it is added to the demand. ``demand`` is the previous demand."""
@@ -46,7 +46,7 @@ class UpstreamCalls(Protocol):
         """Note that ``on_subscribe`` came; return whether upstream accepts requests from now on."""
 
     def ask(self, subscription: PushSubscription, /) -> None:
-        """Call ``subscription._ask_now`` on a thread that may call upstream, now or later."""
+        """Have ``subscription._ask_now`` called, now or later, on a thread for upstream calls."""
 
     def make(self, subscription: PushSubscription, call: Callable[[], object], /) -> None:
         """Make one call to upstream. Called by ``_ask_now``."""
@@ -104,7 +104,7 @@ class PushSubscription(OperatorSubscriber):
         self._early = early
         self._calls = calls
         if calls is not None:
-            self.turns = None  # another thread than the caller's event loop calls upstream
+            self.turns = None  # ``calls`` requests on another thread, which needs no pauses
         self._watch = None if watch is None else watch(self)
         on_next: Callable[[Any], object] = subscriber.on_next
         if self._watch is not None:

@@ -20,7 +20,7 @@ Ask = Callable[[int], object]
 
 
 def ignore(_argument: object, /) -> None:
-    """Do nothing. After the end of the stream a queue calls this in place of its functions."""
+    """Do nothing. After the end of the stream a queue calls this, not the stream's functions."""
 
 
 class BoundaryQueue(Protocol):

@@ -304,7 +304,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
                 clock.close()
 
     def forget_abandoned(self) -> None:
-        """Drop the substreams that can have no reader, and request elements in place of theirs."""
+        """Drop substreams to which nobody can subscribe, and request elements in their place."""
         self.look_for_readers()
         self.ask_again()
 

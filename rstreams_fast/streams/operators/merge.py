@@ -203,7 +203,7 @@ class Merging(FanIn):
         return self._ahead.step(self._demand)
 
     def _open_more(self, outer: Outer) -> bool:
-        """Make a publisher of an element, or request more elements; false if nothing is due."""
+        """Make a publisher of an element, or request more elements; false if there is no need."""
         elements, fn = outer.elements, outer.fn  # read once, as clear() replaces them
         if elements and fn is not None:
             self._open_inner(outer, fn, elements.popleft())

@@ -274,7 +274,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
     def _end(self, run: FusedRun, *, enough: bool = False) -> bool:
         self._ended = True
         self._enough = enough  # if true, errors that come later are not signalled
-        self._upstream.cancel()  # no effect if upstream has ended
+        self._upstream.cancel()  # a cancel has no effect if upstream has ended
         return self._finish(run)
 
     def _finish(self, run: FusedRun) -> bool:

@@ -68,7 +68,7 @@ class _RaceSubscription(FanIn):
         return () if winner is None else winner.metrics()
 
     def _wins(self, inner: Inner) -> bool:
-        """Return whether ``inner`` is the winner, the first to signal. Cancel the others if so."""
+        """Return whether ``inner`` is the first to signal. If so, cancel the other publishers."""
         if self._winner is inner:
             return True
         if not self._decided.win():

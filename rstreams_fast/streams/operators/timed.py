@@ -195,7 +195,10 @@ class _TimedSubscriber:
             self._deadline.look()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error after an element that waits for demand. Drop an element not due yet."""
+        """Signal the error after an element that waits for demand.
+
+        An element that still waits for its time is dropped.
+        """
         check_error_signal(self, error)
         self._after_the_offer(partial(self._fail, error))
 

@@ -163,7 +163,7 @@ class _UnbatchSubscription(OperatorSubscriber):
 
     def _end(self, run: FusedRun) -> bool:
         self._ended = True
-        self._upstream.cancel()  # no effect if upstream has ended
+        self._upstream.cancel()  # a cancel has no effect if upstream has ended
         self._close()
         status = self._flush(run)
         return False if status is RunStatus.IDLE else self._answer(status, run)

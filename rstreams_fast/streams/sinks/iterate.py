@@ -93,9 +93,9 @@ if hasattr(os, "register_at_fork"):
 
 
 class _IteratorSubscriber(RingSubscriber):
-    """The subscriber of an iteration. It puts elements in the ring, and wakes the consumer.
+    """The subscriber of an iteration. It puts elements in a ring, and wakes a waiting consumer.
 
-    The *bell* wakes a consumer that waits for an element.
+    The attribute ``bell`` wakes the consumer.
     """
 
     __slots__ = (

@@ -105,7 +105,7 @@ class Cursor:
         self.start = self.stop = self.taken_at = start
 
     def pass_all(self) -> None:
-        """Count all elements in hand as delivered."""
+        """Count all elements that the reader has taken as delivered."""
         self.left = _NOTHING
 
 
@@ -219,7 +219,10 @@ class MulticastBuffer(Generic[R]):
         return end >= self.asked or NOWHERE < self.ask_at <= end
 
     def take(self, cursor: Cursor) -> list[Any] | None:
-        """Return the next elements of a reader that has none in hand; ``None`` at the end."""
+        """Return the next elements for a reader that has delivered all earlier ones.
+
+        ``None`` at the end.
+        """
         if cursor not in self.readers:
             return []
         taken_at = cursor.taken_at

@@ -359,7 +359,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         """Add elements to the buffer, and enter the drains of the subscriptions that want them.
 
         Return the subscriptions to drop (``None``: the buffer is full), and the subscriptions whose
-        drain this thread must run. These have their next elements in hand. Called under the lock.
+        drain this thread must run. The latter have got their next elements. Called under the lock.
         """
         buffer = self.buffer
         lagging = buffer.append(elements, weights, now)
@@ -377,7 +377,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         deliver: Callable[[MulticastSubscription], object],
         due: bool | None = None,
     ) -> None:
-        """Call ``deliver`` with each subscription, then make one request to upstream if due."""
+        """Call ``deliver`` with each subscription, then make one request to upstream if needed."""
         asking = self._asking
         mine = asking.enter()
         self._tell(ready, deliver)

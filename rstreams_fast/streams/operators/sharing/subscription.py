@@ -113,7 +113,7 @@ class MulticastSubscription(Drain):
         if publisher is None or self._demand.value < 0:
             return self._act_on_end()
         self._waits.end()
-        # If elements are in hand, upstream's thread has put them there, and trims the buffer later.
+        # If ``in_hand`` has elements, upstream's thread has put them there, and trims the buffer.
         handed_out = bool(cursor.in_hand)
         burst = cursor.in_hand if handed_out else publisher.take(cursor)
         if burst is None:
@@ -148,7 +148,7 @@ class MulticastSubscription(Drain):
         return False
 
     def _deliver(self, on_next: Callable[[Any], object], publisher: _Publisher) -> None:
-        """Deliver the elements in hand. A cancel empties ``cursor.left``, which ends the loop."""
+        """Deliver the elements that were taken from the buffer. A cancel ends the loop."""
         buffer = publisher.buffer
         for element in self.cursor.left:
             on_next(element)
