@@ -82,7 +82,8 @@ class SharedThreads:
                     return self._works.popleft()
                 self._waiting.append(news := new_event())
             if not news.acquire(timeout=self._linger):
-                with self._lock, suppress(ValueError):  # ValueError: ``execute`` has removed it
+                # ``remove`` raises ValueError if execute() has just taken the event out: go on.
+                with self._lock, suppress(ValueError):
                     self._waiting.remove(news)
                     self._free -= 1
                     return None

@@ -47,7 +47,7 @@ class _Event:
         self._permit.acquire()
 
     def wake(self) -> None:
-        with contextlib.suppress(RuntimeError):  # an earlier wake is still unused
+        with contextlib.suppress(RuntimeError):  # RuntimeError: an earlier wake was not used yet
             self._permit.release()
 
     def sleep(self, timeout: float | None) -> bool:
@@ -171,7 +171,7 @@ class BoundedRing(spec.BoundedRing):
         check_same_process(self, self._creator)
         inside = side(self)
         with inside, inside:
-            keep(waker)  # before the flag that announces the waker is set
+            keep(waker)  # set the waker before the flag that announces it
             armed: bool = prepare(self._ring)
             if not armed:
                 keep(None)

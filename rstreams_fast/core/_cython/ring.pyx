@@ -162,7 +162,7 @@ cdef class BoundedRing:
         check_waker(waker)
         check_same_process(self, self.creator)
         enter_consumer(self)
-        self.set_waker(waker, False)  # before the flag that announces the waker is set
+        self.set_waker(waker, False)  # set the waker before the flag that announces it
         armed = rsf_ring_prepare_wait_consumer(&self.ring)
         if not armed:  # this call is still on its side, so no other call can arm meanwhile
             self.set_waker(None, False)

@@ -264,7 +264,7 @@ class InnerSubscriber(Inner, ListSubscriber):
             owner._inner_burst(self, burst)
 
     def on_burst(self) -> None:
-        """Pass on the elements that an internal run has appended. They keep the rules unchecked."""
+        """Pass on the elements that an internal run has appended. They need no checks."""
         burst = self.burst[:]
         self.burst.clear()  # the internal run appends the next elements to the same list
         owner = self.owner

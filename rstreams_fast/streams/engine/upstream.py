@@ -146,7 +146,10 @@ class Upstream:
             cancel_silently(subscription)
 
     def ended(self) -> bool:
-        """Note a terminal signal; false if upstream was over before (§1.7). No call (§2.3)."""
+        """Note a terminal signal, without a call to upstream (§2.3).
+
+        False if upstream was over before (§1.7).
+        """
         first = self.latch.win()
         self._subscription = None
         return first

@@ -35,7 +35,7 @@ class Division(Protocol):
 class Places(Protocol):
     """The rule that decides how many elements may be held, and so how many to request."""
 
-    #: The most elements that are held.
+    #: The most elements that all substreams may hold together.
     most: int
     #: Whether an element that leaves a substream makes room for another element.
     shared: bool

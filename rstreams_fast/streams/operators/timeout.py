@@ -56,7 +56,7 @@ class _Clock:
 
     def asks(self, demand: int, /) -> None:
         if demand == 0:
-            # Before the demand rises: otherwise _due() could see demand, and a time long ago.
+            # Set the time before the demand rises: _due() must not see demand with an old time.
             self._since = self._deadline.now()
 
     def asked_first(self) -> None:

@@ -126,7 +126,7 @@ class _UnbatchSubscription(OperatorSubscriber):
         if self._ended or self._takes_nothing:
             return self._end(run)
         self._waits.end()
-        completed = self._completed  # read before _next: no iterable comes after that in _next
+        completed = self._completed  # read before _next: if true, _next has the last iterable
         if self._next is not None:
             element, self._next = self._next, None
             self._outstanding = False

@@ -35,7 +35,7 @@ class _Collected:
         self._tables: list[Any] = []
 
     def add_all(self, elements: list[Any]) -> None:
-        # Fast path: raises unless all elements are record batches of one schema.
+        # First try the fast way, which raises unless all elements are record batches of one schema.
         try:
             table = self._pa.Table.from_batches(elements, self._schema)
         except Exception:

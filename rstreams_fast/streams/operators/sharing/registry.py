@@ -66,7 +66,10 @@ class Registry(Generic[S]):
         return others
 
     def release(self, identity: int, subscription: S) -> None:
-        """Remove the entry with the ``id`` ``identity`` of a subscriber and ``subscription``."""
+        """Remove the entry of a subscriber, if it has ``subscription``.
+
+        ``identity`` is the ``id()`` of the subscriber.
+        """
         if not self._deferred.defer(self.release, identity, subscription):
             self._deferred.enter(self._forget, identity, subscription)
 
