@@ -370,9 +370,8 @@ def interval(
         overflow: What happens to a tick that comes without demand; see ``Overflow``. Default: the
             stream ends with an error.
         capacity: The most ticks held.
-        executor: The executor on which ticks are delivered; see ``publish_on``. ``"caller"``, which
-            would be the timer's thread, is refused. Default: threads that all clocks of the process
-            share.
+        executor: The executor on which ticks are delivered; see ``publish_on``. ``"caller"``, the
+            timer's thread, is refused. Default: threads that all clocks of the process share.
         timer: The clock. Default: the timer of this process.
 
     Raises:
@@ -398,10 +397,9 @@ def concat(*publishers: Publisher[Any]) -> Stream[Any]:
     """All elements of the first publisher, then all elements of the second, and so on.
 
     When a publisher has completed, the next is subscribed to, and gets a request for the rest of
-    the demand. Only elements that the subscriber requested are requested of publishers, and no
-    elements are held. The error of a publisher ends the stream at once, and the next publishers are
-    never subscribed to. The stream completes after the last publisher. Without publishers it
-    completes at once.
+    the demand. No more elements are requested than the subscriber requested, and none are held. The
+    error of a publisher ends the stream at once, and the next publishers are never subscribed to.
+    The stream completes after the last publisher. Without publishers it completes at once.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.
@@ -451,8 +449,7 @@ def merge(
     without publishers, at once.
 
     Elements are delivered on the publishers' threads, one at a time. While a publisher waits on the
-    requesting thread, the others get no requests: give such a publisher an executor by
-    ``subscribe_on``.
+    requesting thread, the others get no requests: give it an executor by ``subscribe_on``.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.
