@@ -104,7 +104,7 @@ class RecordRing(BoundedRing):
         return dtype
 
     def __len__(self) -> int:
-        head = self._head  # read before the tail: the head never passes a tail that is read later
+        head = self._head  # read before the tail, so that the difference is never negative
         return min(self._tail - head, self._capacity)
 
     # -- the methods of the producer ---------------------------------------------------------------

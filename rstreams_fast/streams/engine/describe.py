@@ -38,7 +38,10 @@ def _describe_run(run: Run) -> list[str]:
 
 
 def _describe_inside(source: Source, depth: int) -> list[str]:
-    """Describe the publishers that ``source`` combines. Neighbours with equal texts share one."""
+    """Describe the publishers that ``source`` combines.
+
+    If neighbouring publishers have equal texts, one text is written for all of them.
+    """
     if not isinstance(source, Foreign) or depth == 0:
         return []
     pipelines = map(as_pipeline, source.inside)

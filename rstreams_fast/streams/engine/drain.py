@@ -143,7 +143,7 @@ class Drain:
         if self._demand.cancel():
             try:
                 self._stop()
-            finally:  # needed if KeyboardInterrupt comes within _stop()
+            finally:  # so that the stream ends even if _stop() is interrupted
                 self._enter()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
@@ -342,7 +342,7 @@ class Drain:
         try:
             if ended:
                 self._stop()
-        finally:  # needed if KeyboardInterrupt comes within _stop()
+        finally:  # so that the stream ends even if _stop() is interrupted
             self._leave_drain()
 
     def _leave_drain(self) -> None:
@@ -410,7 +410,7 @@ class Drain:
         if ends:
             try:
                 self._stop()
-            finally:  # needed if KeyboardInterrupt comes within _stop()
+            finally:  # so that the stream ends even if _stop() is interrupted
                 self._failure = error
                 self._enter()
         return ends

@@ -456,5 +456,5 @@ class Combined(Generic[A]):
         self._argument = argument
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Start a fan-in for ``subscriber``."""
+        """Make the ``FanIn`` of ``subscriber``, and start it."""
         self._make(subscriber, self._upstream, self._argument).start()

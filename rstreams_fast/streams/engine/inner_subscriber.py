@@ -226,7 +226,7 @@ class InnerSubscriber(Inner, ListSubscriber):
     def cancel(self) -> None:
         """Cancel upstream, unless it is over, and forget the owner (§3.13). Any thread."""
         self.owner = None
-        self._publisher = None  # needed if subscribe() was not called yet
+        self._publisher = None  # drop the reference, if subscribe() was not called yet
         self._upstream.cancel()
         if self.custody is not None:
             self.custody.close()
@@ -347,7 +347,7 @@ class _InnerSequence(Inner):
             if custody is not None:
                 program = custody.stages(program, enters=True)
             self._run = FusedRun(iterator, program, self._results.append, self._demand)
-        if self.owner is None:  # cancel() may have run before the iterator was set
+        if self.owner is None:  # cancel() may have run before the iterator was set: close it
             self._close()
         elif not (self._ended and self._finish()):
             owner._inner_attached(self)
@@ -394,7 +394,7 @@ class _InnerSequence(Inner):
         if self.asked or self.custody is not None or iterator is None or stages is None:
             return None
         self._demand = demand = DemandCounter(UNBOUNDED)
-        if self.owner is None:  # cancel() may have run before _demand was set
+        if self.owner is None:  # cancel() may have run before _demand was set: cancel it now
             demand.cancel()
         self._close()
         return iterator, stages.stages, demand
@@ -402,7 +402,7 @@ class _InnerSequence(Inner):
     def cancel(self) -> None:
         """End the loop, and forget the owner (§3.13). Any thread."""
         self.owner = None
-        self._source = None  # needed if subscribe() was not called yet
+        self._source = None  # drop the reference, if subscribe() was not called yet
         if self._demand is not None:
             self._demand.cancel()
         self._close()

@@ -310,8 +310,9 @@ class PushSubscription(OperatorSubscriber):
     def _repay(self) -> bool:
         """Add replacements of dropped elements to the pending requests; true if any were added.
 
-        Replacements are requested together, once there are as many as elements still to come. Only
-        for the thread that holds the drain. It makes the request after it has left the drain.
+        Replacements are requested together, when they are as many as the requested elements that
+        have not come. Only for the thread that holds the drain. It makes the request after it has
+        left the drain.
         """
         counted = self._counted
         if counted is not None and self._owed < counted.value:

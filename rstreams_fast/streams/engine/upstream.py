@@ -47,7 +47,7 @@ class Upstream:
         self.attached = False  # whether _attached is set; cheaper to read
         # Set by cancel() or by the terminal signal of upstream, whichever is first.
         self.latch = Latch()
-        # attach() and cancel() both enter; whichever is second cancels the subscription.
+        # Entered by attach() and by cancel(): the second of them cancels the subscription.
         self._attach_cancel_race = Wip()
         # Guards a foreign subscription against two calls at once. None: needs no guard.
         self._calls: Wip | None = None

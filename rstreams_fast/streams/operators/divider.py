@@ -172,7 +172,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
                 for element in burst:
                     if self._upstream.over:
                         break
-                    # The element leaves ``on_discard``: several windows may get it, or none.
+                    # ``on_discard`` does not count elements of windows: several may have one.
                     self.custody.claim(element)
                     self.division.take([element], self)
         except Exception as raised:

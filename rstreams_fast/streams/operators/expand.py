@@ -85,7 +85,7 @@ class _ExpandSubscription(FanIn):
         del burst  # so that a traceback keeps no element (§3.13)
         self._enter()
         if over:
-            inner.done = True  # set after the last element is in _waiting
+            inner.done = True  # set this after the last element is in _waiting
         if over or self._deep:
             self._call_up()
 

@@ -266,7 +266,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         self._told = False  # whether the failure of a call was signalled or reported
         self._waits = Waits()
         self._awaited = awaited_stream()
-        self._closing: asyncio.Future[None] | None = None  # is completed when all calls have ended
+        self._closing: asyncio.Future[None] | None = None  # completed when all calls have ended
 
     # -- signals from upstream -------------------------------------------------------------------
 

@@ -165,7 +165,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         self._delay_error = options.delay_error
         self._total = need.total  # how many elements the parts below can use
         self._started = False
-        self._ready = Wip()  # both calls of start() enter; the second one starts the drain
+        self._ready = Wip()  # start() is called twice; the second call starts the drain
         self._takes_nothing = program.takes_nothing
         self._name = options.describe_within(need)
         self._waits = Waits()

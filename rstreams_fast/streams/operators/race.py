@@ -51,9 +51,10 @@ class _RaceSubscription(FanIn):
         super().__init__(subscriber)
         self._runners = tuple(new_inner(self, each) for each in (upstream, *others))
         self._unsubscribed.extend(self._runners)
-        self._attached: deque[Inner] = deque()  # runners that need a request for one element
+        # Publishers (runners) that still need their first request.
+        self._attached: deque[Inner] = deque()
         self._pending = PendingDemand()
-        self._decided = Latch()  # closed by the first runner that signals
+        self._decided = Latch()  # closed when the first publisher signals
         self._winner: Inner | None = None
         self._taken = False  # whether the winner's first request was subtracted from the demand
 

@@ -72,7 +72,7 @@ class _Calls:
         self._resource = resource
         self._context = copy_context()
         self._pid = process_id()
-        self._ready = Wip()  # both calls of is_ready() enter; the second one returns true
+        self._ready = Wip()  # is_ready() is called twice; the second call returns true
 
     def start(self, subscriber: Subscriber[Any], upstream: Publisher[Any]) -> None:
         """Signal ``on_subscribe`` on this thread, and subscribe to upstream on the resource."""

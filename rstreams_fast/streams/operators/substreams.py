@@ -140,7 +140,7 @@ class _SubstreamPublisher(StagesSource):
 
     def __init__(self, substream: Substream) -> None:
         self._substream = substream
-        self._latch = Latch()  # closed by the one subscriber, or by the finalizer
+        self._latch = Latch()  # closed by the first subscriber, or by the finalizer
 
     @property
     def key(self) -> Any:
@@ -258,7 +258,7 @@ class _SubstreamSubscription(Drain):
     def _work(self) -> bool:
         substream, run = self._substream, self._run
         if self._demand.value < 0:
-            self._drop_references()  # once more, for elements that came after the end
+            self._drop_references()  # drop elements that came after the end
             return self._act_on_end()
         if run is None:
             return False

@@ -123,7 +123,7 @@ class _BatchSubscription(OperatorSubscriber):
         self._weight = 0
         self._full = False
         self._due_at: float | None = None  # the time at which the batch is due, full or not
-        self._look_at_time = False  # whether _due_at may be past, so that the drain compares it
+        self._look_at_time = False  # whether the drain must compare _due_at with the clock
         # Counts of elements, which only grow. One thread at a time writes each.
         self._asked = 0  # requested of upstream; the requesting thread writes it
         self._arrived = 0  # received; the thread on which upstream signals writes it

@@ -123,7 +123,8 @@ class _IteratorSubscriber(RingSubscriber):
         self.bell = Doorbell()
         self.turns = None if loop is None else Turns(self.bell.ring)
         if self.turns is not None:
-            self.turns.begin(loop)  # ``subscribe`` may work for long, so it is the first turn
+            # So that ``subscribe`` occupies the loop for a millisecond at most.
+            self.turns.begin(loop)
         self.ended = False
         """Whether no more elements come. The ring may still hold elements."""
         self.failure: Failure | None = None
