@@ -64,7 +64,7 @@ def _has(query: Any, rows: int) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_stages_give_each_row_of_a_kafka_topic_once(tmp_path: Path) -> None:
     with KafkaServer(tmp_path) as kafka:
         kafka.send(streams.TOPIC, map(str, range(ROWS)))
@@ -72,7 +72,7 @@ def test_stages_give_each_row_of_a_kafka_topic_once(tmp_path: Path) -> None:
             *("-m", "tests.spark.streams", kafka.servers, str(tmp_path)),
             cwd=ROOT,
             env=worker_environment(),
-            timeout=380,
+            timeout=880,
         ).stdout
     found = {(line[0], line[1]): line[2] for line in map(json.loads, told.splitlines())}
     for stage in STAGES if streams.HAS_REAL_TIME else ():
@@ -103,7 +103,7 @@ FILES = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_the_recipes_of_the_page_run(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "streaming.md").read_text(encoding="utf-8")
     recipes = FENCE.findall(page)
@@ -121,7 +121,7 @@ def test_the_recipes_of_the_page_run(tmp_path: Path) -> None:
         postgres.ask("create table planes (tailnum text, seats int)")
         kafka.send("planes", [row["tailnum"] for row in FILES["planes"]])
         words = (str(script), str(tmp_path), kafka.servers, postgres.dsn)
-        printed = run_python(*words, cwd=tmp_path, env=worker_environment(), timeout=380).stdout
+        printed = run_python(*words, cwd=tmp_path, env=worker_environment(), timeout=880).stdout
         assert postgres.ask("select count(*) from planes") == [(3,)]
     assert len(recipes) == 3
     assert printed.splitlines() == PROMISE.findall("\n".join(recipes))
