@@ -313,7 +313,7 @@ class _OnLoop:
             else:
                 self._loop.call_soon_threadsafe(task)
         except BaseException as raised:
-            task._work = None  # so that the finalizer does not report refused work as dropped
+            task._work = None  # then the finalizer does not report the refused work as dropped
             if self._loop.is_closed():
                 raise WorkDroppedError("the event loop is closed") from raised
             raise

@@ -54,8 +54,10 @@ def yield_gil() -> None:
     if now < worked.look_at:
         return
     since = thread_time() - worked.seconds
-    if 0 <= since < WORK_SECONDS:  # negative in a forked child, whose thread time starts anew
-        worked.look_at = now + (WORK_SECONDS - since)  # not earlier: it cannot have worked more
+    # ``since`` is negative in a forked child, as its thread time starts anew.
+    if 0 <= since < WORK_SECONDS:
+        # This thread cannot have worked long enough before that time.
+        worked.look_at = now + (WORK_SECONDS - since)
         return
     sleep(_SLEEP_SECONDS)
     worked.seconds = thread_time()

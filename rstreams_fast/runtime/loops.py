@@ -246,7 +246,7 @@ def _finish(
     leaving: BaseException | None = None
     task = loop.create_task(last)
     task.add_done_callback(lambda _: loop.stop())
-    while not task.done():  # not done if another callback has stopped the loop
+    while not task.done():  # another callback may have stopped the loop before
         try:
             loop.run_forever()
         except BaseException as raised:

@@ -178,7 +178,7 @@ def _run(alarm: _Alarm) -> None:
     try:
         if work is not None:
             work()
-    except BaseException as raised:  # no caller could receive it
+    except BaseException as raised:  # no caller could receive the exception
         report_dropped(raised, "the work of an alarm raised")
 
 
@@ -287,7 +287,7 @@ class _TimerThread:
         was_empty, self._was_empty = self._was_empty, False
         if due < math.inf:
             self._lingers_until = math.inf
-            if was_empty:  # if it is empty again soon, this thread looks by itself, without a wake
+            if was_empty:  # the queue may soon be empty again: look then, without being woken
                 due = min(due, now + LINGER)
         elif self._lingers_until < math.inf:
             due = self._lingers_until

@@ -149,7 +149,7 @@ class FusedRun:
                 return element
 
             return from_ring
-        if type(source) is deque:  # not a subclass, which may iterate in its own way
+        if type(source) is deque:  # a subclass may iterate in its own way, so it is an iterable
 
             def from_deque() -> Any:
                 try:

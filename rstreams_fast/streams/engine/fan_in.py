@@ -98,7 +98,8 @@ class Prefetch:
 
     def step(self, demand: DemandCounter) -> bool:
         """Make one request to a publisher; false if no request is due."""
-        asks, unfinished = self.asks, self._unfinished  # read once, as clear() replaces the fields
+        # Read each field once: clear(), on another thread, replaces it.
+        asks, unfinished = self.asks, self._unfinished
         asked = bool(asks) and self.begun(demand)
         if asked:
             self.ask(*asks.popleft())
@@ -298,7 +299,7 @@ class FanIn(Drain):
         self._mail.append((inner, burst))
         if over:
             self._mail.append((inner, COMPLETED))
-        del burst  # so that a traceback keeps no element (§3.13)
+        del burst  # else the traceback of an error keeps elements (§3.13)
         self._enter()
 
     def _inner_ended(self, inner: Inner, error: BaseException | None, /) -> None:
@@ -354,7 +355,7 @@ class FanIn(Drain):
                 take_burst(burst)
             else:
                 self._delivering = burst
-                if self._open:  # false if _cut_short() ran before _delivering was set
+                if self._open:  # _open is false if _cut_short() ran before _delivering was set
                     for element in burst:
                         on_next(element)
         except RecursionError:
@@ -364,7 +365,7 @@ class FanIn(Drain):
             report_dropped(raised, "§2.13: on_next raised")
         finally:
             self._delivering = None
-            burst.clear()  # so that a traceback keeps no element (§3.13)
+            burst.clear()  # else the traceback of an error keeps elements (§3.13)
             on_next = take_burst = element = None
         self._demand.fulfil(count)
 

@@ -260,7 +260,7 @@ class InnerSubscriber(Inner, ListSubscriber):
         else:
             self.came += 1
             burst = [element] if custody is None else custody.pass_on([element])
-            del element  # so that a traceback keeps no element (§3.13)
+            del element  # else the traceback of an error keeps elements (§3.13)
             owner._inner_burst(self, burst)
 
     def on_burst(self) -> None:

@@ -83,7 +83,7 @@ def take_burst(iterator: Iterator[Any], most: int) -> tuple[list[Any], bool, Exc
     try:
         return burst, over, error
     finally:
-        del burst, error  # so that a traceback keeps no element (§3.13)
+        del burst, error  # else the traceback of an error keeps elements (§3.13)
 
 
 def close_source(iterator: Iterator[Any]) -> None:

@@ -120,10 +120,11 @@ class PushSubscription(OperatorSubscriber):
         self._counted: DemandCounter | None = DemandCounter() if program.drops else None
         self._owed = 0
         self._pending = DemandCounter()  # elements that are still to be requested of upstream
-        self._asking = Wip(held=True)  # held until on_subscribe has returned: no request before
+        # Held at first: requests wait until on_subscribe has returned.
+        self._asking = Wip(held=True)
         self._unbounded = False
         self._backlog: deque[Any] = deque()
-        self._open = True  # false: on_next ignores elements
+        self._open = True  # whether on_next accepts elements
         self._ended = program.takes_nothing
         # Whether on_next may process an element at once: neither a seed nor an end comes first.
         self._direct = program.seed is MISSING and not program.takes_nothing

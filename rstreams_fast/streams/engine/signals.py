@@ -57,7 +57,10 @@ def silent(call: Callable[..., object], *args: Any) -> None:
 
 
 def report_late(error: BaseException) -> None:
-    """Report an error that no subscriber can receive any more. Refused requests are not (§3.6)."""
+    """Report an error that no subscriber can receive any more.
+
+    Errors of a wrong ``request`` after the end are not reported (§3.6).
+    """
     if not isinstance(error, (InvalidRequestError, InvalidRequestTypeError)):
         report_dropped(error, "an error after the end of the stream")
 

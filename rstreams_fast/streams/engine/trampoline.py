@@ -100,7 +100,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
         if run is None:
             return False
         self._waits.end()
-        completed = self._completed  # read before the ring: an empty ring is then the end
+        completed = self._completed  # read before the ring, so that an empty ring means the end
         status = self._burst_on(run)
         if status is RunStatus.MORE:
             return True

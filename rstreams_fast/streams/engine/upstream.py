@@ -43,7 +43,7 @@ class Upstream:
     __reduce__ = not_picklable
 
     def __init__(self) -> None:
-        self._attached = Latch()  # set by the first subscription
+        self._attached = Latch()  # a latch, closed by the first subscription
         self.attached = False  # whether _attached is set; cheaper to read
         # Set by cancel() or by the terminal signal of upstream, whichever is first.
         self.latch = Latch()
@@ -87,7 +87,7 @@ class Upstream:
         calls = self._calls
         if calls is None or self._asker == get_ident():
             subscription.request(n)
-        elif calls.enter():  # false if another thread is cancelling the subscription
+        elif calls.enter():  # enter() is false if another thread is cancelling the subscription
             self._asker = get_ident()
             try:
                 subscription.request(n)

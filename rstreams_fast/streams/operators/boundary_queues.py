@@ -157,7 +157,7 @@ class WeighedQueue:
         self._acknowledged = 0  # elements taken out whose bytes are in _gone
         self._outstanding = threading.Lock()
         self._expected = DemandCounter()  # requested elements that have not come: at most 1
-        self._deciding = Wip()  # entered to decide on the next request; calls may nest
+        self._deciding = Wip()  # lets one call at a time decide on the next request
         self._ask = ask
         self._fail = fail
 

@@ -88,7 +88,7 @@ class _Outer:
         return False
 
     def upward(self, arbiter: SubscriptionArbiter, /) -> bool:
-        done = self._done  # read before _waiting: an empty deque is then the end
+        done = self._done  # read before _waiting, so that an empty deque means the end
         if self._idle and (self._waiting or done):
             self._idle = False
             self._waits.end()

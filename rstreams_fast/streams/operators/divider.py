@@ -104,7 +104,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.asked = 0  # elements requested of upstream; the requesting thread counts them
         self.came = 0  # elements received from upstream; the signalling thread counts them
         self.taken = DemandCounter()  # elements that have left their substreams
-        self._asking = Wip(held=True)  # held until on_subscribe has returned: no request before
+        self._asking = Wip(held=True)  # held at first: no request before on_subscribe returns
         #: The id of the thread on which upstream signals at present; 0: none.
         self.signals = 0
         self._waits = Waits()
@@ -178,7 +178,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         except Exception as raised:
             self._fail(raised)
         finally:
-            burst.clear()  # so that a traceback keeps no element (§3.13)
+            burst.clear()  # else the traceback of an error keeps elements (§3.13)
             element = None
         if self.made:
             self._enter()
@@ -316,7 +316,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
             self.made.clear()
             return self._act_on_end()
         self._waits.end()
-        completed = self._completed  # read before ``made``: an empty queue is then the end
+        completed = self._completed  # read before ``made``, so that an empty queue means the end
         status = self._burst_on(run)
         if status is RunStatus.MORE:
             return True

@@ -82,7 +82,7 @@ class _ExpandSubscription(FanIn):
         self._mail.append((inner, burst))
         # Set this last: the thread that calls publishers then expands the elements.
         inner.consumed += count
-        del burst  # so that a traceback keeps no element (§3.13)
+        del burst  # else the traceback of an error keeps elements (§3.13)
         self._enter()
         if over:
             inner.done = True  # set this after the last element is in _waiting

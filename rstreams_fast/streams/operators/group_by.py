@@ -92,7 +92,7 @@ class _ByKey:
             # Count elements only when they are in their groups: otherwise the search for stuck
             # groups would miss them.
             divider.came += came
-            element = group = key = None  # so that a traceback keeps no element (§3.13)
+            element = group = key = None  # else the traceback of an error keeps elements (§3.13)
 
     def _opened(self, key: Hashable, divider: Divider) -> Substream | None:
         """Open a group, unless downstream takes no more groups."""

@@ -266,7 +266,8 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         self._told = False  # whether the failure of a call was signalled or reported
         self._waits = Waits()
         self._awaited = awaited_stream()
-        self._closing: asyncio.Future[None] | None = None  # completed when all calls have ended
+        # A future that is completed when all calls have ended.
+        self._closing: asyncio.Future[None] | None = None
 
     # -- signals from upstream -------------------------------------------------------------------
 
@@ -342,7 +343,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             if window is None:
                 return self._act_on_end()
         self._waits.end()
-        completed = self._completed  # read before the ring: an empty ring is then the end
+        completed = self._completed  # read before the ring, so that an empty ring means the end
         most = min(demand, BURST)
         delivered = self._deliver(window, most) if most and window.pending else 0
         if self._stopped:
@@ -420,7 +421,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             report_dropped(raised, "§2.13: on_next raised")
         finally:
             ring = result = None
-            del subscriber  # so that a traceback keeps no subscriber (§3.13)
+            del subscriber  # else the traceback of an error keeps the subscriber (§3.13)
         if delivered:
             self._demand.fulfil(delivered)
         return delivered

@@ -208,14 +208,14 @@ class _Calls:
         burst = taken(held)
         if burst is not None:
             self._end(burst, _call(self._options.fn, self.permits, burst.elements.copy()))
-            del burst  # so that a traceback keeps no element (§3.13)
+            del burst  # else the traceback of an error keeps elements (§3.13)
 
     def _done(self, held: list[_Burst], future: Future[Any]) -> None:
         if future.cancelled():
             self._not_made(held, cancelled_by_executor())
         elif (raised := future.exception()) is not None:
             self._not_made(held, raised)
-        elif (burst := taken(held)) is not None:  # false if _make has ended the burst
+        elif (burst := taken(held)) is not None:  # None if _make has ended the burst
             self._end(burst, future.result())
 
     def _not_made(self, held: list[_Burst], error: BaseException) -> None:

@@ -130,7 +130,7 @@ class Outer:
 
     def add(self, inner: Inner) -> None:
         """Note that ``inner`` will be subscribed next. Only for the thread that subscribes."""
-        line = self._line  # read once, as clear() replaces it
+        line = self._line  # read once: clear() may replace the fields
         if line is not None:
             line.append(inner)
 
@@ -204,7 +204,7 @@ class Merging(FanIn):
 
     def _open_more(self, outer: Outer) -> bool:
         """Make a publisher of an element, or request more elements; false if there is no need."""
-        elements, fn = outer.elements, outer.fn  # read once, as clear() replaces them
+        elements, fn = outer.elements, outer.fn  # read once: clear() may replace the fields
         if elements and fn is not None:
             self._open_inner(outer, fn, elements.popleft())
             return True
@@ -222,7 +222,7 @@ class Merging(FanIn):
             self._inner_ended(Inner(self), raised)
             return
         finally:
-            del element  # so that a traceback keeps no element (§3.13)
+            del element  # else the traceback of an error keeps elements (§3.13)
         inner = new_inner(self, publisher)
         outer.add(inner)
         self._subscribe(inner)

@@ -148,7 +148,7 @@ class _SortedSubscription(FanIn):
                     insort(heads, (head, rank, inner))
             return inner
         finally:
-            del heads, queue, head  # so that a traceback keeps no element (§3.13)
+            del heads, queue, head  # else the traceback of an error keeps elements (§3.13)
 
     def _drop_references(self) -> None:
         super()._drop_references()

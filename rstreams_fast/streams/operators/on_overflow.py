@@ -165,7 +165,7 @@ class OverflowSubscription(OperatorSubscriber):
         self.drops = 0
         self._requested = DemandCounter()  # the sum of all requests of downstream
         self._begun = False  # whether on_subscribe has returned
-        self._asked = Latch()  # closed by the thread that makes the one request to upstream
+        self._asked = Latch()  # a latch, closed when the request to upstream is made
         self._waits = Waits(on_look=True)
         slot = self._slot_by_bursts(subscriber)
         self._run = FusedRun(self._held, (), slot, self._demand)

@@ -116,7 +116,7 @@ class _PeekSubscription:
         self.on_next: Callable[[Any], object] = subscriber.on_next
         self._peek = peek
         self._subscription: Subscription | None = None
-        self._cancelled = Latch()  # closed by the first thread that cancels, or at the end
+        self._cancelled = Latch()  # a latch, closed by the first thread that cancels, or at the end
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         self._subscription = subscription

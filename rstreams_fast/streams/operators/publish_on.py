@@ -251,7 +251,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
                 return self._end(run, enough=True)
             queue.first_ask()
         self._waits.end()
-        completed = self._completed  # read before the queue: an empty queue is then the end
+        completed = self._completed  # read before the queue, so that an empty queue means the end
         status = self._burst_on(run)
         queue.replenish(run.pulled)
         if status is RunStatus.MORE:

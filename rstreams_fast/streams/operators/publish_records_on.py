@@ -135,7 +135,7 @@ class _RecordQueue:
         self._chunk = chunk
         self._rest: Any = None  # the part of the newest array that is not in the ring yet
         self._outstanding = DemandCounter()  # requested arrays that have not come: at most 1
-        self._filling = Wip()  # entered to copy records into the ring and to request an array
+        self._filling = Wip()  # lets one thread at a time copy records and request an array
         self._ask = ask
         self._fail = fail
         self._demand = demand  # the demand of downstream: negative at the end

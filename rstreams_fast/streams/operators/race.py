@@ -54,7 +54,7 @@ class _RaceSubscription(FanIn):
         # Publishers (runners) that still need their first request.
         self._attached: deque[Inner] = deque()
         self._pending = PendingDemand()
-        self._decided = Latch()  # closed when the first publisher signals
+        self._decided = Latch()  # a latch, closed when the first publisher signals
         self._winner: Inner | None = None
         self._taken = False  # whether the winner's first request was subtracted from the demand
 

@@ -56,7 +56,7 @@ class CommonError:
     def __init__(self, error: BaseException, substreams: list[Substream], delivered: bool) -> None:
         self.error = error
         self._waiting = set(substreams)
-        self._settled = Latch()  # closed when the error is delivered or reported
+        self._settled = Latch()  # a latch, closed when the error is delivered or reported
         if delivered:
             self._settled.win()
 
@@ -84,7 +84,7 @@ class Substream:
         self.reader: _SubstreamSubscription | None = None
         self.abandoned = False  # whether nobody can subscribe any more, and nobody has
         self.over = False
-        self.removed = Latch()  # closed by the thread that removes this from ``Divider.open``
+        self.removed = Latch()  # a latch, closed when this leaves ``Divider.open``
         self.error: CommonError | None = None
 
     def published_as(self, name: str, to_stream: ToStream) -> Publisher[Any]:
@@ -140,7 +140,7 @@ class _SubstreamPublisher(StagesSource):
 
     def __init__(self, substream: Substream) -> None:
         self._substream = substream
-        self._latch = Latch()  # closed by the first subscriber, or by the finalizer
+        self._latch = Latch()  # a latch, closed by the first subscriber, or by the finalizer
 
     @property
     def key(self) -> Any:
@@ -264,7 +264,7 @@ class _SubstreamSubscription(Drain):
             return False
         if self._ended:
             return self._end(run)
-        over = substream.over  # read before the elements: an empty substream is then the end
+        over = substream.over  # read before the elements, so that an empty substream means the end
         if not self._demand.value and (substream.elements or not over):
             return False
         status = self._burst_on(run)

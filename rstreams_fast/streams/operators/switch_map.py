@@ -214,7 +214,8 @@ class _SwitchMapSubscription(FanIn):
                 elif what.error is not None:
                     report_dropped(what.error, "an error of a publisher that was switched from")
             elif isinstance(what, list):
-                if inner.owner is not None:  # None: a newer publisher has replaced this one
+                # The owner is None if a newer publisher has replaced this one.
+                if inner.owner is not None:
                     self._delivered += len(what)
                     self._deliver(what)
                 else:

@@ -129,7 +129,8 @@ class _BatchSubscription(OperatorSubscriber):
         self._arrived = 0  # received; the thread on which upstream signals writes it
         self._left = 0  # delivered in batches; the drain writes it
         self._arrived_bytes = self._left_bytes = 0
-        self._asking = Wip(held=True)  # held until on_subscribe has returned: no request before
+        # Held at first: requests wait until on_subscribe has returned.
+        self._asking = Wip(held=True)
 
     # -- the methods of the subscription -----------------------------------------------------------
 
@@ -200,7 +201,7 @@ class _BatchSubscription(OperatorSubscriber):
         return more
 
     def _hand_over(self, run: FusedRun) -> bool:
-        completed = self._completed  # read before the inbox: an empty inbox is then the end
+        completed = self._completed  # read before the inbox, so that an empty inbox means the end
         while self._fill():
             status = self._deliver(run)
             if status is not RunStatus.MORE:
@@ -252,7 +253,8 @@ class _BatchSubscription(OperatorSubscriber):
         self._due_at = None
         self._gathered([batch])
         status = run.push(batch)
-        self._left += count  # counted after the delivery, which lowers the demand: see _room
+        # Count the elements after the delivery, which lowers the demand (see _room).
+        self._left += count
         self._left_bytes += weight
         return status
 

@@ -101,7 +101,7 @@ class _LatestSubscription(FanIn):
     # -- calls to publishers (upward work) ---------------------------------------------------------
 
     def _upward(self) -> bool:
-        asks = self._asks  # read once, as _forget_upward() replaces it
+        asks = self._asks  # read once: _forget_upward() may replace it
         if asks:
             asks.popleft().ask(UNBOUNDED)
             return True

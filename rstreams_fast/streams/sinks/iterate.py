@@ -381,7 +381,7 @@ class Iteration(BurstIterator[T]):
                     await asyncio.sleep(0)
             return []
         finally:
-            subscriber = burst = None  # so that a traceback keeps neither (§3.13)
+            subscriber = burst = None  # else the traceback of an error keeps both (§3.13)
 
     def _first_of(self, burst: list[T]) -> T:
         """Return the first element of ``burst``. Keep the others, unless closed meanwhile."""

@@ -62,7 +62,7 @@ class Run:
         # Reentrant: a garbage collection may run a finalizer that calls a method of this run.
         self._lock = threading.RLock()
         self._subscriber: RunSubscriber[Any] | None = subscriber
-        self._claimed = Latch()  # closed by the thread that decides how the run ends
+        self._claimed = Latch()  # a latch, closed by the thread that decides how the run ends
         self._done = False
         self._seen = False  # whether a caller or a function of the user has received the failure
         self._failure: Failure | None = None
@@ -147,7 +147,7 @@ class Run:
                     )
                 frame = frame.f_back
         finally:
-            del subscriber, frame  # so that a traceback keeps no subscriber (§3.13)
+            del subscriber, frame  # else the traceback of an error keeps the subscriber (§3.13)
 
     def _park(self, timeout: float | None) -> None:
         event = new_event()

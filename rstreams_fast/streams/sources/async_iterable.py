@@ -84,7 +84,7 @@ class AsyncIterableSource(Generic[T]):
         check_loop(loop)
         self._loop = loop
         self._iterable: AsyncIterable[T] | Callable[[], AsyncIterable[T]] | None = iterable
-        self._taken = Latch()  # closed by the first subscriber of a one-shot iterator
+        self._taken = Latch()  # a latch, closed by the first subscriber of a one-shot iterator
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_taken": None}
@@ -295,7 +295,7 @@ class _Pulling(Drain):
             self.cancel()
             report_dropped(raised, "§2.13: on_next raised")
         finally:
-            del subscriber, element  # so that a traceback keeps no element (§3.13)
+            del subscriber, element  # else the traceback of an error keeps elements (§3.13)
         return not self._stopped
 
     async def _park(self) -> None:
