@@ -42,10 +42,10 @@ _worked = _Worked()
 
 
 def yield_gil() -> None:
-    """Release the GIL by a short sleep, if this thread has worked ``WORK_SECONDS`` since the last.
+    """Release the GIL by a short sleep, if this thread has worked for ``WORK_SECONDS``.
 
-    For streams that have an event loop call them again at once. Only processor time counts: so a
-    loop that is often idle sleeps less often.
+    Streams call this if they keep an event loop busy. Only processor time since the last sleep
+    counts. So a loop that is often idle sleeps less often.
     """
     if not HAS_GIL:
         return

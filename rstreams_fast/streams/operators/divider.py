@@ -226,7 +226,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         if self.open.get(substream.key) is substream and substream.removed.win():
             self.open.pop(substream.key, None)
 
-    # -- methods that the division and the places call ---------------------------------------------
+    # -- methods that the rules ``division`` and ``places`` call -----------------------------------
 
     def open_substream(self, key: Hashable, to_stream: ToStream) -> Substream:
         """Open a substream. The subscriber gets its stream after the current burst of elements."""

@@ -55,7 +55,7 @@ class _CallIterator(CountedIterator):
             raise StopIteration
         try:
             result = fn()
-        except StopIteration as raised:  # it would look like the end of this iterator
+        except StopIteration as raised:  # a StopIteration would look like the end of this iterator
             raise RuntimeError(
                 f"{describe_callable(fn)}, the function of from_callable, raised StopIteration"
             ) from raised
