@@ -203,6 +203,50 @@ def test_a_write_leaves_no_staging_table_and_loses_no_row(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_spark_connect(server: PostgresServer, name: str, tmp_path: Path, run_script: Any) -> None:
+    """Functions, tables and batches of a stream as sinks, with the frames of a Connect server."""
+    server.ask(f"create table c{name} (id bigint, text text)")
+    script = f"""
+import rstreams_fast.spark as rs
+from tests.spark.conftest import bring_connect_server, session
+
+bring_connect_server()
+spark = session("local[2]", remote=True)
+
+def made():
+    async def odd_fail(rows):
+        return [OSError("odd") if row["id"] % 2 else None for row in rows]
+    return odd_fail
+
+frame = spark.range(0, 100, 1, 2).selectExpr("id", "concat('row ', id) text")
+assert "connect" in type(frame).__module__
+letters = rs.dead_letters({str(tmp_path / "dead")!r})
+report = rs.write(frame, made(), on_failure=letters)
+assert (report.rows, report.dead) == (50, 50), report
+assert spark.read.parquet(letters.uri).count() == 50
+sink = rs.sinks.postgres({server.dsn!r}, "c{name}")
+print([rs.write(frame, sink, job="connect").repeated for _ in range(2)])
+frame.write.json({str(tmp_path / "source")!r})
+stream = spark.readStream.schema("id long, text string").json({str(tmp_path / "source")!r})
+
+def run(writer, checkpoint):
+    query = stream.writeStream.foreachBatch(writer).trigger(availableNow=True)
+    place = {str(tmp_path)!r} + checkpoint
+    query.option("checkpointLocation", place).start().awaitTermination()
+
+run(rs.writer(sink, job="stream"), "/a")
+run(rs.writer(sink, job="stream"), "/b")  # the same batch of the same job
+try:
+    run(rs.writer(sink), "/c")
+except Exception as error:
+    assert "give it a name (job=)" in str(error), error
+"""
+    assert run_script(script, 500).split() == ["[False,", "True]"]
+    assert server.ask(f"select count(*), count(distinct id) from c{name}") == [(200, 100)]
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_killed_workers_and_a_driver_that_is_gone_leave_no_row(
     spark: Any, server: PostgresServer, table: str, tmp_path: Path, run_script: Any
