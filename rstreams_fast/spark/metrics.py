@@ -21,7 +21,7 @@ from rstreams_fast.spark.telemetry.exporter import CLOSE_SECONDS, Exporter
 from rstreams_fast.spark.telemetry.figures import Figures
 from rstreams_fast.spark.telemetry.options import OpenTelemetry
 from rstreams_fast.spark.telemetry.prometheus import text_of
-from rstreams_fast.spark.telemetry.spans import SpanOptions
+from rstreams_fast.spark.telemetry.written_span import SpanOptions
 
 __all__ = ["Metrics", "StageMetrics", "spans_of"]
 

@@ -8,7 +8,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from rstreams_fast.spark.report import notebook
+from rstreams_fast.spark.report.notebook import ShownTable, say, show
 from rstreams_fast.spark.report.waits import advise
 from rstreams_fast.spark.runs import NEVER_RAN
 from rstreams_fast.spark.stage_metrics import StageMetrics
@@ -98,7 +98,7 @@ def print_table(console: Console, title: str, table: Table) -> None:
         table: A table of rich.
     """
     if console.is_jupyter and not console.quiet:
-        notebook.show(title, table)
+        show(title, table)
         return
     console.print()
     console.print(title, style="bold", highlight=False)
@@ -115,7 +115,7 @@ def print_tables(console: Console, stages: Mapping[str, StageMetrics], seconds: 
     """
     rows = list(stages.values())[-1].rows_out if stages else 0
     if console.is_jupyter and not console.quiet:
-        notebook.say(advise(stages))
+        say(advise(stages))
     else:
         console.print()
         console.print(advise(stages), markup=False, highlight=False)
@@ -133,7 +133,7 @@ def work_table(stages: Mapping[str, StageMetrics]) -> Table:
     Args:
         stages: The metrics of the stages, by the names to show.
     """
-    table = notebook.ShownTable()
+    table = ShownTable()
     table.add_column("", no_wrap=True)
     for name in stages:
         table.add_column(name, justify="right")
@@ -148,7 +148,7 @@ def bounds_table(stages: Mapping[str, StageMetrics]) -> Table:
     Args:
         stages: The metrics of the stages, by the names to show.
     """
-    table = notebook.ShownTable()
+    table = ShownTable()
     table.add_column("", no_wrap=True)
     table.add_column("most", justify="right")
     table.add_column("bound", justify="right")

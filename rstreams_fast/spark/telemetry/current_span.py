@@ -15,7 +15,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from rstreams_fast.spark.telemetry.spans import SpanOptions, WrittenSpan
+from rstreams_fast.spark.telemetry.written_span import SpanOptions, WrittenSpan
 
 __all__ = ["enter", "leave"]
 

@@ -50,7 +50,7 @@ from rstreams_fast.spark.telemetry.figures import (
     Point,
     Reading,
 )
-from rstreams_fast.spark.telemetry.spans import SpanOptions, WrittenSpan
+from rstreams_fast.spark.telemetry.written_span import SpanOptions, WrittenSpan
 
 if TYPE_CHECKING:
     import logging

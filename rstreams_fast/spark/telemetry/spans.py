@@ -10,15 +10,15 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
 from rstreams_fast.calls.errors import BudgetSpentError, CircuitOpenError, as_judged
 from rstreams_fast.calls.traces import current, waited_before
 from rstreams_fast.spark.stage_metrics import StageMetrics
+from rstreams_fast.spark.telemetry.written_span import Attributes, SpanOptions, WrittenSpan
 
-__all__ = ["SPANS_SUFFIX", "CallSpans", "SpanOptions", "WrittenSpan", "take_spans"]
+__all__ = ["SPANS_SUFFIX", "CallSpans", "take_spans"]
 
 SPANS_SUFFIX: Final = ".metrics.spans"
 
@@ -30,33 +30,6 @@ WRITE_SECONDS: Final = 1.0
 
 NOT_MADE: Final = (BudgetSpentError, CircuitOpenError)
 """The errors of an attempt that was not made."""
-
-Attributes = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class SpanOptions:
-    """How spans are made: the ids of the parent span, in hexadecimal digits, and how many spans."""
-
-    trace_id: str
-    parent_id: str
-    sample: float
-    most: float
-    """The most spans of a partition in a second, on average."""
-
-
-@dataclass
-class WrittenSpan:
-    """A span that has ended. Times are in nanoseconds since the epoch."""
-
-    name: str
-    span_id: str
-    start: int
-    attributes: Attributes
-    events: list[tuple[int, str, Attributes]]
-    end: int = 0
-    error: str = ""
-    """The type of the exception with which the call failed."""
 
 
 class CallSpans:
