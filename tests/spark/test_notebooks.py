@@ -103,8 +103,8 @@ def test_the_bar_shows_its_place_until_it_is_removed(monkeypatch: pytest.MonkeyP
     def keep(bundle: dict[str, str], **_: Any) -> None:
         shown.append(bundle["text/html"])
 
-    monkeypatch.setattr(IPython.display, "display", keep)
-    monkeypatch.setattr(IPython.display, "update_display", keep)
+    for name in ("display", "update_display"):
+        monkeypatch.setattr(IPython.display, name, keep)
     import rstreams_fast.spark as rs
 
     with rs.Metrics() as metrics:
