@@ -49,6 +49,11 @@ NEEDED: Final = (
     "aiohttp>=3.10",
     "psycopg[binary]>=3.1",
     "confluent-kafka>=2.10",
+    "opentelemetry-sdk>=1.35",
+    "opentelemetry-exporter-otlp-proto-http>=1.35",
+    "prometheus-client>=0.20",
+    "ipykernel>=6",
+    "nbclient>=0.10",
 )
 """What the suite needs beside those, Connect included."""
 
