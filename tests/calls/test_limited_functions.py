@@ -1,10 +1,9 @@
-"""Limits of functions: calls within calls, and files that cannot be used."""
+"""Limits of functions: calls within calls."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +11,6 @@ import pytest
 
 import rstreams_fast as rsf
 import rstreams_fast.spark as rs
-from tests.spark.conftest import temporary_in
 
 LIMIT = rsf.Limit("nested", concurrency=2, scope="process")
 PLACES = {
@@ -93,11 +91,3 @@ def test_what_a_call_left_behind_may_call() -> None:
         return await tasks[0]
 
     assert asyncio.run(run()) == 2
-
-
-@pytest.mark.parametrize("sync", [False, True])
-def test_a_file_that_cannot_be_used_is_named(sync: bool, tmp_path: Path) -> None:
-    policy = rsf.Policy(limit=rsf.Limit("no folder", concurrency=2))
-    missing = tmp_path / "missing"
-    with temporary_in(missing), pytest.raises(RuntimeError, match=f"'no folder'.*{missing}"):
-        policy(len)([]) if sync else asyncio.run(policy(inner)(1))

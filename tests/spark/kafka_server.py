@@ -86,11 +86,14 @@ class KafkaServer:
         from confluent_kafka import Producer
 
         failed: list[object] = []
+
+        def delivered(error: object, _: object) -> None:
+            if error is not None:
+                failed.append(error)
+
         producer = Producer({"bootstrap.servers": self.servers, "acks": "all"})
         for value in values:
-            producer.produce(
-                topic, value, callback=lambda error, _: error is not None and failed.append(error)
-            )
+            producer.produce(topic, value, callback=delivered)
             producer.poll(0)
         left = producer.flush(60)
         assert not left, f"{left} values were not sent"

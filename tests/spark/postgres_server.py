@@ -18,10 +18,10 @@ WORDS: Final = (
 
 def binary(name: str) -> str:
     """Return the path of one of the server's programs: Debian keeps them out of the way."""
-    found = sorted(INSTALLED.glob(f"*/bin/{name}")) or [shutil.which(name)]
+    found = [*map(str, sorted(INSTALLED.glob(f"*/bin/{name}")))] or [shutil.which(name)]
     if found[-1] is None:
         raise RuntimeError("there is no PostgreSQL server: apt-get install postgresql")
-    return str(found[-1])
+    return found[-1]
 
 
 class PostgresServer:
@@ -63,7 +63,7 @@ class PostgresServer:
         import psycopg
 
         with psycopg.connect(self.dsn) as db:
-            done = db.execute(statement)  # type: ignore[call-overload]
+            done = db.execute(statement)
             return done.fetchall() if done.description else []
 
     def __enter__(self) -> Self:

@@ -228,7 +228,7 @@ def test_what_is_removed_meanwhile_is_called_again_and_looked_for_once(
     fetch = Doubling()
     stage = stage_of(fetch, uri)
     values(stage, range(3000))
-    (answers,) = journal_answers._known.values()
+    (answers,) = journal_answers._known._kept.values()
     answers.refresh()
     for segment in files(uri):
         segment.unlink()

@@ -49,11 +49,8 @@ class LocalPermits:
         self._name = limit.name
         self._loop = loop
         self._shared: HostLocks | ProcessPermits
-        try:
-            self._shared = (permits_of if limit.scope == "process" else locks_of)(limit.name)
-            self._shared.join(limit.numbers)
-        except OSError as raised:
-            raise self._lost(str(raised)) from raised
+        self._shared = (permits_of if limit.scope == "process" else locks_of)(limit.name)
+        self._shared.join(limit.numbers)
         self._are_paced = limit.numbers.are_paced
         self._leave = weakref.finalize(self, call_from_finalizer, self._shared.leave)
         self._leave.atexit = False
@@ -106,12 +103,12 @@ class LocalPermits:
 
     def _fail(self, raised: OSError) -> None:
         # An error of the file, such as a full disk, fails the stage, not the waiting row.
-        failure = self._lost(f"{self._shared.path}: {raised}")
+        path = self._shared.path
+        failure = LimitLost(
+            f"the file of the limit {self._name!r} cannot be used: {path}: {raised}"
+        )
         failure.__cause__ = raised
         self._gate.fail(failure)
-
-    def _lost(self, why: str) -> LimitLost:
-        return LimitLost(f"the file of the limit {self._name!r} cannot be used: {why}")
 
     def _take_permits(self) -> None:
         self._next_look = None
