@@ -48,7 +48,7 @@ def in_a_stage(first: Any, second: Any) -> list[int]:
         return int(await first(x)) + 1
 
     def batches() -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch({"x": list(range(8))})
+        yield pa.RecordBatch.from_pydict({"x": list(range(8))})
 
     stage = rs.lookup(second(outer), pa.int64(), concurrency=8).as_map_fn(on="x")
     return [

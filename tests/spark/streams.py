@@ -40,9 +40,11 @@ async def doubled_list(keys: list[int]) -> list[int]:
 
 
 def doubled_batch(batch: Any) -> Any:
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    return batch.append_column("v", pc.multiply(batch.column("id"), 2))
+    columns = [*batch.columns, pc.multiply(batch.column("id"), 2)]
+    return pa.RecordBatch.from_arrays(columns, [*batch.schema.names, "v"])
 
 
 policy = rs.Policy(
