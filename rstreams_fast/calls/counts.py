@@ -43,7 +43,8 @@ class Waits:
     __slots__ = ("_state", "given_up")
 
     def __init__(self) -> None:
-        # The number of waiting calls, and the sum of all ends minus the sum of all begins.
+        # The number of waiting calls, and the seconds of all waits: a wait subtracts the time of
+        # its begin, and adds that of its end.
         # One tuple has both, so that another thread reads numbers that fit together.
         self._state = 0, 0.0
         self.given_up = 0

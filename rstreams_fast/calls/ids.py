@@ -114,7 +114,7 @@ def reset_call(token: Token[Any]) -> None:
     try:
         _of_function.reset(token)
     except ValueError:
-        # Nothing is to reset if the garbage collector ended the call in another context.
+        # The garbage collector ended the call in another context, which has no id to remove.
         return
 
 

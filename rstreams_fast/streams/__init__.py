@@ -1,1 +1,1 @@
-"""Streams: sources, operators, boundaries and ends."""
+"""Streams: their sources, their operators, and the subscribers at their ends."""

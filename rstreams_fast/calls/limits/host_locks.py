@@ -404,7 +404,7 @@ def locks_of(name: str) -> HostLocks:
     key = f"{private_folder(FOLDER)}/{file}"
     with _locks_lock:
         found = _locks.get(key)
-        # A forked child has no locks, so it needs a new object.
+        # A forked child does not inherit the parent's locks of files: it opens the file again.
         if found is None or found.pid != os.getpid():
             found = _locks[key] = HostLocks(file)
         return found

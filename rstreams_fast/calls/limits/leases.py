@@ -533,7 +533,8 @@ class _Server:
             lambda: _Lease(self), sock=listening, backlog=ACCEPTED_AT_ONCE
         )
         asyncio.run_coroutine_threadsafe(serving, self._loop).result()
-        # Set the backlog again: create_server has set it to ACCEPTED_AT_ONCE.
+        # create_server has set the backlog to ACCEPTED_AT_ONCE, which bounds the connections that
+        # one turn of the loop accepts. More connections than those may wait.
         listening.listen(BACKLOG)
 
     def let_wait(self, stranger: _Lease) -> None:

@@ -116,7 +116,7 @@ def _owned_arrow(value: Any) -> Any:
     with contextlib.suppress(pa.ArrowException):
         if isinstance(value, pa.Scalar):
             return pa.repeat(value, 1)[0]
-        # concat_arrays copies the buffers, which may belong to a numpy array.
+        # The buffers may belong to a large numpy array. concat_arrays copies what is used of it.
         return pa.concat_arrays([value])
     return value
 

@@ -43,7 +43,8 @@ class _Event:
     __slots__ = ("_permit",)
 
     def __init__(self) -> None:
-        self._permit = threading.Lock()  # free only from a wake() to the end of the sleep()
+        # The lock is held until wake() releases it; then sleep() takes it and returns.
+        self._permit = threading.Lock()
         self._permit.acquire()
 
     def wake(self) -> None:

@@ -33,9 +33,9 @@ SAMPLE: Final = 8
 """The measured elements of a container; the others are assumed to be as large."""
 
 DEPTH: Final = 4
-"""The measured levels of nested containers."""
+"""How many levels of nested containers count when the bytes of a result are estimated."""
 
-#: Types of results that need not be measured.
+#: Types of results whose bytes need no estimate, since they are small.
 NEVER_LARGE: Final = frozenset(
     (int, float, bool, type(None), dt.date, dt.datetime, decimal.Decimal)
 )

@@ -146,7 +146,10 @@ class ThreadCalls:
 
 
 class LoopCalls:
-    """Makes calls of async functions on its own loop. It is the source and sink of its pump."""
+    """Makes calls of async functions on its own loop.
+
+    A ``CallPump`` moves the calls: it gets them from this object, and gives it their results.
+    """
 
     room = CALLS_PER_TURN
 

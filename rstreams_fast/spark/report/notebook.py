@@ -85,7 +85,7 @@ class NotebookBar:
         _display(self._bundle(), display_id=self._id)
 
     def stop(self) -> None:
-        """Remove the bar; the lines stay."""
+        """Remove the bar. The lines that ``say`` has shown stay."""
         self._change(None)
 
     def say(self, line: str) -> None:

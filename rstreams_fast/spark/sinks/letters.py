@@ -95,7 +95,9 @@ class LetterFile:
             self._files.create_dir(self._folder, recursive=True)
         except (pa.ArrowException, OSError) as refused:
             why = masked(str(refused), uri)
-        if why is not None:  # raised outside the except clause: pyarrow's error shows the URI
+        # Raise outside of the except clause: else the traceback would show pyarrow's error, whose
+        # text has the URI, and maybe a secret in it.
+        if why is not None:
             raise ValueError(f"dead_letters: {shown_uri(uri)!r} cannot be used: {why}")
         self._path = f"{self._folder}/{name}.parquet"
         self._aside: IO[bytes] | None = None

@@ -193,10 +193,11 @@ class Reading(NamedTuple):
 
 
 class Figures:
-    """Reads the figures of stages. Figures that ``grow`` never decrease. Thread-safe.
+    """Reads the figures of stages. Thread-safe.
 
-    Totals count one attempt of each task. So they decrease when a new attempt replaces the attempt
-    of a killed task. To other systems a counter that decreases looks like a new process.
+    Totals of stages decrease when a new attempt replaces the attempt of a killed task. To other
+    systems a counter that decreases looks like a new process. So a figure that ``grows`` keeps its
+    largest value until the total exceeds it.
     """
 
     def __init__(self) -> None:

@@ -50,7 +50,7 @@ class BatchesForm:
         self.text = f"batches of {schema.to_string(show_schema_metadata=False)}"
 
     def array(self, answers: list[Any]) -> pa.Array:
-        """Return the column of ``answers``: streams of Arrow."""
+        """Return the column of a segment. Each answer is a list of batches: an Arrow IPC stream."""
         import pyarrow as pa
 
         streams = []

@@ -70,7 +70,7 @@ class RowFailures:
 
     def refuse(self, result: Any, error: Exception) -> Any:
         """Return the replacement for a result that does not fit its declared type."""
-        # The call was counted as a success before its result was converted: count it once.
+        # The call was counted as a success before its result was converted. Take that back.
         self._ended -= 1
         self._count(error)
         return result._replace(value=None, error=error) if isinstance(result, Outcome) else None

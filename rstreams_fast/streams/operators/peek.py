@@ -28,10 +28,7 @@ __all__ = ["Named", "Peek"]
 
 
 class Peek(Boundary):
-    """The boundary of ``do_on_subscribe``, ``do_on_request`` and the like.
-
-    It calls ``fn`` at each signal that ``signal`` names.
-    """
+    """Calls ``fn`` at each signal of one kind: ``do_on_subscribe``, ``do_on_request`` and so on."""
 
     one_to_one = True
 

@@ -17,7 +17,7 @@ ErrorTypes = type[BaseException] | tuple[type[BaseException], ...]
 
 
 class OnErrorResume(Boundary):
-    """The boundary that ``Stream.on_error_resume`` adds to a stream. Checks the arguments."""
+    """Goes on with another publisher after an error: ``Stream.on_error_resume``."""
 
     one_to_one = True
 
