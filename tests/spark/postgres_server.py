@@ -18,10 +18,10 @@ WORDS: Final = (
 
 def binary(name: str) -> str:
     """Return the path of one of the server's programs: Debian keeps them out of the way."""
-    found = [*map(str, sorted(INSTALLED.glob(f"*/bin/{name}")))] or [shutil.which(name)]
-    if found[-1] is None:
+    found = max(map(str, INSTALLED.glob(f"*/bin/{name}")), default=shutil.which(name))
+    if found is None:
         raise RuntimeError("there is no PostgreSQL server: apt-get install postgresql")
-    return found[-1]
+    return found
 
 
 class PostgresServer:
