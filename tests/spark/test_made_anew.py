@@ -60,5 +60,6 @@ def test_the_files_of_caches_and_journals_made_anew_are_closed(tmp_path: Path) -
         }
         stage = made(rs.enrich, asked, on="k", output=OUTPUT, **words)
         assert rows(stage, [1]) == [(1, 1, 1)]
+        gc.collect()
         counts.append(sum(1 for _ in Path("/proc/self/fd").iterdir()))
     assert counts[-1] <= counts[KEPT + 2] + 5
