@@ -50,10 +50,13 @@ def impatient_writers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have what a broken connection had come back never, or as good as."""
+    """Have permits of a broken connection come back late, but before a test's deadline.
+
+    A stage that ends while it has no connection cannot give its permits back.
+    """
     from rstreams_fast.calls.limits import leases
 
-    monkeypatch.setattr(leases, "BREAK_SECONDS", 3600)
+    monkeypatch.setattr(leases, "BREAK_SECONDS", 10)
 
 
 @pytest.fixture
