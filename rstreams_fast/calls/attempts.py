@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final
 
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.errors import BudgetSpentError, CircuitOpenError, StageError, noted
+from rstreams_fast.calls.latest import LatestUsed
 from rstreams_fast.calls.retry import Retry, RetryAfter, is_worth_it
 from rstreams_fast.calls.traces import current
 from rstreams_fast.calls.words import PolicyWords
@@ -28,11 +29,6 @@ LEAST_WAIT: Final = 0.01
 
 MOST_LEAST_WAIT: Final = 1.0
 """The most seconds that the doubled wait reaches."""
-
-_budgets: Final[dict[tuple[int, str], _Budget]] = {}
-
-_warned: Final[set[str]] = set()
-"""Labels of functions of which a warning was logged: a ``RetryAfter`` exceeded the patience."""
 
 
 def throttled_in(results: Any) -> RetryAfter | None:
@@ -67,6 +63,9 @@ class _Budget:
             return True
 
 
+_budgets: Final[LatestUsed[_Budget]] = LatestUsed()
+
+
 class Attempts:
     """The retry rules and the retry budget for the calls of a stage. Thread-safe."""
 
@@ -80,9 +79,7 @@ class Attempts:
         self.budget: _Budget | None = None
         """The budget earns a share with each new call, not with further attempts."""
         if retry is not None and retry.budget is not None:
-            # The pid is in the key: a forked child needs a lock of its own.
-            key = os.getpid(), retry.id
-            self.budget = _budgets.setdefault(key, _Budget(retry.budget))
+            self.budget = _budgets.get(retry.id, partial(_Budget, retry.budget))
 
     def begin(self, calls: int = 1) -> None:
         """Let ``calls`` new calls add their share to the budget; further attempts add nothing.
