@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
 
 from rstreams_fast.calls.counts import CallCounts
-from rstreams_fast.calls.errors import BudgetSpentError, CircuitOpenError, StageError, noted
+from rstreams_fast.calls.errors import (
+    BudgetSpentError,
+    CircuitOpenError,
+    StageError,
+    noted,
+    warn_once,
+)
 from rstreams_fast.calls.latest import LatestUsed
 from rstreams_fast.calls.retry import Retry, RetryAfter, is_worth_it
 from rstreams_fast.calls.traces import current
@@ -137,9 +142,9 @@ class Tries:
 
     def _obey(self, error: RetryAfter) -> float | None:
         whole, label = self._attempts.patience, self._attempts.label
-        if error.seconds > whole > 0 and label not in _warned:
-            _warned.add(label)
-            logging.getLogger("rstreams_fast").warning(
+        if error.seconds > whole > 0:
+            warn_once(
+                label,
                 "%s: RetryAfter(%g) asks for more than the patience of %g s: the call waits that "
                 "long, and is made once more. Is it a moment, and not a delay?",
                 label,

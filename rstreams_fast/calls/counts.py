@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -11,6 +10,7 @@ from time import monotonic
 from typing import Any, ClassVar, Final
 
 from rstreams_fast.calls.circuit import CircuitState
+from rstreams_fast.calls.errors import warn_once
 from rstreams_fast.calls.retry import RetryAfter
 from rstreams_fast.calls.traces import current
 from rstreams_fast.runtime.fork_lock import ForkLock
@@ -29,8 +29,6 @@ LEAST_SECONDS: Final = 1e-7
 
 ALL_OF_FIRST: Final = 100
 """A warning is logged if the first ``ALL_OF_FIRST`` calls all fail with the same exception."""
-
-_warned: Final[set[str]] = set()
 
 
 class Waits:
@@ -190,19 +188,14 @@ class CallCounts:
         self.failures += 1
         self.failure_types[kind] = self.failure_types.get(kind, 0) + 1
         if self.failures == ALL_OF_FIRST and not self._any_success and len(self.failure_types) == 1:
-            self._warn(error)
-
-    def _warn(self, error: BaseException) -> None:
-        if self.stage in _warned:
-            return
-        _warned.add(self.stage)
-        logging.getLogger("rstreams_fast").warning(
-            "%s: the first %d calls have all failed with %s, as the last one of them: %s",
-            self.stage,
-            ALL_OF_FIRST,
-            type(error).__qualname__,
-            error,
-        )
+            warn_once(
+                self.stage,
+                "%s: the first %d calls have all failed with %s, as the last one of them: %s",
+                self.stage,
+                ALL_OF_FIRST,
+                kind,
+                error,
+            )
 
     def count_open(self, circuit: CircuitState | None) -> None:
         """Count the time in which the ``circuit`` is open, from now on."""

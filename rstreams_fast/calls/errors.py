@@ -1,8 +1,10 @@
-"""Errors of calls that the user's function did not raise, and notes that errors get."""
+"""Errors of calls that the user's function did not raise, notes on errors, and warnings."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Hashable
 from typing import Final
 
 __all__ = [
@@ -12,6 +14,7 @@ __all__ = [
     "StageError",
     "as_judged",
     "noted",
+    "warn_once",
 ]
 
 OUT_OF_TIME: Final = "out of time"
@@ -55,3 +58,16 @@ def as_judged(error: BaseException) -> BaseException:
     """Return ``error``, or a ``TimeoutError`` if a time-out of the policy cancelled the call."""
     cut_short = isinstance(error, asyncio.CancelledError) and error.args == (OUT_OF_TIME,)
     return TimeoutError(OUT_OF_TIME) if cut_short else error
+
+
+_logged: Final[set[tuple[str, Hashable]]] = set()
+
+
+def warn_once(about: Hashable, text: str, *words: object) -> None:
+    """Log a warning, unless this process has logged the same ``text`` about the same thing.
+
+    ``words`` fill in the ``text``.
+    """
+    if (text, about) not in _logged:
+        _logged.add((text, about))
+        logging.getLogger("rstreams_fast").warning(text, *words)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import math
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
@@ -12,7 +11,12 @@ from typing import Any, Final, Literal, NamedTuple
 
 from rstreams_fast._checks import check_choice
 from rstreams_fast.calls.counts import CallCounts
-from rstreams_fast.calls.errors import BudgetSpentError, CircuitOpenError, StageError
+from rstreams_fast.calls.errors import (
+    BudgetSpentError,
+    CircuitOpenError,
+    StageError,
+    warn_once,
+)
 from rstreams_fast.calls.functions import check_positive_int, check_seconds
 from rstreams_fast.calls.latest import LatestUsed
 from rstreams_fast.calls.memory.stores import LEAST_HOST_BYTES, HostStore, ProcessStore, Store
@@ -142,7 +146,13 @@ class CachedResults:
                 found = get(place)
             except TypeError as error:
                 # For an argument without a hash, such as a list, nothing is cached.
-                _tell_once(counts.stage, error)
+                warn_once(
+                    counts.stage,
+                    "%s: its cache keeps no results of calls whose arguments have no hash (%s): "
+                    "give Policy(key=...), which makes a key of the arguments",
+                    counts.stage,
+                    error,
+                )
                 return await fn(*args)
             if found is not MISSING:
                 counts.cache_hits += 1
@@ -202,21 +212,6 @@ def _copy_of(error: Exception) -> Exception | None:
     if notes := getattr(error, "__notes__", None):
         copied.__notes__ = list(notes)
     return copied
-
-
-_told: Final[set[str]] = set()
-"""The functions of which a warning was logged: arguments have no hash."""
-
-
-def _tell_once(label: str, error: TypeError) -> None:
-    if label not in _told:
-        _told.add(label)
-        logging.getLogger("rstreams_fast").warning(
-            "%s: its cache keeps no results of calls whose arguments have no hash (%s): give "
-            "Policy(key=...), which makes a key of the arguments",
-            label,
-            error,
-        )
 
 
 def _store_of(cache: Cache) -> Store:

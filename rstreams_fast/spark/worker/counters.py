@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import sys
 import threading
@@ -16,6 +15,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from rstreams_fast.calls.counts import CallCounts, summed
+from rstreams_fast.calls.errors import warn_once
 from rstreams_fast.spark.metrics import Metrics, spans_of
 from rstreams_fast.spark.runs import ENDED_SUFFIX, FILE_SUFFIX, HOST, fields_of, fold, process_of
 from rstreams_fast.spark.stage_metrics import TABLES, StageMetrics
@@ -175,12 +175,8 @@ _ending: Final = threading.Lock()
 _ended: Final[dict[Path, tuple[int, int]]] = {}
 """Of each folder: the lines in the file of this process since the last sum, and its number."""
 
-_told: Final[set[Path]] = set()
-
 
 def _tell_once(folder: Path, refused: OSError) -> None:
-    if folder not in _told:
-        _told.add(folder)
-        logging.getLogger("rstreams_fast").warning(
-            "metrics: %s cannot be written, and figures are missing (%s)", folder, refused
-        )
+    warn_once(
+        folder, "metrics: %s cannot be written, and figures are missing (%s)", folder, refused
+    )
