@@ -72,7 +72,7 @@ class Metrics:
                 self._made = False
         self.path = str(Path(path).absolute())
         if telemetry is not None:
-            self._exporter = Exporter(telemetry, self, Path(self.path), _totals_in)
+            self._exporter = Exporter(telemetry, self, Path(self.path))
             self._spans = self._exporter.spans
 
     def __getstate__(self) -> dict[str, object]:
@@ -171,10 +171,6 @@ class Metrics:
 
     def __repr__(self) -> str:
         return f"Metrics({self.path!r})"
-
-
-def _totals_in(folder: Path) -> list[StageMetrics]:
-    return list(totals_by_stage(read_runs(folder)).values())
 
 
 def spans_of(metrics: Metrics) -> SpanOptions | None:

@@ -7,13 +7,13 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from rstreams_fast.spark.stage_metrics import StageMetrics
+from rstreams_fast.spark.runs import read_runs, totals_by_stage
 from rstreams_fast.spark.telemetry.figures import Figures
 from rstreams_fast.spark.telemetry.options import OpenTelemetry
 from rstreams_fast.spark.telemetry.spans import take_spans
@@ -44,21 +44,14 @@ class Exporter:
     garbage. Any thread may use the object.
     """
 
-    def __init__(
-        self,
-        telemetry: OpenTelemetry,
-        owner: object,
-        folder: Path,
-        read: Callable[[Path], Iterable[StageMetrics]],
-    ) -> None:
-        """``read`` returns the totals of the stages in ``folder``; the spans are there, too."""
+    def __init__(self, telemetry: OpenTelemetry, owner: object, folder: Path) -> None:
+        """``folder`` has the metrics of the stages, and the spans."""
         self._client = telemetry.client()
         self.spans: Final = self._client.begin_spans(telemetry.sample, telemetry.most_spans)
         """The options by which workers make spans of calls; ``None``: they make no spans."""
         self._interval = telemetry.interval
         self._owner = weakref.ref(owner)
         self._folder = folder
-        self._read = read
         self._figures = Figures()
         self._wanted = threading.Condition()
         self._asked = self._done = 0
@@ -112,7 +105,8 @@ class Exporter:
         return self._closing or self._asked > self._done
 
     def _send_figures(self) -> bool:
-        return self._client.send_figures(self._figures.read(self._read(self._folder)))
+        stages = totals_by_stage(read_runs(self._folder))
+        return self._client.send_figures(self._figures.read(stages.values()))
 
     def _send_spans(self) -> bool:
         sent = True
