@@ -17,7 +17,7 @@ from opentelemetry.trace import (
 
 from rstreams_fast.spark.telemetry.written_span import SpanOptions, WrittenSpan
 
-__all__ = ["enter", "leave"]
+__all__ = ["enter", "leave", "sampled_context"]
 
 
 class _CurrentSpan(NonRecordingSpan):
@@ -48,14 +48,15 @@ class _CurrentSpan(NonRecordingSpan):
         self._span.name = name
 
 
+def sampled_context(trace_id: int, span_id: int) -> SpanContext:
+    """Return the context of a span of this process that is sent to the collector."""
+    flags = TraceFlags(TraceFlags.SAMPLED)
+    return SpanContext(trace_id, span_id, is_remote=False, trace_flags=flags)
+
+
 def enter(span: WrittenSpan, options: SpanOptions) -> Token[Context]:
     """Make ``span`` the current span; return a token for ``leave``."""
-    context = SpanContext(
-        int(options.trace_id, 16),
-        int(span.span_id, 16),
-        is_remote=False,
-        trace_flags=TraceFlags(TraceFlags.SAMPLED),
-    )
+    context = sampled_context(int(options.trace_id, 16), int(span.span_id, 16))
     return attach(set_span_in_context(_CurrentSpan(context, span)))
 
 

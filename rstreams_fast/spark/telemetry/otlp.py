@@ -39,9 +39,9 @@ with importing("opentelemetry", "OpenTelemetry", "'rstreams_fast[otel]'"):
         SpanContext,
         Status,
         StatusCode,
-        TraceFlags,
     )
 
+from rstreams_fast.spark.telemetry.current_span import sampled_context
 from rstreams_fast.spark.telemetry.figures import (
     BOUNDS,
     DURATION,
@@ -131,7 +131,7 @@ class Client:
             return None
         if not parent.is_valid:
             ids = RandomIdGenerator()
-            parent = _context(ids.generate_trace_id(), ids.generate_span_id())
+            parent = sampled_context(ids.generate_trace_id(), ids.generate_span_id())
             self._root = parent
         self._parent = parent
         return SpanOptions(f"{parent.trace_id:032x}", f"{parent.span_id:016x}", sample, most)
@@ -151,7 +151,7 @@ class Client:
             [
                 self._span(
                     span.name,
-                    _context(parent.trace_id, int(span.span_id, 16)),
+                    sampled_context(parent.trace_id, int(span.span_id, 16)),
                     parent,
                     span.start,
                     end_time=span.end,
@@ -217,12 +217,6 @@ class Client:
         ]
         data = HistogramData(points, _CUMULATIVE)
         return Metric(DURATION.name, DURATION.text, DURATION.unit, data)
-
-
-def _context(trace_id: int, span_id: int) -> SpanContext:
-    return SpanContext(
-        trace_id, span_id, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED)
-    )
 
 
 def _attributes(stage: str, label: str = "", value: str = "") -> dict[str, str]:
