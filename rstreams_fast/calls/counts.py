@@ -15,7 +15,17 @@ from rstreams_fast.calls.retry import RetryAfter
 from rstreams_fast.calls.traces import current
 from rstreams_fast.runtime.fork_lock import ForkLock
 
-__all__ = ["TIMED_FIRST", "TIMED_OF", "CallCounts", "FunctionCounts", "Waits", "added", "summed"]
+__all__ = [
+    "PER_OCTAVE",
+    "TIMED_FIRST",
+    "TIMED_OF",
+    "CallCounts",
+    "FunctionCounts",
+    "Waits",
+    "added",
+    "seconds_in",
+    "summed",
+]
 
 TIMED_FIRST: Final = 500
 """The first attempts are all timed. Later one of ``TIMED_OF`` is timed, and counts for them all."""
@@ -156,7 +166,7 @@ class CallCounts:
         for bucket in sorted(self.latencies):
             left -= self.latencies[bucket]
             if left <= 0:
-                return float(2 ** ((bucket + 0.5) / PER_OCTAVE))
+                return _middle_of(bucket)
         return 0.0
 
     # -- methods for the engine that makes the calls -----------------------------------------------
@@ -250,6 +260,16 @@ class CallCounts:
         self.waited_retry = self.retry_waits.seconds
         if self._circuit is not None:
             self.circuit_open = self._circuit.open_seconds() - self._open_before
+
+
+def seconds_in(latencies: Mapping[int, float]) -> float:
+    """Return the seconds of all attempts that ``latencies`` counts, exact to 5 %."""
+    return sum(count * _middle_of(bucket) for bucket, count in latencies.items())
+
+
+def _middle_of(bucket: int) -> float:
+    """Return the seconds in the middle of a bucket of ``latencies``."""
+    return float(2 ** ((bucket + 0.5) / PER_OCTAVE))
 
 
 _SUMMED: Final = [field.name for field in fields(CallCounts) if field.name != "stage"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
-from rstreams_fast.calls.counts import PER_OCTAVE
+from rstreams_fast.calls.counts import seconds_in
 from rstreams_fast.spark.stage_metrics import StageMetrics
 
 __all__ = ["CAUSES", "Stall", "TaskTime", "advise"]
@@ -21,7 +21,7 @@ CAUSES: Final = {
     "upstream": "upstream (input)",
     "downstream": "downstream (output)",
 }
-"""The causes on which a task spends its time, with the words that people see."""
+"""What a task spends its time on: the names in the code, and the words that people see."""
 
 ALL_IN_FLIGHT: Final = 0.8
 """If the calls in flight reach this share of their bound, the bound is what limits them."""
@@ -78,16 +78,12 @@ class TaskTime:
                 have not ended, and so have no latency.
         """
         waited = stage.waited_limit + stage.waited_service + stage.waited_retry
-        ended = sum(
-            count * 2.0 ** ((bucket + 0.5) / PER_OCTAVE)
-            for bucket, count in stage.latencies.items()
-        )
         return cls(
             upstream=stage.waiting_upstream,
             calls=stage.waiting_function,
             downstream=stage.waiting_downstream,
             loop=min(stage.blocked, stage.waiting_function),
-            service=max(ended, in_flight - waited),
+            service=max(seconds_in(stage.latencies), in_flight - waited),
             limit=stage.waited_limit,
             retry_after=stage.waited_service,
             retry=stage.waited_retry,

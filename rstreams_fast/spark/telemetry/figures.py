@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from rstreams_fast.calls.counts import PER_OCTAVE
+from rstreams_fast.calls.counts import PER_OCTAVE, seconds_in
 from rstreams_fast.spark.stage_metrics import StageMetrics
 
 __all__ = ["BOUNDS", "DURATION", "Figure", "Figures", "Histogram", "Point", "Reading"]
@@ -231,9 +231,9 @@ class Figures:
         return most
 
     def _histogram(self, stage: StageMetrics) -> Histogram:
-        counts, seconds = [0] * (len(BOUNDS) + 1), 0.0
-        for bucket, count in self._grown(DURATION, stage, stage.latencies).items():
+        counts = [0] * (len(BOUNDS) + 1)
+        grown = self._grown(DURATION, stage, stage.latencies)
+        for bucket, count in grown.items():
             past = bucket - PER_OCTAVE * FIRST_OCTAVE
             counts[min(max(past // PER_OCTAVE + 1, 0), len(BOUNDS))] += int(count)
-            seconds += count * 2 ** ((bucket + 0.5) / PER_OCTAVE)
-        return Histogram(stage.stage, tuple(counts), seconds)
+        return Histogram(stage.stage, tuple(counts), seconds_in(grown))
