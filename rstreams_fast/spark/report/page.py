@@ -170,36 +170,23 @@ class Page:
         return advise(watch.stages)
 
     def _figures(self, latest: Sample, outcome: str) -> str:
-        mean = latest.rows / latest.seconds if latest.seconds else 0.0
-        most = (
-            latest
-            if outcome == RUNNING
-            else max(self._watch.samples, key=lambda sample: sum(sample.running.values()))
-        )
-        held = (
-            latest
-            if outcome == RUNNING
-            else max(self._watch.samples, key=lambda sample: sum(sample.buffered.values()))
-        )
-        at_most = "" if outcome == RUNNING else "Most "
+        if outcome == RUNNING:
+            samples, at_most, when, rate = [latest], "", "of late", self._watch.rate()
+        else:
+            samples, at_most, when = self._watch.samples, "Most ", "on average"
+            rate = latest.rows / latest.seconds if latest.seconds else 0.0
+        most = max(samples, key=lambda sample: sum(sample.running.values()))
+        held = max(sum(sample.buffered.values()) for sample in samples)
         figures = {
             "rows": ("Rows", f"{latest.rows:,}", f"of {self._rows:,}" if self._rows else ""),
-            "rate": (
-                "Rows per second",
-                f"{self._watch.rate() if outcome == RUNNING else mean:,.0f}",
-                "of late" if outcome == RUNNING else "on average",
-            ),
+            "rate": ("Rows per second", f"{rate:,.0f}", when),
             "running": (
                 f"{at_most}calls in flight".capitalize(),
                 f"{sum(most.running.values()):,}",
                 f"of at most {sum(most.most_running.values()):,}",
             ),
             "failures": ("Failed calls", f"{sum(latest.failures.values()):,}", ""),
-            "buffered": (
-                f"{at_most}input held".capitalize(),
-                human_bytes(sum(held.buffered.values())),
-                "",
-            ),
+            "buffered": (f"{at_most}input held".capitalize(), human_bytes(held), ""),
         }
         return "".join(
             f'<div><dt>{label}</dt><dd><span id="{name}">{value}</span> <small>{of}</small></dd>'
