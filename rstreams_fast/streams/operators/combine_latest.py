@@ -17,7 +17,7 @@ __all__ = ["CombineLatest"]
 
 
 class CombineLatest(Boundary):
-    """The boundary that ``Stream.combine_latest`` adds to a stream. Checks the arguments."""
+    """The boundary of ``Stream.combine_latest``. Its constructor checks the arguments."""
 
     def __init__(self, others: tuple[Publisher[Any], ...], prefetch: int) -> None:
         check_publishers("combine_latest", others)

@@ -20,7 +20,7 @@ __all__ = ["ConcatMap"]
 
 
 class ConcatMap(Boundary):
-    """The boundary that ``Stream.concat_map`` adds to a stream. Checks the arguments."""
+    """The boundary of ``Stream.concat_map``. Its constructor checks the arguments."""
 
     def __init__(self, fn: ToPublisher, prefetch: int) -> None:
         self.fn = fn

@@ -18,7 +18,7 @@ __all__ = ["DelayElements"]
 
 
 class DelayElements(Boundary):
-    """The boundary that ``Stream.delay_elements`` adds to a stream. Checks the arguments."""
+    """The boundary of ``Stream.delay_elements``. Its constructor checks the arguments."""
 
     one_to_one = True
 

@@ -22,7 +22,7 @@ __all__ = ["Expand"]
 
 
 class Expand(Boundary):
-    """The boundary that ``Stream.expand`` adds to a stream. Checks the arguments."""
+    """The boundary of ``Stream.expand``. Its constructor checks the arguments."""
 
     def __init__(self, fn: ToPublisher, depth_first: bool) -> None:
         self.fn = fn

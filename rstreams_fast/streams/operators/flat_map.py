@@ -35,7 +35,7 @@ def publisher_from(operator: str, fn: ToPublisher, element: Any) -> Publisher[An
 
 
 class FlatMap(Boundary):
-    """The boundary that ``Stream.flat_map`` adds to a stream. Checks the arguments."""
+    """The boundary of ``Stream.flat_map``. Its constructor checks the arguments."""
 
     operator = "flat_map"
     sequential = False

@@ -22,7 +22,7 @@ __all__ = ["GroupBy"]
 
 
 class GroupBy(Boundary):
-    """The boundary that ``Stream.group_by`` adds to a stream. Checks the arguments."""
+    """The boundary of ``Stream.group_by``. Its constructor checks the arguments."""
 
     def __init__(  # noqa: PLR0917 - the parameters of the public method, in its order
         self,

@@ -18,7 +18,7 @@ __all__ = ["MergeSorted"]
 
 
 class MergeSorted(Boundary):
-    """The boundary that ``Stream.merge_sorted`` adds to a stream. Checks the arguments."""
+    """The boundary of ``Stream.merge_sorted``. Its constructor checks the arguments."""
 
     def __init__(
         self,

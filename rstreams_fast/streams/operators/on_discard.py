@@ -21,7 +21,7 @@ __all__ = ["OnDiscard"]
 
 
 class OnDiscard(Boundary):
-    """The boundary that ``Stream.on_discard`` adds to a stream. Checks the arguments."""
+    """The boundary of ``Stream.on_discard``. Its constructor checks the arguments."""
 
     one_to_one = True
 

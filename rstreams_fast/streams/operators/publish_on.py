@@ -43,7 +43,7 @@ __all__ = ["AsyncBoundary", "AsyncBoundarySegment", "AsyncBoundarySubscription"]
 
 
 class AsyncBoundary(StagesBoundary):
-    """The boundary that ``Stream.publish_on`` adds to a stream. Checks the arguments."""
+    """The boundary of ``Stream.publish_on``. Its constructor checks the arguments."""
 
     one_to_one = True
 

@@ -34,7 +34,7 @@ __all__ = ["PublishRecordsOn"]
 
 
 class PublishRecordsOn(StagesBoundary):
-    """The boundary that ``Stream.publish_records_on`` adds to a stream. Checks the arguments."""
+    """The boundary of ``Stream.publish_records_on``. Its constructor checks the arguments."""
 
     def __init__(
         self, dtype: Any, executor: Any, capacity: int, chunk: int | None, delay_error: bool

@@ -19,7 +19,7 @@ __all__ = ["Race"]
 
 
 class Race(Boundary):
-    """The boundary that ``Stream.race`` adds to a stream. Checks the arguments."""
+    """The boundary of ``Stream.race``. Its constructor checks the arguments."""
 
     one_to_one = True
 

@@ -14,7 +14,7 @@ __all__ = ["Repeat"]
 
 
 class Repeat(Boundary):
-    """The boundary that ``Stream.repeat`` adds to a stream. Checks the arguments."""
+    """The boundary of ``Stream.repeat``. Its constructor checks the arguments."""
 
     one_to_one = True
 

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class ReplayBounds:
-    """The bounds of a replay, in elements, bytes or seconds. Checks the arguments."""
+    """The bounds of a replay: elements, bytes and seconds. The constructor checks the arguments."""
 
     def __init__(
         self,

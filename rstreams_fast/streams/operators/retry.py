@@ -18,7 +18,7 @@ __all__ = ["RetryBoundary"]
 
 
 class RetryBoundary(Boundary):
-    """The boundary that ``Stream.retry`` adds to a stream. Checks the arguments."""
+    """The boundary of ``Stream.retry``. Its constructor checks the arguments."""
 
     one_to_one = True
 

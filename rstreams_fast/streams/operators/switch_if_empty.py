@@ -14,7 +14,7 @@ __all__ = ["SwitchIfEmpty"]
 
 
 class SwitchIfEmpty(Boundary):
-    """The boundary that ``Stream.switch_if_empty`` adds to a stream. Checks the arguments."""
+    """The boundary of ``Stream.switch_if_empty``. Its constructor checks the arguments."""
 
     one_to_one = True
 

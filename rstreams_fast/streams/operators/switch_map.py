@@ -35,7 +35,7 @@ class _Run(Ended):
 
 
 class SwitchMap(Boundary):
-    """The boundary that ``Stream.switch_map`` adds to a stream. Checks the arguments."""
+    """The boundary of ``Stream.switch_map``. Its constructor checks the arguments."""
 
     def __init__(self, fn: ToPublisher, prefetch: int) -> None:
         self.fn = fn

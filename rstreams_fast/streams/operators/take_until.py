@@ -16,7 +16,7 @@ __all__ = ["TakeUntil"]
 
 
 class TakeUntil(Boundary):
-    """The boundary that ``Stream.take_until`` adds to a stream. Checks the arguments."""
+    """The boundary of ``Stream.take_until``. Its constructor checks the arguments."""
 
     one_to_one = True
 

@@ -36,7 +36,7 @@ __all__ = ["TimedBatch"]
 
 
 class TimedBatch(Boundary):
-    """The boundary of ``Stream.batch`` by time or bytes. Checks the arguments."""
+    """The boundary of ``Stream.batch`` by time or bytes. Its constructor checks the arguments."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ __all__ = ["Timeout"]
 
 
 class Timeout(Boundary):
-    """The boundary that ``Stream.timeout`` adds to a stream. Checks the arguments."""
+    """The boundary of ``Stream.timeout``. Its constructor checks the arguments."""
 
     one_to_one = True
 

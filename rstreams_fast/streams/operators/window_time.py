@@ -22,7 +22,7 @@ __all__ = ["WindowTime"]
 
 
 class WindowTime(Boundary):
-    """The boundary that ``Stream.window_time`` adds to a stream. Checks the arguments."""
+    """The boundary of ``Stream.window_time``. Its constructor checks the arguments."""
 
     def __init__(
         self,
@@ -61,7 +61,8 @@ class _ByTime:
     def __init__(self, divider: Divider, options: WindowTime) -> None:
         self._options = options
         self._ends_at: float | None = None
-        # Taken to put elements in a window and to close it, so that none is put in a closed window.
+        # A thread holds this lock while it puts an element in a window, or closes the window: no
+        # element is put in a closed window.
         # Reentrant, because the garbage collector may run any code on the thread that holds the
         # lock. No other user code runs under it.
         self._lock = threading.RLock()

@@ -17,7 +17,7 @@ __all__ = ["WithLatestFrom"]
 
 
 class WithLatestFrom(Boundary):
-    """The boundary that ``Stream.with_latest_from`` adds to a stream. Checks the arguments."""
+    """The boundary of ``Stream.with_latest_from``. Its constructor checks the arguments."""
 
     one_to_one = True
 
