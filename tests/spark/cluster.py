@@ -14,6 +14,7 @@ import pyspark
 
 from tests.helpers import wait_until
 from tests.spark.conftest import worker_environment
+from tests.spark.drivers import workers_among
 
 MARK: Final = "RSTREAMS_CLUSTER"
 """What the environment of every process of a cluster has, and of all that they start."""
@@ -118,13 +119,5 @@ def marked(mark: str) -> list[psutil.Process]:
 
 
 def python_workers(mark: str) -> list[psutil.Process]:
-    """The Python workers of the executors: what their daemons have forked."""
-    found = []
-    for process in marked(mark):
-        with suppress(psutil.Error):
-            parent = process.parent()
-            if "pyspark.daemon" in process.cmdline() and (
-                parent is not None and "pyspark.daemon" in parent.cmdline()
-            ):
-                found.append(process)
-    return found
+    """The Python workers of the executors."""
+    return workers_among(marked(mark))

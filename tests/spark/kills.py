@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import secrets
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -24,7 +21,8 @@ from typing import Final
 
 import psutil
 
-ROOT: Final = Path(__file__).parents[2]
+from tests.spark.drivers import Driver
+
 ROWS: Final = 6000
 CONCURRENCY: Final = 16
 SECONDS_OF_A_CALL: Final = 0.02
@@ -80,21 +78,12 @@ class Job:
         self._log.touch()
         self._chance = chance
         self._left = kills
-        self._driver = self._start()
+        self._driver = Driver(JOB, directory, directory, self._partitions())
         self.kills = Counter[str]()
         self.most_repeated = 0
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        partitions = str(self._chance.choice([3, 4, 7]))  # another layout each time
-        with (self._directory / "errors").open("ab") as errors:
-            return subprocess.Popen(
-                [sys.executable, "-c", JOB, str(self._directory), partitions],
-                cwd=self._directory,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-                stdin=subprocess.DEVNULL,
-                stdout=errors,
-                stderr=errors,
-            )
+    def _partitions(self) -> int:
+        return self._chance.choice([3, 4, 7])  # another layout each time
 
     def run(self, seconds: float) -> int:
         """Run it to its end; return how many calls were made more than once.
@@ -104,17 +93,16 @@ class Job:
         deadline = time.monotonic() + seconds
         begin = seen = len(self._calls())
         pause = self._chance.randint(50, 800)  # calls to the next kill
-        while self._driver.poll() is None:
+        while self._driver.runs:
             if time.monotonic() > deadline:
-                raise AssertionError(f"no call and no end for {seconds} s: {self._errors()}")
+                raise AssertionError(f"no call and no end for {seconds} s: {self._driver.errors()}")
             time.sleep(0.02)
             if len(calls := self._calls()) > seen:
                 seen, deadline = len(calls), time.monotonic() + seconds
             if self._left and len(calls) >= begin + pause:
                 self._kill(int(calls[-1].split()[0]))
                 begin, pause = len(calls), self._chance.randint(50, 800)
-        if self._driver.returncode:
-            raise AssertionError(f"exit status {self._driver.returncode}: {self._errors()}")
+        self._driver.check()
         if json.loads((self._directory / "output").read_text()) != EXPECTED:
             raise AssertionError("the output is another")
         repeated = len(self._calls()) - ROWS
@@ -137,29 +125,16 @@ class Job:
         tasks = EXECUTORS if what == "driver" else 1
         self.most_repeated += tasks * CONCURRENCY
         if what == "driver":
-            self.end()
-            self._driver = self._start()
+            self._driver.kill(self._directory, self._partitions())
         else:
             process.send_signal(signal.SIGKILL)
 
     def end(self) -> None:
         """Kill the driver's processes, and all they started, if they run."""
-        try:
-            processes = psutil.Process(self._driver.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return
-        for pid in [self._driver.pid, *(process.pid for process in processes)]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        self._driver.wait()
+        self._driver.end()
 
     def _calls(self) -> list[str]:
         return self._log.read_text().splitlines()
-
-    def _errors(self) -> str:
-        return (self._directory / "errors").read_text()[-3000:]
 
 
 def soak(kills: int, seed: str, seconds: float = 240.0) -> str:

@@ -15,7 +15,6 @@ import os
 import random
 import secrets
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,7 +25,8 @@ from typing import Any, Final
 
 import psutil
 
-from tests.spark.cluster import Cluster, marked, python_workers
+from tests.spark.cluster import Cluster, marked
+from tests.spark.drivers import Driver, executors_among, workers_among
 from tests.spark.postgres_server import PostgresServer
 
 ROWS: Final = 1200
@@ -102,39 +102,6 @@ os._exit(0)
 """
 
 
-class Driver:
-    """The driver of the runs of a kind: it goes on where a killed driver has stopped."""
-
-    def __init__(self, cluster: Cluster, directory: Path, *words: object) -> None:
-        self._errors = directory / "errors"
-        with self._errors.open("wb") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-c", JOB, str(directory), *map(str, words)],
-                cwd=directory,
-                env=cluster.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=errors,
-                stderr=errors,
-            )
-
-    def check(self) -> None:
-        """Raise an error if the driver has failed."""
-        if self.process.poll():
-            raise AssertionError(f"the driver failed: {self.errors()}")
-
-    def errors(self) -> str:
-        return self._errors.read_text(errors="replace")[-4000:]
-
-    def kill(self) -> None:
-        """Kill Python and the JVM of the driver. Executors notice this by themselves."""
-        if self.process.poll() is None:
-            jvm = psutil.Process(self.process.pid).children()
-            for process in (*jvm, self.process):
-                with suppress(psutil.NoSuchProcess):
-                    process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
-
 class Runs:
     """All runs of a kind, on one cluster and one server."""
 
@@ -158,7 +125,9 @@ class Runs:
                 f"create trigger slow after insert on {kind}.t{run} execute function pause()"
             )
         words = (kind, runs, self._server.dsn, self._cluster.master)
-        driver = Driver(self._cluster, self._folder, *words)
+        driver = Driver(
+            JOB, self._folder, self._folder, *words, environment=self._cluster.environment
+        )
         usual = 4.0  # seconds of a run, adapted to the runs that are seen
         try:
             for run in range(runs):
@@ -182,7 +151,6 @@ class Runs:
                     what = chance.choice(KILLED)
                     if what == "driver":
                         driver.kill()
-                        driver = Driver(self._cluster, self._folder, *words)
                     elif not self._kill(what):
                         continue
                     self.kills[what] += 1
@@ -192,30 +160,22 @@ class Runs:
                 self.hit += bool(killed)
                 self.found_committed += int(done.read_text())
                 self._check(run)
-            driver.process.wait(60)
-            driver.check()
+            driver.wait(60)
         except BaseException:
             print(driver.errors(), file=sys.stderr)
             raise
         finally:
-            driver.kill()
+            driver.end()
 
     def _kill(self, what: str) -> bool:
-        found = python_workers(self._cluster.mark) if what == "worker" else self._executors()
+        among = workers_among if what == "worker" else executors_among
+        found = among(marked(self._cluster.mark))
         if not found:
             return False
         with suppress(psutil.NoSuchProcess):
             self._chance.choice(found).send_signal(signal.SIGKILL)
             return True
         return False
-
-    def _executors(self) -> list[psutil.Process]:
-        found = []
-        for process in marked(self._cluster.mark):
-            with suppress(psutil.Error):
-                if any("CoarseGrainedExecutorBackend" in word for word in process.cmdline()):
-                    found.append(process)
-        return found
 
     def _check(self, run: int) -> None:
         """Check what is in the schema of this kind, after a run."""

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import secrets
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
-
+from tests.spark.drivers import Driver, workers_among
 from tests.spark.http_service import HttpService
 
 ROOT: Final = Path(__file__).parents[2]
@@ -63,33 +59,6 @@ os._exit(0)
 """
 
 
-def workers_of(driver: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """Return the Python workers that the daemon of the driver has forked."""
-    found = []
-    for process in psutil.Process(driver.pid).children(recursive=True):
-        try:
-            parent = process.parent()
-            if "pyspark.daemon" in process.cmdline() and (
-                parent is not None and "pyspark.daemon" in parent.cmdline()
-            ):
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
-
-
-def end(driver: subprocess.Popen[bytes]) -> None:
-    """Kill the driver, and all that it has started, if it runs."""
-    if driver.poll() is None:
-        processes = psutil.Process(driver.pid).children(recursive=True)
-        for process in [*processes, psutil.Process(driver.pid)]:
-            try:
-                process.kill()
-            except psutil.NoSuchProcess:
-                continue
-        driver.wait()
-
-
 def run(rows: int, rate: int, kills: int, chance: random.Random) -> dict[str, Any]:
     """Run the job to its end; return what was seen."""
     with (
@@ -97,33 +66,22 @@ def run(rows: int, rate: int, kills: int, chance: random.Random) -> dict[str, An
         HttpService(rate=rate, fails=FAILS) as service,
     ):
         directory = Path(made)
-        with (directory / "errors").open("wb") as errors:
-            driver = subprocess.Popen(
-                [
-                    *(sys.executable, "-c", JOB, made, service.url),
-                    *map(str, (rows, rate, PARTITIONS)),
-                ],
-                cwd=made,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-                stdin=subprocess.DEVNULL,
-                stdout=errors,
-                stderr=errors,
-            )
+        driver = Driver(JOB, directory, directory, service.url, rows, rate, PARTITIONS)
         killed: list[float] = []
         try:
             plan = sorted(chance.uniform(0.02, 0.95) * rows for _ in range(kills))
             deadline = time.monotonic() + 120 + 3 * rows / rate
-            while driver.poll() is None:
-                assert time.monotonic() < deadline, (directory / "errors").read_text()[-3000:]
+            while driver.runs:
+                assert time.monotonic() < deadline, driver.errors()
                 time.sleep(0.05)
                 due = len(killed) < len(plan) and service.progress() >= plan[len(killed)]
-                if due and (workers := workers_of(driver)):
+                if due and (workers := workers_among(driver.processes())):
                     chance.choice(workers).send_signal(signal.SIGKILL)
                     killed.append(time.time())
-            assert driver.returncode == 0, (directory / "errors").read_text()[-3000:]
+            driver.check()
             report = json.loads((directory / "report").read_text())
         finally:
-            end(driver)
+            driver.end()
         seen = service.seen()
     assert len(killed) == kills
     assert report["rows"] == rows

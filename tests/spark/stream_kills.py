@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import secrets
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -24,6 +21,7 @@ from typing import Any, Final
 
 import psutil
 
+from tests.spark.drivers import Driver, executors_among, workers_among
 from tests.spark.kafka_server import KafkaServer
 from tests.spark.postgres_server import PostgresServer
 
@@ -86,78 +84,42 @@ class Job:
     def __init__(
         self, folder: Path, source: str, table: str, servers: str, server: PostgresServer
     ) -> None:
-        self._words = [str(folder), source, server.dsn, table, servers]
-        self._folder, self._table, self._server = folder, table, server
+        self._table, self._server = table, server
         self.kills = Counter[str]()
-        self._driver = self._start()
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        with (self._folder / "errors").open("ab") as errors:
-            return subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-c", JOB, *self._words],
-                cwd=self._folder,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-                stdin=subprocess.DEVNULL,
-                stdout=errors,
-                stderr=errors,
-            )
+        self.driver = Driver(JOB, folder, folder, source, server.dsn, table, servers)
 
     def run(self, kills: int, chance: random.Random) -> None:
         """Run the job to its end, with at most so many ``kills``; check its table."""
         rows, since = 0, time.monotonic()
         due = since
-        while self._driver.poll() is None:
+        while self.driver.runs:
             time.sleep(0.1)
             now = time.monotonic()
             ((found,),) = self._server.ask(f"select count(*) from {self._table}")
             if found > rows:
                 rows, since = found, now
-            assert now < since + SECONDS, f"no new row: {self._errors()}"
+            assert now < since + SECONDS, f"no new row: {self.driver.errors()}"
             if now >= due and self.kills.total() < kills and self._kill(chance):
                 due = now + chance.uniform(2, 15)
-        assert self._driver.returncode == 0, self._errors()
+        self.driver.check()
         found_rows = self._server.ask(f"select id, text from {self._table} order by id")
         assert found_rows == [(k, f"answer {k}") for k in range(ROWS)], f"{len(found_rows)} rows"
 
     def _kill(self, chance: random.Random) -> bool:
         """Kill a process of the job; ``False`` while no Python worker is at work."""
-        if not (found := self._processes("pyspark.daemon")):
+        processes = self.driver.processes()
+        if not (found := workers_among(processes)):
             return False
         what = chance.choice(KILLED)
         if what == "driver":
-            self.end()
-            self._driver = self._start()
+            self.driver.kill()
         else:
             if what == "executor":
-                found = self._processes("CoarseGrainedExecutorBackend")
+                found = executors_among(processes)
             with suppress(psutil.NoSuchProcess):
                 chance.choice(found).send_signal(signal.SIGKILL)
         self.kills[what] += 1
         return True
-
-    def _processes(self, name: str) -> list[psutil.Process]:
-        """The processes of the job with ``name`` in their command; of daemons what they forked."""
-        found = []
-        for process in psutil.Process(self._driver.pid).children(recursive=True):
-            with suppress(psutil.Error):
-                parent = process.parent()
-                if any(name in word for word in process.cmdline()) and (
-                    name != "pyspark.daemon" or (parent and name in parent.cmdline())
-                ):
-                    found.append(process)
-        return found
-
-    def _errors(self) -> str:
-        return (self._folder / "errors").read_text(errors="replace")[-4000:]
-
-    def end(self) -> None:
-        """Kill the driver, and all that it has started, if it runs."""
-        if self._driver.poll() is None:
-            processes = psutil.Process(self._driver.pid).children(recursive=True)
-            for process in [psutil.Process(self._driver.pid), *processes]:
-                with suppress(psutil.NoSuchProcess):
-                    process.kill()
-            self._driver.wait()
 
 
 def soak(kills: int, seed: str) -> dict[str, Any]:
@@ -181,7 +143,7 @@ def soak(kills: int, seed: str) -> dict[str, Any]:
                 try:
                     job.run(min(KILLS_OF_A_JOB, kills - total.total()), chance)
                 finally:
-                    job.end()
+                    job.driver.end()
                 total += job.kills
                 told[source] += 1
                 print(table, dict(job.kills), f"of {total.total()} kills", flush=True)
