@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import datetime as dt
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
-from decimal import Decimal
 from http import HTTPStatus
 from typing import Any, Final, Literal
 
@@ -20,8 +17,9 @@ from rstreams_fast.calls.lists.batching import Batching
 from rstreams_fast.calls.retry import RetryAfter
 from rstreams_fast.spark.options import batching_of
 from rstreams_fast.spark.sinks.functions import CalledSink
+from rstreams_fast.spark.sinks.json_values import json_value
 
-__all__ = ["HttpError", "HttpSink", "http", "json_value"]
+__all__ = ["HttpError", "HttpSink", "http"]
 
 SHOWN: Final = 500
 """The most characters of an answer that an error shows."""
@@ -263,16 +261,3 @@ def _result_of(item: dict[str, Any]) -> Exception | None:
     if status < HTTPStatus.MULTIPLE_CHOICES:
         return None
     return HttpError(status, json.dumps(told.get("error"))[:SHOWN])
-
-
-def json_value(value: Any) -> Any:
-    """Return what stands for ``value`` in JSON, if JSON has no such values."""
-    if isinstance(value, dt.datetime | dt.date | dt.time):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, dt.timedelta):
-        return value.total_seconds()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    raise TypeError(f"a value of {type(value).__name__} has no form in JSON")

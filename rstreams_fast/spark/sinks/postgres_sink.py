@@ -17,7 +17,7 @@ from rstreams_fast._third_parties import importing
 from rstreams_fast.calls.journal.uris import check_no_keys
 from rstreams_fast.spark.frames import MapFunction
 from rstreams_fast.spark.options import column_names
-from rstreams_fast.spark.sinks.http_sink import json_value
+from rstreams_fast.spark.sinks.json_values import json_value
 from rstreams_fast.spark.sinks.sink import Frame, Sink, SinkWords
 from rstreams_fast.spark.sinks.subscribers import SubscriberSink
 from rstreams_fast.spark.worker.counters import task_context
