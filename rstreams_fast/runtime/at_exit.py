@@ -19,8 +19,8 @@ _too_late = False
 def call_at_exit(callback: Callable[[], object]) -> bool:
     """Register ``callback``, to be called once before Python joins the threads of this process.
 
-    ``False``: the interpreter exits already, so a thread that needs this call to end must be a
-    daemon. Thread-safe.
+    ``False``: the interpreter exits already, and ``callback`` is not called. So a thread that would
+    wait for this call must be a daemon. Thread-safe.
     """
     global _too_late  # noqa: PLW0603
     if callback in _callbacks:
@@ -30,7 +30,7 @@ def call_at_exit(callback: Callable[[], object]) -> bool:
             return True
         if not _callbacks and not _exiting:
             # Python joins threads before it calls atexit functions. So this uses threading's own
-            # list, as concurrent.futures does. If there is no such list, atexit is the next best.
+            # list of exit functions, as concurrent.futures does, if Python has that list.
             register = getattr(threading, "_register_atexit", atexit.register)
             try:
                 register(_call_all)
@@ -53,7 +53,6 @@ def _nothing() -> None:
 
 
 def exiting() -> bool:
-    """Whether the interpreter has begun to exit."""
     return _exiting
 
 

@@ -1,10 +1,9 @@
 """Keeps the event loop on which a stream is awaited, for subscriptions of other threads.
 
-Clients and locks of asyncio are bound to a loop. When a stream subscribes to another stream on a
-timer's or worker's thread, it finds its loop here, in a context variable. Only a caller that awaits
-the stream sets the loop, because the caller cannot outlive its loop. A caller that blocks a thread
-sets none, because the loop may wait for that thread. Streams that several subscribers share set
-none, either.
+Clients and locks of asyncio are bound to a loop. A stream may subscribe to another stream on a
+timer's or worker's thread. Then a context variable of this module tells which loop to use. Only a
+caller that awaits the stream sets the variable, because the caller cannot outlive its loop. A
+caller that blocks a thread does not, because the loop may wait for that thread.
 
 This module does not import asyncio: a program without a loop never loads it.
 """
@@ -47,7 +46,7 @@ class Awaited(NamedTuple):
     pid: int
 
     def add(self, closing: asyncio.Future[Any]) -> None:
-        """Have the awaiting caller also wait for ``closing``, if that is on the same loop."""
+        """Have the awaiting caller also wait for ``closing``, if that future is on its loop."""
         if closing.get_loop() is self.loop:
             self.unclosed.add(closing)
             closing.add_done_callback(self.unclosed.discard)
@@ -63,12 +62,12 @@ def _awaited(stream: Awaited | None) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(ValueError):  # the garbage collector may close it in any context
+        with contextlib.suppress(ValueError):  # garbage collection closes this in another context
             _awaiting.reset(before)
 
 
 def awaited_here(unclosed: set[asyncio.Future[Any]]) -> AbstractContextManager[None]:
-    """Return a context manager: subscriptions within it belong to a stream awaited on this loop.
+    """Return a context in which subscriptions belong to a stream awaited on the running loop.
 
     ``unclosed`` collects the futures that the caller must await at the end.
     """
@@ -79,9 +78,9 @@ def awaited_here(unclosed: set[asyncio.Future[Any]]) -> AbstractContextManager[N
 
 
 def awaited_nowhere() -> AbstractContextManager[None]:
-    """Return a context manager: subscriptions within it have no loop.
+    """Return a context in which subscriptions have no loop.
 
-    For callers that block their thread, and for subscriptions that several subscribers share.
+    It is for callers that block their thread, and for subscriptions that several subscribers share.
     """
     return _UNCHANGED if _awaiting.get() is None else _awaited(None)
 
@@ -95,5 +94,5 @@ def loop_of_program() -> asyncio.AbstractEventLoop | None:
 
 
 def awaited_stream() -> Awaited | None:
-    """Return the stream to which the current context belongs, if the stream is awaited."""
+    """Return the awaited stream to which the current context belongs, or ``None``."""
     return _awaiting.get()

@@ -95,8 +95,8 @@ _Mailbox = SimpleQueue["Work | None"]
 
 
 def _work_off(mailbox: _Mailbox) -> None:
-    # Refers only to the queue ``mailbox``. So a worker that nobody uses any more is
-    # garbage-collected, and its finalizer ends this thread.
+    # The thread refers to the queue ``mailbox`` only, not to the ``Worker``. So a worker that
+    # nobody uses any more is garbage-collected, and its finalizer ends this thread.
     while (work := mailbox.get()) is not None:
         try:
             work()
@@ -118,7 +118,7 @@ class Worker:
     def __init__(self, name: str) -> None:
         self._name = f"{name}-{next(_numbers)}"
         self._mailbox: _Mailbox = SimpleQueue()
-        # Reentrant: the garbage collector may run any code, even while the thread is started.
+        # Reentrant: a finalizer may run on the thread that holds the lock.
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._starting = False
@@ -182,8 +182,8 @@ class Trampoline(threading.local):
     def run(self, work: Work, /) -> None:
         """Call ``work``, and then the work that was queued meanwhile.
 
-        Within another ``run`` of this thread only queue ``work``. The first exception is raised
-        after all queued work, because the other work belongs to other callers.
+        Within another ``run`` of this thread, ``work`` is only queued. An exception is raised after
+        all queued work, because the other work belongs to other callers. Only the first is raised.
         """
         if self.queue is not None:
             self.queue.append(work)
@@ -247,8 +247,8 @@ class _OnExecutor:
         try:
             future = self._submit(_run_held, held)
         except Exception:
-            # A pool that fails to start another thread may still give the work to a running thread.
-            # Then ``held`` may be empty already.
+            # A pool that fails to start another thread may still have queued the work. If a running
+            # thread has taken the work out of ``held``, the work was accepted.
             if taken(held) is None:
                 return
             raise
@@ -332,8 +332,9 @@ def check_executor(executor: object) -> None:
     if isinstance(executor, str) and executor == CALLER:
         return
     if isinstance(executor, Executor):
-        # Streams need the memory of this interpreter. The classes are not imported here: if the
-        # executor is an instance of one, its module is loaded already.
+        # Streams need the memory of this interpreter, so pools of processes or interpreters are
+        # refused. Their modules are not imported here: if the executor is such a pool, its module
+        # is loaded already.
         for module, name in (
             ("concurrent.futures.process", "ProcessPoolExecutor"),
             ("concurrent.futures.interpreter", "InterpreterPoolExecutor"),
@@ -353,7 +354,7 @@ def check_executor(executor: object) -> None:
 
 
 def resource(executor: Any, name: str = "rstreams-fast") -> Resource:
-    """Return a resource that runs work on ``executor``; ``None``: on a new thread ``name``."""
+    """Return a resource that runs work on ``executor``, or if it is ``None`` on a new thread."""
     check_executor(executor)
     if executor is None:
         return Worker(name)
@@ -365,7 +366,6 @@ def resource(executor: Any, name: str = "rstreams-fast") -> Resource:
 
 
 def describe_executor(executor: Any) -> str:
-    """Return a few words that name the executor, for ``describe()``."""
     if executor is None:
         return "own worker thread"
     if isinstance(executor, str):

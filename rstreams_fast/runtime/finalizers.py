@@ -4,8 +4,8 @@ The garbage collector may run at any allocation, on a thread that is inside ``Ex
 holds any other lock. A finalizer that cancels a stream there takes a lock, calls user code or
 submits work. So it could wait for its own thread for ever. Therefore, during a collection, the call
 is only queued, and another thread makes it. When ordinary code drops the last reference, for
-instance by leaving a ``for`` loop, the call is made at once, on that thread: a source may be bound
-to the thread. The interpreter closes a generator in the same way.
+instance by leaving a ``for`` loop, the call is made at once, on the thread of that code: the source
+of a stream may be bound to the thread.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def _end_callbacks() -> None:
 
 if not _EVERY_TIME:
     gc.callbacks += _callbacks
-    # With gevent or eventlet, the thread-local object's setattr fails at exit.
+    # With gevent or eventlet, setattr on the thread-local object fails at exit. So remove the
+    # callbacks before.
     if type(_here).__module__ != "_thread":
         atexit.register(_end_callbacks)
 
@@ -78,7 +79,7 @@ def call_from_finalizer(call: Callable[..., object], *args: Any) -> None:
     if not (_EVERY_TIME or _collects_here()):
         call(*args)
         return
-    _mailbox.notes.put((call, args))  # SimpleQueue.put is reentrant, as finalizers need it
+    _mailbox.notes.put((call, args))  # reentrant: a finalizer may interrupt this put
     _start(_mailbox)
 
 
@@ -92,7 +93,7 @@ def _start(mailbox: _Mailbox) -> None:
 
 
 def _start_named(mailbox: _Mailbox) -> None:
-    """Start a ``threading.Thread``. The raw thread that runs this holds no lock."""
+    """Start a ``threading.Thread``, from a raw thread, which holds no lock that ``start`` takes."""
     thread = threading.Thread(
         target=_work_off, args=(mailbox,), name="rstreams-fast-finalizers", daemon=True
     )
@@ -116,8 +117,8 @@ def _work_off(mailbox: _Mailbox) -> None:
         except Empty:
             pass
         mailbox.at_work.release()
-        # A call queued just before the release started no thread, because this one held at_work.
-        # So look at the queue once more.
+        # A call queued just before the release started no thread, because this thread held
+        # ``at_work``. So look at the queue once more.
         if mailbox.notes.empty() or not mailbox.at_work.acquire(blocking=False):
             return
 

@@ -21,7 +21,7 @@ class ForkLock:
         _locks.add(self)
 
     def _renew(self) -> None:
-        # Reentrant: the garbage collector may call a finalizer on the thread that holds the lock.
+        # Reentrant: a finalizer may run on the thread that holds the lock.
         self._lock = threading.RLock()
 
     def __enter__(self) -> None:

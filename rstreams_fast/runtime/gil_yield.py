@@ -31,7 +31,7 @@ thread_time: Final[Callable[[], float]] = getattr(time, "thread_time", perf_coun
 
 
 class _Worked(threading.local):
-    """For each thread: its processor time at its last sleep, and when to look at it again."""
+    """For each thread: its processor time at its last sleep, and when to read that clock again."""
 
     def __init__(self) -> None:
         self.seconds = thread_time()
@@ -56,7 +56,7 @@ def yield_gil() -> None:
     since = thread_time() - worked.seconds
     # ``since`` is negative in a forked child, as its thread time starts anew.
     if 0 <= since < WORK_SECONDS:
-        # This thread cannot have worked long enough before that time.
+        # Before ``look_at`` this thread cannot have worked for ``WORK_SECONDS``.
         worked.look_at = now + (WORK_SECONDS - since)
         return
     sleep(_SLEEP_SECONDS)

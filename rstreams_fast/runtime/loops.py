@@ -1,10 +1,10 @@
 """Event loops as resources that run work: the running loop, a given loop, or a private loop.
 
 A private loop has its own thread, which is started for the first work. The thread ends when the
-loop is closed, or when its last *holder* (a subscription that uses the loop) is gone. A
-subscription made on a private loop uses the same loop: it gets a *share*, and the last holder
-closes the loop. At its end the loop cancels the tasks left on it. It waits for these tasks, for
-asynchronous generators and for the default executor. So nothing outlives the loop.
+loop is closed, or when no subscription uses the loop any more. A subscription made on a private
+loop uses the same loop: it gets a *share*, which keeps the loop open. At its end the loop cancels
+the tasks left on it. It waits for these tasks, for asynchronous generators and for the default
+executor. So nothing outlives the loop.
 """
 
 from __future__ import annotations
@@ -45,21 +45,20 @@ _threads: weakref.WeakSet[PrivateLoop] = weakref.WeakSet()
 
 
 def check_loop(loop: object) -> None:
-    """Raise ``TypeError`` for an object that is neither ``None`` nor an event loop."""
     if loop is not None and not callable(getattr(loop, "call_soon_threadsafe", None)):
         raise TypeError(f"loop must be an asyncio event loop or None, got {type(loop).__name__}")
 
 
 def describe_loop(loop: asyncio.AbstractEventLoop | None) -> str:
-    """Return a few words that name the loop, for ``describe()``."""
     return "the running loop, or a private one" if loop is None else type(loop).__name__
 
 
 def loop_resource(loop: asyncio.AbstractEventLoop | None, name: str) -> Resource:
     """Return a resource that runs work on ``loop``.
 
-    ``None``: the loop that runs in this thread, or on which the stream is awaited, or else a
-    private loop with a thread ``name``. Raises ``WorkDroppedError`` if the loop is closed.
+    With ``None``, this is the loop that runs in this thread, or on which the stream is awaited, or
+    else a private loop, whose thread gets the ``name``. Raises ``WorkDroppedError`` if the loop is
+    closed.
     """
     if loop is None:
         loop = loop_of_program()
@@ -74,7 +73,7 @@ def loop_resource(loop: asyncio.AbstractEventLoop | None, name: str) -> Resource
 
 
 def _private_here(loop: asyncio.AbstractEventLoop) -> PrivateLoop | None:
-    """Return the owner of ``loop``, the loop of this thread; ``None`` if it is not private."""
+    """Return the ``PrivateLoop`` whose loop is ``loop``, if that loop runs in this thread."""
     reference: weakref.ref[PrivateLoop] | None = getattr(HERE, "private", None)
     private = None if reference is None else reference()
     return private if private is not None and private._loop is loop else None
@@ -110,10 +109,10 @@ class PrivateLoop:
     def __init__(self, name: str = "rstreams-fast-loop", *, serves_threads: bool = False) -> None:
         self._name = f"{name}-{next(_numbers)}"
         self._serves_threads = serves_threads
-        # Reentrant: the garbage collector may run any code.
+        # Reentrant: a finalizer may run on the thread that holds the lock.
         self._lock = threading.RLock()
         self._closed = False
-        self._given_up = False  # whether close() was called; shares may remain
+        self._given_up = False  # close() was called; others may still use the loop
         self._shares = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_loop: Resource | None = None
@@ -161,21 +160,21 @@ class PrivateLoop:
         return _Share(self)
 
     def give_back(self) -> None:
-        """Count one share less: its user has no more work on the loop."""
+        """End one share (another user's handle). Its user has no more work on the loop."""
         with self._lock:
             self._shares -= 1
             if self._given_up and not self._shares:
                 self.end()
 
     def close(self) -> None:
-        """Have the thread end after its work, and after all shares are closed. Never blocks."""
+        """Have the thread end after its work, when no one else uses the loop. Never blocks."""
         with self._lock:
             self._given_up = True
             if not self._shares:
                 self.end()
 
     def end(self) -> None:
-        """Have the thread end, even if there are shares."""
+        """Have the thread end, even if others still use the loop."""
         with self._lock:
             self._closed = True
             loop = self._loop
@@ -196,7 +195,7 @@ class _Share:
         self._private.execute(work, when_dropped)
 
     def close(self) -> None:
-        """Give the share back, once. The finalizer does so at the latest."""
+        """Tell the owner, once, that this user has ended. The finalizer does so at the latest."""
         with self._lock:
             given_back, self._given_back = self._given_back, True
         if not given_back:
@@ -219,8 +218,8 @@ def _let_end(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _run(loop: asyncio.AbstractEventLoop, private: weakref.ref[PrivateLoop]) -> None:
-    # Refers only to the loop. So a PrivateLoop that nobody uses any more is garbage-collected, and
-    # its finalizer ends this thread.
+    # The thread refers to the loop, and only weakly to the PrivateLoop. So a PrivateLoop that
+    # nobody uses any more is garbage-collected, and its finalizer ends this thread.
     HERE.private = private
     leaving: BaseException | None = None
     try:

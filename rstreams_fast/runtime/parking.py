@@ -1,6 +1,7 @@
 """Helpers for threads that wait without polling, and checks that a thread may wait at all.
 
-A thread that finds nothing to do arms a *bell*, and sleeps until another thread rings the bell.
+A thread that finds nothing to do arms a *bell*: it leaves a function that wakes it, and sleeps. A
+thread that has something for it rings the bell: it calls the function.
 
 This module does not import asyncio: a program without a loop never loads it.
 """
@@ -77,7 +78,7 @@ class Doorbell:
     __slots__ = ("_answer", "_lock")
 
     def __init__(self) -> None:
-        # Reentrant: the garbage collector may run any code, even ``ring`` within ``ring``.
+        # Reentrant: a finalizer may call ``ring`` on the thread that holds the lock.
         self._lock = threading.RLock()
         self._answer: Callable[[], object] | None = None
 
@@ -87,12 +88,12 @@ class Doorbell:
             self._answer = answer
 
     def disarm(self) -> None:
-        """Forget the function of ``arm``."""
+        """Forget the function that ``arm`` got."""
         with self._lock:
             self._answer = None
 
     def ring(self) -> None:
-        """Call the function of ``arm``, if there is one, and forget it. Thread-safe."""
+        """Call the function that ``arm`` got, if any, and forget it. Thread-safe."""
         if HAS_GIL and self._answer is None:
             return
         with self._lock:
@@ -110,10 +111,10 @@ _here: Final = threading.local()
 
 
 def signallers_here() -> list[Signaller]:
-    """Return the list of ``Signaller`` functions of this thread.
+    """Return the functions that tell whether this thread is within a signal of a certain stream.
 
-    A part of a stream (a window or a group) adds one if it is subscribed to within a signal of that
-    stream. A thread that then blocks until the part has elements would wait for itself.
+    A window or a group adds such a function if it is subscribed to within a signal of its stream.
+    If the thread then waited for elements of the window, it would wait for itself.
     """
     try:
         return _here.signallers  # type: ignore[no-any-return]

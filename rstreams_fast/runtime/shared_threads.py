@@ -19,7 +19,7 @@ from rstreams_fast.runtime.parking import new_event
 
 __all__ = ["SharedThreads", "shared_threads"]
 
-#: Seconds after which an idle thread ends. Periodic work finds it still there.
+#: Seconds after which an idle thread ends. Work that comes more often starts no new thread.
 THREAD_LINGER: Final = 0.1
 
 _numbers = itertools.count(1)
@@ -28,17 +28,18 @@ _numbers = itertools.count(1)
 class SharedThreads:
     """A resource (see ``runtime.executors``) for all streams of the process. It is never closed."""
 
-    # Not a SimpleQueue: before CPython 3.13 its get(timeout) may wait for ever, if the thread wakes
-    # for an item that another thread took, just when the time-out is over.
+    # The work is not in a SimpleQueue: before CPython 3.13 its get(timeout) may wait for ever, if
+    # the thread wakes for an item that another thread took, just when the time-out is over.
 
     def __init__(self, linger: float = THREAD_LINGER) -> None:
         self._linger = linger
         self._works: deque[Work] = deque()
         self._waiting: list[threading.Lock] = []  # an event for each sleeping thread
-        self._lock = threading.RLock()  # reentrant: the garbage collector may run any code
-        # The number of idle threads. A thread counts itself when it begins, because a caller that
-        # is interrupted while it starts a thread does not know whether the thread runs.
+        # Reentrant: a finalizer may run on the thread that holds the lock.
+        self._lock = threading.RLock()
         self._free = 0
+        """The number of idle threads. A thread counts itself when it begins, because a caller that
+        is interrupted while it starts a thread does not know whether the thread runs."""
         self.pid = process_id()
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:  # noqa: ARG002
@@ -72,7 +73,7 @@ class SharedThreads:
             del work
 
     def _next(self) -> Work | None:
-        """Return the next work. ``None`` if none came for a while: the thread then ends."""
+        """Return the next work; ``None`` if the thread was idle for long enough to end."""
         with self._lock:
             self._free += 1
         while True:

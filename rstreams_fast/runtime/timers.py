@@ -36,8 +36,8 @@ __all__ = [
     "is_patient",
 ]
 
-#: Seconds after which the thread ends if there are no alarms. So a stream that sets and cancels one
-#: alarm after another does not start a thread for each.
+#: Seconds after which the timer's thread ends if there are no alarms. So a stream that sets and
+#: cancels one alarm after another does not start a thread for each alarm.
 LINGER: Final = 0.1
 
 #: The queue length at which cancelled alarms are first removed from it. They are removed again when
@@ -91,7 +91,7 @@ def check_timer(timer: object) -> None:
 
 
 class _Alarm:
-    """A planned call. Its latch is closed once: by ``cancel``, or by ``take`` to run the work."""
+    """A planned call. Of ``cancel`` and ``take``, which is to run the work, only the first acts."""
 
     __slots__ = ("_latch", "_queue", "when_dropped", "work")
 
@@ -115,8 +115,8 @@ class _Alarm:
 
 
 class _Queue:
-    """Alarms in order of time. Only one thread at a time may use it, except ``one_less`` and
-    ``pending``.
+    """Alarms in order of time. Only one thread at a time may call its methods, except ``one_less``
+    and ``pending``.
 
     Wherever that thread runs Python code, a signal handler or a finalizer may interrupt it and add
     an alarm.
@@ -148,7 +148,8 @@ class _Queue:
         heap, count = self._heap, len(self._heap)
         pending = [entry for entry in heap if entry[2].pending]
         heapq.heapify(pending)
-        if self._heap is heap and len(heap) == count:  # if an alarm was added, sweep the next time
+        # If an alarm was added meanwhile, ``pending`` lacks it: leave the heap as it is.
+        if self._heap is heap and len(heap) == count:
             self._heap = pending
             self._sweep_at = max(SWEEP_AT, 2 * len(pending))
 
@@ -207,13 +208,13 @@ class _TimerThread:
     def __init__(self) -> None:
         self.pid = process_id()
         self.queue = _Queue(self._on_empty)
-        # Reentrant: the garbage collector may run any code. No other code is called under it.
+        # Reentrant: a finalizer may run on the thread that holds the lock.
         self._lock = threading.RLock()
         self._news = new_event()
         self._thread: threading.Thread | None = None
-        self._looks_up_at = -math.inf  # the time at which the thread wakes up by itself
-        self._lingers_until = math.inf  # the time at which a thread without alarms ends
-        self._was_empty = False  # whether the queue was empty at some time since the last check
+        self._looks_up_at = -math.inf  # when the thread wakes up by itself
+        self._lingers_until = math.inf
+        self._was_empty = False
         self._closed = False
 
     def add(self, due: float, work: Work, when_dropped: WhenDropped | None) -> _Alarm:
@@ -251,8 +252,9 @@ class _TimerThread:
         self._thread = thread
         try:
             thread.start()
-        except BaseException:  # such as KeyboardInterrupt
-            self._thread = None  # if the thread has started nevertheless, it sees this and ends
+        except BaseException:
+            # If KeyboardInterrupt came after the start, the thread sees None, and ends.
+            self._thread = None
             raise
         _timers.add(self)
 
@@ -287,7 +289,8 @@ class _TimerThread:
         was_empty, self._was_empty = self._was_empty, False
         if due < math.inf:
             self._lingers_until = math.inf
-            if was_empty:  # the queue may soon be empty again: look then, without being woken
+            # Sleep for LINGER at most: then a queue that becomes empty need not wake this thread.
+            if was_empty:
                 due = min(due, now + LINGER)
         elif self._lingers_until < math.inf:
             due = self._lingers_until

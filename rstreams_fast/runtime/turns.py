@@ -1,9 +1,9 @@
-"""Turns: limits how long streams occupy an event loop without a break.
+"""Limits how long streams occupy an event loop without a break.
 
 A *turn* is a millisecond in which the drains (loops that deliver elements) of one consumer may work
-on the consumer's event loop. The consumer is a task that awaits elements, or a boundary. A drain
-that is not done when the turn ends pauses until the next turn, so that other tasks of the loop run.
-A paused drain is not held by a thread, so any thread may cancel the stream.
+on the consumer's event loop. The consumer is a task that awaits elements, or a stage with a queue
+of its own. A drain that is not done when the turn ends pauses until the next turn, so that other
+tasks of the loop run. No thread holds a paused drain, so any thread may cancel the stream.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Turns:
         return loop is not None and perf_counter() >= self._until and running_loop() is loop
 
     def pause(self, paused: _Paused) -> None:
-        """Have the drain ``paused`` resumed in the consumer's next turn on the event loop."""
+        """Keep the drain (a loop that delivers elements) until the consumer's next millisecond."""
         self._paused.append(paused)
         wake = self.wake
         if wake is not None:
@@ -79,6 +79,6 @@ class Turns:
         return count > 0
 
     def end(self) -> None:
-        """Forget all paused drains: no turn follows."""
+        """Forget all paused drains (loops that deliver elements): none will be resumed."""
         self.wake = self._loop = None
         self._paused.clear()

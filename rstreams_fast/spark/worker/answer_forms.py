@@ -1,4 +1,4 @@
-"""How a journal stores the answers of stages: in their declared types."""
+"""How a journal stores the results of a stage's calls: as Arrow values of their declared types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["BatchesForm", "ColumnForm"]
 
 
 class ColumnForm:
-    """Stores answers that are values of one declared column, or rows of several columns."""
+    """Stores results that are values of one declared column, or rows of several columns."""
 
     def __init__(self, columns: Columns) -> None:
         import pyarrow as pa
@@ -25,7 +25,7 @@ class ColumnForm:
         self.text = str(fields) if self._is_row else str(self.type)
 
     def array(self, answers: list[Any]) -> pa.Array:
-        """Return the column of ``answers``."""
+        """Return an Arrow array of ``answers``: the results of several calls."""
         import pyarrow as pa
 
         arrays = self._columns.arrays(answers, str)
@@ -35,12 +35,12 @@ class ColumnForm:
         return pa.StructArray.from_arrays(arrays, fields=list(self.type), mask=nulls)
 
     def value(self, scalar: pa.Scalar) -> Any:
-        """Return the answer from which ``array`` made ``scalar``."""
+        """Return the result of a call from which ``array`` made ``scalar``."""
         return scalar.as_py()
 
 
 class BatchesForm:
-    """Stores answers that are lists of record batches of one schema."""
+    """Stores results that are lists of record batches of one schema."""
 
     def __init__(self, schema: pa.Schema) -> None:
         import pyarrow as pa
@@ -50,7 +50,7 @@ class BatchesForm:
         self.text = f"batches of {schema.to_string(show_schema_metadata=False)}"
 
     def array(self, answers: list[Any]) -> pa.Array:
-        """Return the column of a segment. Each answer is a list of batches: an Arrow IPC stream."""
+        """Return an Arrow array. Each element is an Arrow IPC stream of the batches of one call."""
         import pyarrow as pa
 
         streams = []
@@ -63,7 +63,7 @@ class BatchesForm:
         return pa.array(streams, self.type)
 
     def value(self, scalar: pa.Scalar) -> Any:
-        """Return the batches of one answer."""
+        """Return the record batches of one call."""
         import pyarrow as pa
 
         with pa.ipc.open_stream(scalar.as_buffer()) as reader:

@@ -1,4 +1,4 @@
-"""``map_batches`` in one partition: a function of whole batches, on a few threads or on a loop."""
+"""``map_batches`` in one partition: calls a function of whole batches, on threads or on a loop."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ OUTPUTS_AHEAD: Final = 2
 def run_batches(
     options: CallOptions, schema: pa.Schema, partition: Partition, held: list[Any]
 ) -> Iterator[Any]:
-    """Return the batches that the function makes, in input order; ``held`` has the first input."""
+    """Return the batches that the function makes, in input order.
+
+    ``held`` is a list of the first input batch, which is taken out, so that it can be freed.
+    """
     if leaves_as_it_comes(options):
         return _BatchesOnThreads(options, schema, partition).outputs(held)
     fn, called_id = options.fn, options.called_id
@@ -88,8 +91,8 @@ def leaves_as_it_comes(options: CallOptions) -> bool:
 
 
 def _whole(options: CallOptions, schema: pa.Schema) -> Callable[..., Any]:
-    """Return the function, which turns an iterable result into a list, so that its errors are
-    errors of the call. For a cache or a journal the list has batches of the ``schema``.
+    """Return the user's function, changed to return a list in place of an iterable. So an error of
+    the iteration is an error of the call. A cache or journal gets batches of the ``schema``.
     """
     fn, label = options.fn, options.label
 
@@ -115,7 +118,7 @@ def _listed(result: Any) -> Any:
 
 
 def _are_several(result: Any) -> bool:
-    """Whether ``result`` is an iterable of rows, not an object that iterates over column names."""
+    """Whether ``result`` is an iterable of frames. A frame itself iterates over column names."""
     return (
         isinstance(result, Iterable)
         and not isinstance(result, str | bytes | Mapping)
@@ -155,7 +158,7 @@ def _name_of(first_row: int, rows: int) -> str:
 class _Job:
     """A call with one batch. Its outputs go through its own ring.
 
-    The main thread reads the rings of all jobs in the order of their batches.
+    The main thread reads the rings of all calls in the order of their batches.
     """
 
     def __init__(self, batch: Any, lease: ByteLease, first_row: int) -> None:
@@ -168,10 +171,10 @@ class _Job:
 
 
 class _BatchesOnThreads:
-    """Calls a sync function on threads. One thread at a time takes a batch, so jobs are in order.
+    """Calls a sync function on threads, which take batches one after the other, in input order.
 
-    The right to take a batch (the turn) is the work that ``CallThreads`` hands out: a thread that
-    has taken a batch puts the turn back for the next thread.
+    The only work item of the ``CallThreads`` is the right to take a batch. A thread that has taken
+    a batch passes the right on to the next thread, and then makes the call.
     """
 
     def __init__(
@@ -202,7 +205,7 @@ class _BatchesOnThreads:
         self._keyed = names_call_id(options.fn)
 
     def outputs(self, first: list[Any]) -> Iterator[Any]:
-        """Yield the outputs of the stage, on the main thread; ``first`` has the first input."""
+        """Yield the outputs of the stage, on the main thread; ``first`` holds the first batch."""
         counters = self._counters
         self._partition.threads.on_failure = self._fail
         with self._client, self._partition.at_work(first, self._close):
@@ -220,7 +223,7 @@ class _BatchesOnThreads:
                         raise job.failure
                     self._partition.budget.release(job.lease)
             finally:
-                self._threads.close()  # even if _close fails
+                self._threads.close()  # also if the exit of ``at_work`` fails
             if (failure := self._failure or self._read_ahead.error) is not None:
                 raise failure
 
@@ -268,7 +271,9 @@ class _BatchesOnThreads:
         self._client.context.copy().run(self._partition.threads.start, run, name)
 
     def _take_turn(self, number: int) -> None:
-        """Take a batch, queue its job for the main thread, pass the turn on, and do the job."""
+        """Take a batch, queue its outputs for the main thread, let another thread take the next
+        batch, and make the call.
+        """
         try:
             try:
                 batch, lease = self._read_ahead.ring.get()
@@ -292,7 +297,7 @@ class _BatchesOnThreads:
         except RingClosed:
             pass  # the ring was closed because the stage ends
         except BaseException as raised:
-            # Nobody else would end the stage after, for example, a MemoryError.
+            # Nothing else would end the stage after a MemoryError, for example.
             self._fail(raised)
 
     def _do(self, job: _Job) -> None:
@@ -304,7 +309,7 @@ class _BatchesOnThreads:
             if not self._closed:
                 failure = closed
         except StopIteration as stopped:
-            # A StopIteration would end the generator of the main thread.
+            # In a generator Python replaces a StopIteration by an error without this label.
             failure = RuntimeError(f"{options.label} raised StopIteration")
             failure.__cause__ = stopped
         except BaseException as raised:
@@ -318,7 +323,7 @@ class _BatchesOnThreads:
         job.out.close()
 
     def _make(self, job: _Job) -> None:
-        """Make the call; repeat it after ``RetryAfter`` if none of its rows has left."""
+        """Make the call; repeat it after ``RetryAfter`` if none of its rows was emitted."""
         options, tries, counters = self._options, Tries(self._attempts), self._counters
         batch, job.batch = job.batch, None
         if self._keyed:
@@ -358,8 +363,6 @@ class _BatchesOnThreads:
 
 
 class _Item:
-    """A batch to make a call for."""
-
     __slots__ = ("batch", "first_row", "lease")
 
     def __init__(self, batch: Any, lease: ByteLease, first_row: int) -> None:
@@ -369,7 +372,7 @@ class _Item:
 
 
 class _BatchCalls:
-    """Source and sink of a stage whose items are batches. A call may return any number of rows."""
+    """Supplies the calls of a stage with batches, and emits the rows that the calls return."""
 
     room = 1
     waiting = False
@@ -410,13 +413,13 @@ class _BatchCalls:
         return call
 
     def declared(self, result: Any) -> Any:
-        """Return the outcome with the rows of its value in the declared schema."""
+        """Return ``result``, a call's ``Outcome``, with its value cast to the declared schema."""
         if result.error is not None:
             return result
         return result._replace(value=list(_pieces(result.value, self._schema, self._label)))
 
     def _told(self, outcome: Outcome, batch: Any) -> list[Any]:
-        """Return the rows of a call with its outcome; for a failed call, nulls and input rows."""
+        """Return a call's rows and a column with its outcome; for a failed call, rows of nulls."""
         import pyarrow as pa
 
         schema = self._schema
@@ -447,7 +450,7 @@ class _BatchCalls:
         return len(results)
 
     def flush(self) -> None:
-        """Do nothing: no result waits."""
+        """Do nothing: no result waits for others."""
 
     def check_end(self) -> None:
-        """Do nothing: a call may return any number of rows."""
+        """Do nothing: a call may return any number of rows, so none can be missing."""

@@ -1,6 +1,6 @@
-"""A stage that makes calls: an event loop on its own thread, between a source and a sink.
+"""A stage that makes calls, on an event loop with its own thread.
 
-Three threads and two rings serve one partition::
+Three threads and two rings serve one partition. The ``CallPump`` starts calls and takes results::
 
     Spark's iterator -> read-ahead -> [ring, byte budget] -> loop: CallPump -> [ring] -> main
 
@@ -57,10 +57,10 @@ LAST_SECONDS: Final = 0.1
 
 
 class CallStage:
-    """Makes the calls of one partition: takes items from the source, puts results in the sink.
+    """Makes the calls of one partition: takes items from ``source``, puts results in ``sink``.
 
-    The host task on the loop opens and closes the context manager of ``using``. Only ``outputs``
-    and ``stop`` may be called outside the loop's thread.
+    One task on the loop, the *host task*, opens and closes the context manager of ``using``. Only
+    ``outputs`` and ``stop`` may be called outside the loop's thread.
     """
 
     def __init__(
@@ -75,8 +75,9 @@ class CallStage:
         watched: Callable[..., Any] | None = None,
         **window: Any,
     ) -> None:
-        """``around`` lacks the client and the ``journal``, which is not open yet. ``watched`` is
-        the user's function, if ``options.fn`` wraps it. ``window`` is passed to ``CallWindow``.
+        """``around`` has the cache and what else surrounds a call, but no client and no journal:
+        these are opened on the loop. ``watched`` is the user's function, if ``options.fn`` wraps
+        it. ``window`` is passed to ``CallWindow``.
         """
         self._around = around
         self._journal = journal
@@ -124,7 +125,6 @@ class CallStage:
     # -- the main thread's side --------------------------------------------------------------------
 
     def outputs(self, first: list[Any]) -> Iterator[Any]:
-        """Run the stage and yield its outputs; ``first`` holds the first batch."""
         import pyarrow as pa
 
         with self._partition.at_work(first, self.stop):
@@ -194,9 +194,9 @@ class CallStage:
                 self._out.close()
 
     def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Fail with the error of a stage's callback; let asyncio report the errors of others.
+        """Fail the stage if one of its own callbacks failed: else the stage would wait for ever.
 
-        The loop goes on without the failed callback, so the stage would wait for ever.
+        Errors of other callbacks are left to asyncio, which reports them.
         """
         raised = context.get("exception")
         if "handle" in context and raised is not None and is_the_stages(raised):
@@ -217,8 +217,8 @@ class CallStage:
                 # The loop no longer runs callbacks, such as the one that ends the stage: give up.
                 if time.monotonic() > latest:
                     raise
-                # If a call raised the exception, the window handles it first, and names the item;
-                # then _fail does nothing.
+                # Call _fail one step later. If a call raised the exception, an error that names the
+                # call's item comes first, and _fail does nothing.
                 self._loop.call_soon(self._loop.call_soon, self._fail, raised)
             else:
                 if not self._ended:
@@ -226,7 +226,7 @@ class CallStage:
                     self._fail(RuntimeError(f"{label} stopped the loop, which is the stage's"))
 
     def _end(self) -> None:
-        # At the second call _tidy_up runs the loop for its last tasks: do not stop it.
+        # After the first call ``_tidy_up`` runs the loop for its last tasks. Do not stop it then.
         if not self._ended:
             self._ended = True
             self._loop.stop()
@@ -234,8 +234,8 @@ class CallStage:
     async def _open_and_close(self) -> None:
         """Open the journal and ``using``, wait for the end of the calls, and close both.
 
-        This is the body of the host task. One task does all of it, since the task groups, time-outs
-        and tokens that ``using`` makes belong to one task.
+        All of this is one task: the task groups, time-outs and context-variable tokens that
+        ``using`` makes belong to the task that made them.
         """
         failure: BaseException | None = None
         try:
@@ -249,7 +249,7 @@ class CallStage:
                     self._host_opens = False
                     self._make_engine(opened)
                     self._context = copy_context()
-                    # Start the calls by a callback, since fn must not run inside the host task.
+                    # Start the calls by a callback, since fn must not run inside this task.
                     self._loop.call_soon(self._go_on, context=self._context)
                     await self._calls_over
             except asyncio.CancelledError:
@@ -335,17 +335,17 @@ class CallStage:
             self._out.close()
 
     def _stop(self) -> None:
-        """Cancel the calls; when they have ended, leave ``using``; then end the loop."""
+        """Cancel the calls; when they have ended, close ``using``, and then end the loop."""
         if self._stopping:
             return
         self._stopping = True
         self._stopped_at = time.monotonic()
-        # Set the timer first: the next lines may raise.
+        # Set the timer first: the next lines may raise, and the loop must end nevertheless.
         self._loop.call_later(STOP_SECONDS, self._end)
         self._read_ahead.cancel()
         if self._engine is not None:
             self._engine.cancel()
-            # A call that blocks its thread may end only when its client is closed.
+            # A call that blocks its thread may end only when its client is closed: close it early.
             if self._engine.on_threads:
                 self._loop.call_later(STOP_SECONDS / 2, self._finish)
         self._check_stopped()
@@ -355,7 +355,7 @@ class CallStage:
             self._finish()
 
     def _finish(self) -> None:
-        """Let the host task close ``using``, after the calls. The end of the task ends the loop."""
+        """Let the host task, which opened ``using``, close it. The loop ends with the task."""
         if self._finishing:
             return
         self._finishing = True
@@ -371,7 +371,7 @@ class CallStage:
         if self._engine is not None:
             self._engine.end()
         self._executor.shutdown(wait=False, cancel_futures=True)
-        self._finish()  # this also ends the host task if calls have ignored their cancellation
+        self._finish()  # closes ``using`` even if calls have ignored their cancellation
         since = self._stopped_at if self._stopping else time.monotonic()
         end_tasks(self._loop, lambda: max(LAST_SECONDS, since + STOP_SECONDS - time.monotonic()))
 
@@ -386,7 +386,7 @@ class CallStage:
                 self._step(engine, pump)
         except BaseException as raised:
             failure = None if engine is None else engine.window.failure
-            # The first step of a call may raise SystemExit: then the error names its item.
+            # If the first step of a call raised (SystemExit, say), the error names the call's item.
             if failure is not None and failure[1] is raised:
                 self._call_failed(*failure)
             self._fail(raised)
@@ -419,7 +419,7 @@ class CallStage:
         return noted(error, f"raised by {label} for {self._source.name_of(item)}")
 
     def _look_ahead(self, pump: CallPump) -> None:
-        """After a step: flush results if no later step would flush them; detect the end."""
+        """Emit waiting results if nothing else would; detect the end of the partition."""
         out = self._out
         if pump.at_rest:
             out.flush()

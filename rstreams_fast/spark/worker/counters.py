@@ -70,12 +70,11 @@ class Counters(StageMetrics):
         self.max_buffered_bytes = max(self.max_buffered_bytes, self.buffered_bytes)
 
     def emit(self, rows: int) -> None:
-        """Count a batch of ``rows`` rows that leaves."""
         self.rows_out += rows
         self.batches_out += 1
 
     def snapshot(self) -> StageMetrics:
-        """Return a copy of the counts, with the time."""
+        """Return a copy of the counts, with the time of the copy."""
         self.updated = time.time()
         self.seconds = time.monotonic() - self._begin
         self.update_waits()
@@ -101,8 +100,8 @@ class MetricsWriter:
         self.spans: CallSpans | None = None
         """Makes spans of the calls of the partition."""
         if metrics is not None:
-            # The run's identifier is needed: coalesce gives one task several partitions, and a plan
-            # may contain the same stage twice.
+            # The name has the run's identifier: coalesce gives one task several partitions, and a
+            # plan may contain the same stage twice.
             self._file = Path(metrics.path) / f"{counters.key}-{counters.run}{FILE_SUFFIX}"
             if (spans := spans_of(metrics)) is not None:
                 self.spans = CallSpans(spans, counters)
@@ -113,7 +112,6 @@ class MetricsWriter:
         return self._file is not None
 
     def write_if_due(self) -> None:
-        """Write if the content of the file is older than ``WRITE_SECONDS``."""
         if self._file is not None and time.monotonic() >= self._due:
             self.write()
 
@@ -139,12 +137,12 @@ class MetricsWriter:
     def end(self) -> None:
         """Append the final counts to the file of this process, and remove the file of this run.
 
-        Only the stages of this process write its file; one ``write`` appends the whole line. When
-        the file has many lines, or the folder many files of this host, ``fold`` adds them up.
+        Only stages of this process write its file, so a line that one ``write`` appends stays
+        whole. When the file has many lines, or the folder has many files, ``fold`` adds them up.
         """
         if self._file is None:
             return
-        # If the disk is full and the line below cannot be appended, this file keeps the counts.
+        # If the disk is too full to append the line below, the run's own file keeps the counts.
         self.write(last=True)
         with contextlib.suppress(OSError), _ending:
             folder = self._file.parent
@@ -152,10 +150,10 @@ class MetricsWriter:
             if lines < 0:  # this is the first run that ends in this process
                 many = len(list(folder.glob(f"{HOST}-*{ENDED_SUFFIX}"))) >= ENDED_FILES
                 lines = ENDED_LINES if many else 0
-            # The name needs the digest: other containers may have the same host name and pid.
+            # The name has a digest of the process: containers may share a host name and a pid.
             own = f"{crc32(self.counters.process.encode()):08x}"
             ended = folder / f"{HOST}-{os.getpid()}-{own}-{number}{ENDED_SUFFIX}"
-            # A line break first, as the line before may be incomplete.
+            # Begin with a line break, as the line before may be incomplete.
             line = f"\n{self._snapshot()}\n".encode()
             with ended.open("ab", buffering=0) as file:
                 whole = file.write(line) == len(line)

@@ -1,4 +1,4 @@
-"""The event loop of a stage: how it is made, which errors on it are the stage's, how it ends."""
+"""Makes and ends the event loop of a stage, and tells its own errors from a user's callback's."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ def end_tasks(loop: asyncio.AbstractEventLoop, patience: Callable[[], float]) ->
     wait_for(left)
     wait_for({loop.create_task(loop.shutdown_asyncgens())})
     for task in asyncio.all_tasks(loop):
-        # The task ignored its cancellation and never runs again: asyncio need not warn on stderr.
+        # The task ignored its cancellation, and never runs again. Keep asyncio from warning of it.
         task._log_destroy_pending = False  # type: ignore[attr-defined]

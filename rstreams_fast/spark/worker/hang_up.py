@@ -25,7 +25,7 @@ def hang_up() -> Callable[[], bool] | None:
     found = defaultdict[str, list[int]](list)
     with suppress(OSError):  # a container without /proc
         for entry in Path("/proc/self/fd").iterdir():
-            # The listing includes its own descriptor of the directory, closed by now.
+            # The listing includes the descriptor of the folder itself, which is closed by now.
             with suppress(OSError):
                 found[str(entry.readlink())].append(int(entry.name))
     sockets = [

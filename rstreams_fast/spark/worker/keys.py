@@ -32,10 +32,10 @@ __all__ = [
 
 
 class PythonColumn:
-    """A column of Python objects, with those methods of Arrow arrays that keys need."""
+    """A key column of Python objects, with the methods of Arrow arrays that key columns need."""
 
     def __init__(self, values: list[Any], kind: str = "") -> None:
-        """``kind``: the name of the keys' type."""
+        """``kind`` is the name of the keys' type, such as ``timestamp``."""
         self.values = values
         self.type = kind
         self.null_count = values.count(None)
@@ -48,17 +48,14 @@ class PythonColumn:
         return sum(map(bytes_of, self.values))
 
     def slice(self, start: int, rows: int) -> PythonColumn:
-        """Return ``rows`` keys from ``start`` on."""
         return PythonColumn(self.values[start : start + rows], self.type)
 
     def is_valid(self) -> pa.Array:
-        """Return an array that is true where the key is not null."""
         import pyarrow as pa
 
         return pa.array([value is not None for value in self.values], pa.bool_())
 
     def filter(self, mask: pa.Array) -> PythonColumn:
-        """Return the keys for which ``mask`` is true."""
         return PythonColumn(list(itertools.compress(self.values, mask.to_pylist())), self.type)
 
 
@@ -74,7 +71,7 @@ def keys_of(array: pa.Array | PythonColumn, name: str) -> list[Any]:
             f"the key column {name} of {kind} has map keys that are no keys of a dict "
             f"({unhashable})"
         ) from unhashable
-    # pyarrow raises this for an interval of months in a struct or a list.
+    # pyarrow raises NotImplementedError for an interval of months in a struct or a list.
     except NotImplementedError as unknown:
         raise TypeError(
             f"the key column {name} of {kind} has a part that Python has no value for ({unknown})"
@@ -118,10 +115,10 @@ class _KeyDict(dict[Any, Any]):
 
 
 def shareable(keys: list[Any], array: pa.Array | PythonColumn) -> list[Any]:
-    """Return keys of ``array`` as hashable values; they are equal where Spark's keys are.
+    """Return keys of ``array`` as hashable values, which are equal if Spark's keys are equal.
 
-    Structs, lists and maps are dicts and lists with a hash. All NaN are one object. Two times that
-    a clock shows twice, when it is put back, differ.
+    Structs, lists and maps are dicts and lists with a hash. All NaN are one object. When a clock is
+    put back, it shows the same time twice: these two times differ.
     """
     import pyarrow as pa
 
@@ -191,7 +188,7 @@ def own_names(value: Any) -> Sequence[str] | None:
 def _names_in(kind: Any) -> tuple[str, ...] | None:
     if dataclasses.is_dataclass(kind):
         return tuple(field.name for field in dataclasses.fields(kind))
-    # The names of msgspec and pydantic.
+    # msgspec and pydantic keep the field names in these attributes.
     for names in ("__struct_fields__", "model_fields", "__fields__"):
         found = getattr(kind, names, None)
         if isinstance(found, dict if names != "__struct_fields__" else tuple):
@@ -210,7 +207,7 @@ def fields_of(value: Any) -> dict[str, Any] | None:
 
 
 def loaded_pandas() -> Any:
-    """Return pandas if its import is complete. Otherwise no values of its types exist."""
+    """Return pandas if its import is complete; else ``None``: no values of its types exist."""
     pandas = sys.modules.get("pandas")
     # Without DataFrame, which pandas defines last, the import is not complete.
     return pandas if hasattr(pandas, "DataFrame") else None
@@ -221,7 +218,7 @@ def plain(value: Any) -> Any:
 
     Elements of lists, tuples and dicts are converted, too.
     """
-    # A value of a user-defined type has this attribute.
+    # ``__UDT__`` marks a value of a user-defined type of Spark.
     if (udt := getattr(value, "__UDT__", None)) is not None:
         return plain(udt.serialize(value))
     # If a module is not imported, there are no values of its types.
@@ -250,7 +247,7 @@ def plain(value: Any) -> Any:
         return {plain(key): plain(one) for key, one in value.items()}
     elif (fields := fields_of(value)) is not None:
         return plain(fields)
-    elif type(value).__name__ == "VariantVal":  # Spark has this type since 4.0
+    elif type(value).__name__ == "VariantVal":  # since Spark 4.0
         return {"value": bytes(value.value), "metadata": bytes(value.metadata)}
     return value
 
@@ -271,7 +268,7 @@ def _read(array: pa.Array, kind: pa.DataType) -> list[Any]:
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind) and kind.tz is not None:
-        # Making a datetime with a zone takes microseconds, and timestamps repeat.
+        # Making a datetime with a zone takes microseconds. Timestamps repeat: make each only once.
         encoded = array.dictionary_encode()
         values = encoded.dictionary.to_pylist()
         if encoded.null_count:
@@ -281,7 +278,7 @@ def _read(array: pa.Array, kind: pa.DataType) -> list[Any]:
 
 
 def _zone_within(kind: pa.DataType) -> str | None:
-    """Return the zone of the first timestamp in ``kind`` that has one: it is the session's."""
+    """Return the zone of the timestamps in the type ``kind``: the session's, or ``None``."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind):

@@ -48,9 +48,9 @@ def _code_of(fn: Any) -> types.CodeType | None:
 class LoopWatch:
     """Checks a stage's loop from the thread that waits for its results.
 
-    The calls take no more time. Twenty times a second the watch queues a callback on the loop. If
-    the callback has not run by the next check, the watch reads the stack of the loop's thread. So
-    it warns of a function that has blocked the loop for a tenth of a second.
+    Twenty times a second the watch queues a callback on the loop. If the callback has not run by
+    the next check, the watch reads the stack of the loop's thread. So it warns of a function that
+    has blocked the loop for a tenth of a second. The calls themselves get no slower.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class LoopWatch:
         self._answered = True
 
     def _frame_of_function(self) -> types.FrameType | None:
-        """Return the user's frame, if the loop's thread is in the function; else ``None``."""
+        """Return a stack frame of the user's code if the watched function occupies the loop."""
         frame = None if self._code is None else sys._current_frames().get(self._thread or 0)
         of_user = None
         while frame is not None:

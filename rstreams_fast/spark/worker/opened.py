@@ -21,13 +21,13 @@ _stack: Final = ExitStack()
 
 
 class _Opened:
-    """The value of an open manager, itself a context manager for the partitions that use it.
+    """An open context manager. Each partition that uses its value enters and leaves this object.
 
-    Entering this object sets the context variables that the open manager has set.
+    Entering this object sets the context variables that the manager set when it was opened.
     """
 
     def __init__(self, factory: Callable[[], Any]) -> None:
-        # __exit__ runs in this context too, as it may reset variables.
+        # The manager's __exit__ runs in this context, too, as it may reset context variables.
         self._context: Final = copy_context()
         before = dict(self._context)
         self._value: Final = self._context.run(self._open, factory)
@@ -90,14 +90,15 @@ def _close_at_the_end() -> None:
 
     atexit.register(close)
     if task_context() is not None:
-        # Spark's daemon ends its workers with os._exit, which runs no atexit functions.
+        # Spark's daemon ends its workers with os._exit, which runs no atexit functions. So os._exit
+        # is replaced.
         leave = os._exit
 
         def close_and_leave(status: int) -> NoReturn:
             try:
                 close()
             finally:
-                # Even if close fails: its exception must not reach the loop of Spark's daemon.
+                # Leave even if close fails: its exception must not reach Spark's daemon.
                 leave(status)
 
         os._exit = close_and_leave

@@ -1,4 +1,4 @@
-"""The outcome of a call, for ``on_failure``: a null, no row, or a report beside the value."""
+"""Applies ``on_failure`` to failed calls: a null, no row, or a column that reports the error."""
 
 from __future__ import annotations
 
@@ -47,9 +47,8 @@ class RowFailures:
     def around(
         self, fn: Callable[..., Awaitable[Any]], convert: Callable[[Any], Any] | None = None
     ) -> Callable[..., Awaitable[Any]]:
-        """Return ``fn`` so that a failure becomes a result; ``convert`` may fail a call, too.
-
-        ``RuntimeError``: more calls have failed than ``at_most`` allows.
+        """Return a wrapper of ``fn`` which returns a replacement if a call fails, or if ``convert``
+        refuses its result. It raises ``RuntimeError`` if more calls fail than ``at_most`` allows.
         """
         instead, as_outcomes = self._instead, self._as_outcomes
 
@@ -70,7 +69,7 @@ class RowFailures:
 
     def refuse(self, result: Any, error: Exception) -> Any:
         """Return the replacement for a result that does not fit its declared type."""
-        # The call was counted as a success before its result was converted. Take that back.
+        # The call was counted as a success before its result was converted. Count it once only.
         self._ended -= 1
         self._count(error)
         return result._replace(value=None, error=error) if isinstance(result, Outcome) else None
@@ -139,7 +138,10 @@ def within(values: pa.Array, outcomes: pa.Array) -> pa.Array:
 
 
 def outcome_with_inputs(outcome: Outcome, rows: int, batch: pa.RecordBatch) -> pa.Array:
-    """Return the outcome column of a call's ``rows`` rows; for a failed call, with ``batch``."""
+    """Return the outcome column for the ``rows`` output rows of a call with the input ``batch``.
+
+    If the call failed, the column has the input rows, too.
+    """
     import pyarrow as pa
 
     fields = list(batch.schema)

@@ -44,13 +44,13 @@ _INTERVAL_MONTHS: Final = 21
 
 
 def first_of(upstream: Iterator[Any], what: str) -> Any:
-    """Return the first input of a partition, or ``None``; ``what`` names it in an error message."""
+    """Return the first input of a partition, or ``None``. ``what`` names a column in an error."""
     import pyarrow as pa
 
     try:
         return next(upstream, None)
     except (KeyError, pa.ArrowNotImplementedError) as unknown:
-        # pyarrow raises these for a type that has no Python class, or no pandas one.
+        # pyarrow raises such an error for a type that Python or pandas has no class for.
         if unknown.args != (_INTERVAL_MONTHS,) and "month_interval" not in str(unknown):
             raise
         raise TypeError(
@@ -134,7 +134,7 @@ class AtWork:
 
 
 def _refuse_reuse(partition: Partition, kind: type[BaseException] | None) -> None:
-    """Make Spark end this worker if threads are left: they must not meet its next task.
+    """Make Spark end this worker if threads are left: they must not run during its next task.
 
     Spark ends a worker if its task failed, or did not read all of its input. If only the read-ahead
     thread is left, the task has not read all of its input. If other threads are left, this function

@@ -39,8 +39,7 @@ class ByteLease:
 
 
 class ByteBudget:
-    """The free bytes, counted as demand: a batch that is read fulfils some of it, and the release
-    of the batch requests these bytes again.
+    """Bounds the bytes of the batches that a stage holds.
 
     One thread takes bytes, any thread releases them. The size of a batch is known only after the
     batch was read. So the reading thread first waits until there is room for a batch like the
@@ -68,7 +67,6 @@ class ByteBudget:
             return self._free.value >= 0
 
     def take(self, size: int, rows: int) -> ByteLease:
-        """Take the bytes of a batch that was read."""
         with self._changed:
             charge = min(size, self._free.pending)
             self._free.fulfil(charge)
@@ -103,8 +101,8 @@ class Waiting(NamedTuple):
 class ReadAhead:
     """Pulls Spark's iterator into a ring, on its own thread, as far as the byte budget allows.
 
-    At the end the ring is closed, and ``error`` is the exception of upstream. After ``cancel`` an
-    end of file or a broken connection is no error.
+    At the end the ring is closed, and ``error`` is the exception of upstream, if any. After
+    ``cancel`` an end of file or a broken connection is no error.
     """
 
     def __init__(
@@ -165,7 +163,9 @@ class ReadAhead:
                 raise
 
     def poll(self) -> Waiting | None:
-        """Return the next batch. ``None``: ``on_batch`` will announce the next, or ``ended``."""
+        """Return the next batch; ``None`` at the end, or if none is there: ``on_batch`` will be
+        called when there is one.
+        """
         if self.ended:
             return None
         found: Waiting | None = self.ring.poll()

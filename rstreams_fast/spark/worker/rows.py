@@ -68,13 +68,11 @@ class Layout:
         return (*self.names, OUTCOME) if self.outcome == "beside" else self.names
 
     def count(self, batch: Any) -> int:
-        """Return the number of rows of an input."""
         if isinstance(batch, tuple):
             return len(batch[0])
         return len(batch) if self.on is None else int(batch.num_rows)
 
     def keys(self, batch: Any) -> Sequence[pa.Array]:
-        """Return the key columns of an input."""
         if self.on is None:
             return batch if isinstance(batch, tuple) else (batch,)
         names = batch.schema.names
@@ -88,7 +86,6 @@ class Layout:
         return [batch.column(name) for name in self.on] if self.on else list(batch.columns)
 
     def key_name(self, batch: Any, index: int) -> str:
-        """Describe a key column of an input for a message."""
         if self.on is None:
             # Without record batches the names of columns are not known.
             return f"number {index + 1}"
@@ -105,7 +102,6 @@ class Layout:
         )
 
     def key_text(self, key: Any) -> str:
-        """Describe a key for a message."""
         if self.on and len(self.on) == 1:
             return f"the key {self.on[0]}={shorten(key)}"
         if self.on and isinstance(key, tuple) and len(key) == len(self.on):
@@ -115,7 +111,7 @@ class Layout:
 
 
 class _Batch:
-    """An input batch of which some rows have not left yet."""
+    """An input batch of which some rows are not in an output batch yet."""
 
     __slots__ = ("keys", "lease", "left", "rows", "total")
 
@@ -147,7 +143,7 @@ class _Chunk:
         """How many results are missing."""
         self.first = 0
         """The number of the chunk's first key in the window."""
-        # For an ordered sink: results that it has not emitted, and rows that have left.
+        # For ``OrderedSink``: the results not yet emitted, and the number of rows emitted.
         self.results: list[Any] = []
         self.rows_out = 0
 
@@ -298,7 +294,7 @@ class ResultColumns:
         self.rows_in_work -= count
         lease = None
         if batch.left == 0 and self.layout.on is not None:
-            # The lease is released when the main thread has yielded these rows to Spark.
+            # These bytes are released when the main thread has yielded the rows to Spark.
             lease = batch.lease
         self.outputs.append(Output(self.layout.output(rows, arrays), count, lease))
 
@@ -309,7 +305,7 @@ class ResultColumns:
 
 
 class _RowSink(ABC):
-    """Combines results with their rows. The ``CallPump`` puts the results in here."""
+    """Combines the results of calls with their rows. The ``CallPump`` brings the results."""
 
     def __init__(self, columns: ResultColumns, most_rows: int) -> None:
         self._columns = columns

@@ -42,7 +42,7 @@ def run_stream(
 
     def stop() -> None:
         source.cancel()
-        # Cancelling a stream does not wait for its threads: the join of the partition does.
+        # Cancelling a stream does not wait for its threads. So the partition joins them.
         partition.threads.adopt_streams(before)
 
     with partition.at_work(held, stop):
@@ -74,9 +74,9 @@ def built_stream(build: Build, batches: Stream[Any], label: str) -> Stream[Any]:
 class _BatchPublisher:
     """Publishes the batches of the partition to one subscriber, from one thread.
 
-    The publisher pushes each batch. A pulled source delivers elements in bursts. It would block
-    inside a burst while upstream is silent, and hold back the batches that it already has. A batch
-    is released when nothing refers to it any more.
+    The publisher pushes each batch. A source that is pulled collects several batches before it
+    delivers them. So while upstream is silent, it would hold back batches. The bytes of a batch
+    return to the budget when nothing refers to the batch any more.
     """
 
     def __init__(self, partition: Partition) -> None:
@@ -98,7 +98,7 @@ class _BatchPublisher:
             try:
                 self._serve(subscriber)
             except BaseException as raised:
-                # Without an end, the stream would wait for this thread for ever.
+                # Without a terminal signal, the stream would wait for ever.
                 self._end(subscriber, raised)
 
         self._partition.threads.start(serve, "source")

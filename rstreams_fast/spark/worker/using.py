@@ -68,8 +68,8 @@ class Client:
         manager, self._manager = self._manager, None
         if manager is None:
             return
-        # Not with contextlib's exit stack: it sets the __context__ of an exception, which some
-        # exceptions refuse.
+        # This uses no ExitStack of contextlib, which sets the __context__ of an exception: some
+        # exceptions refuse that.
         told: tuple[Any, ...] = (None, None, None)
         if failure is not None:
             told = (type(failure), failure, failure.__traceback__)

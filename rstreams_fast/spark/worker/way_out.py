@@ -1,4 +1,4 @@
-"""``WayOut``: results become output batches, and go through a ring to the main thread."""
+"""Makes output batches of results, and passes them through a ring to the main thread."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class OutputSink(ResultSink, Protocol):
 
 
 class WayOut:
-    """Puts the outputs of a sink into a ring. While the ring is full, no results are taken."""
+    """Puts a sink's output batches into a ring. While the ring is full, no results are taken."""
 
     def __init__(self, sink: OutputSink, on_room: Callable[[], None]) -> None:
         """``on_room``: the main thread calls it after a ``get`` if the loop waits for room."""

@@ -51,7 +51,7 @@ def family(kind: pa.DataType) -> str:
 def _is(kind: pa.DataType, name: str) -> bool:
     import pyarrow as pa
 
-    # An older pyarrow has no such test, and no such type.
+    # An older pyarrow that lacks the test lacks the type, too.
     test = getattr(pa.types, f"is_{name}", None)
     return test is not None and bool(test(kind))
 
@@ -114,7 +114,7 @@ def _decoded_list(array: pa.Array) -> pa.Array:
     if _is(kind, "list_view") or _is(kind, "large_list_view"):
         sizes = pc.if_else(array.is_valid(), array.sizes, 0).cast(pa.int64())
         offsets = pa.array([0, *pc.cumulative_sum(sizes).to_pylist()], pa.int64())
-        # Adding 0 copies the offsets to an array that begins at 0, as sizes does.
+        # Adding 0 copies the offsets. So they begin at the start of their buffer, as the sizes do.
         starts = pc.add(array.offsets.cast(pa.int64()), 0)
         views = pa.LargeListViewArray.from_arrays(starts, sizes, decoded(array.values))
         parts = [views.flatten()]
@@ -179,7 +179,6 @@ def _with_dictionaries(value: Any, kind: pa.DataType) -> Any:
 
 
 def infinities(array: pa.Array) -> int:
-    """Count the infinite numbers in ``array``."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -201,7 +200,7 @@ def fields_of(kind: pa.DataType) -> list[pa.Field]:
     if pa.types.is_struct(kind):
         return [kind.field(index) for index in range(kind.num_fields)]
     if pa.types.is_map(kind):
-        # Arrow itself refuses a null as the key of a map.
+        # The key may stay nullable: Arrow itself refuses a null as the key of a map.
         return [pa.field("key", kind.key_type), kind.item_field.with_name("value")]
     if family(kind) == LIST:
         return [kind.value_field.with_name("element")]

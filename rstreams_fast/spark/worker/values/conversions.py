@@ -64,9 +64,9 @@ class ValueSource(NamedTuple):
 class Columns:
     """The declared output columns; turns a list of results into one Arrow array per column.
 
-    With one column, a result is the value of the column. With several, it is a tuple in their
-    order; a dict, ``Row``, named tuple, data class or model with exactly their names; or ``None``:
-    all are null.
+    With one column, a result is the value of the column. With several columns, a result is a tuple
+    in their order; or a dict, ``Row``, named tuple, data class or model with exactly their names;
+    or ``None``: then all columns are null.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Columns:
                 try:
                     return [[row[name] for row in whole] for name in self.names]
                 except KeyError:
-                    pass  # the slow path below raises an error that names the wrong row
+                    pass  # the slow path below finds the row that lacks a column
             rows = [self._row(row, index, key_at) for index, row in enumerate(results)]
         else:
             rows = [self._row(row, index, key_at) for index, row in enumerate(results)]
@@ -160,10 +160,10 @@ class Columns:
         try:
             return self._converted(index, values)
         except _NanosecondsError:
-            # No second attempt with plain(), which would lose the nanoseconds.
+            # Do not try again with plain(), which would lose the nanoseconds.
             raise
         except _refusals() as refused:
-            # Arrow converts most values of numpy and pandas itself, but not all.
+            # Arrow converts most values of numpy and pandas itself. ``plain`` converts the others.
             try:
                 return self._converted(index, [plain(value) for value in values])
             except _refusals():
@@ -411,7 +411,7 @@ def _struct_converter(kind: pa.StructType, source: ValueSource) -> Converter:
         return map(value.get, names)
 
     def convert(value: Any) -> tuple[Any, ...]:
-        # A tuple, since Arrow matches its values by position. A dict cannot repeat a field name.
+        # Return a tuple: Arrow matches its values by position, so a field name may come twice.
         return tuple(
             [
                 part if rule is None or part is None else rule.convert(part)
@@ -495,7 +495,7 @@ def check_names(names: Sequence[str], schema: pa.Schema, label: str) -> None:
 def _check_nulls(batch: pa.RecordBatch, label: str) -> None:
     for place, field in enumerate(batch.schema):
         if field.nullable and not forbids_nulls(field.type):
-            continue  # skip the column before an object for its array is made, which takes time
+            continue  # making an object for the array takes time
         array = batch.column(place)
         if forbidden_null(array, field):
             for row in range(len(array)):

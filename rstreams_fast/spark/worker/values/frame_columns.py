@@ -32,7 +32,7 @@ _NAIVE: Final = frozenset(f"datetime64[{unit}]" for unit in ("D", "h", "m", "s",
 
 
 def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
-    """Return ``rows`` as Arrow batches, not yet conformed; ``None`` if ``rows`` are no rows."""
+    """Return ``rows`` as Arrow batches, which may need a cast; ``None`` if they are no rows."""
     import pyarrow as pa
 
     if isinstance(rows, pa.RecordBatch):
@@ -98,7 +98,7 @@ def _column(
     # Any error of pandas, pytz or Arrow: the conversion by value finds its cause.
     except Exception:
         if values.dtype.kind != "M" and pa.types.is_timestamp(field.type):
-            # As in Spark, times without a zone are UTC if they are objects at the top level.
+            # As in Spark, times without a zone are UTC in a column of Python objects.
             source = source._replace(zone=dt.UTC)
         columns = Columns([field.name], [field.type], source)
         try:
@@ -124,7 +124,7 @@ def _in_bulk(values: Any, field: pa.Field, source: ValueSource, label: str) -> p
     if pa.types.is_timestamp(kind) and kind.tz and str(dtype) in _NAIVE:
         if source.zone is None or not of_pandas:
             raise ValueError("its values have a zone each")
-        # Of an hour that occurs twice, choose the second, as Spark does.
+        # If an hour occurs twice, because clocks are put back, choose the second, as Spark does.
         values = values.dt.tz_localize(source.zone, ambiguous=False)
     try:
         array = pa.array(values, kind, from_pandas=of_pandas)
@@ -141,7 +141,7 @@ def _listed(values: Any) -> list[Any]:
     if hasattr(values, "isnull"):
         pairs = zip(values, values.isnull(), strict=True)
         return [None if null else value for value, null in pairs]
-    # Arrow converts times of numpy: one element alone does not tell its unit.
+    # Let Arrow convert a whole array of numpy's times: one element does not tell its unit.
     return pa.array(values).to_pylist() if values.dtype.kind in "Mm" else list(values)
 
 

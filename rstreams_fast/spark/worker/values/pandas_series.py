@@ -23,8 +23,10 @@ __all__ = ["run_on_series"]
 def run_on_series(
     run: Callable[[Iterator[Any]], Iterator[Any]], batches: Iterator[tuple[pd.Series, ...]]
 ) -> Iterator[pd.Series]:
-    """Yield a Series for each array of ``run``. In each batch the last two Series are not keys: one
-    has the zone and the types of the keys, the other has the timestamps among the keys.
+    """Yield a Series for each array of ``run``.
+
+    In each batch the last two Series are not keys. The first of them has the zone and the types of
+    the keys, the second has the timestamps among the keys.
     """
     import pandas as pd
 
