@@ -7,9 +7,9 @@ from typing import Protocol, TypeGuard
 from rstreams_fast.runtime.executors import Trampoline
 from rstreams_fast.runtime.turns import Turns
 from rstreams_fast.streams.engine.custody import Custody
-from rstreams_fast.streams.engine.not_picklable import is_internal
+from rstreams_fast.streams.engine.not_picklable import is_internal, not_picklable
 
-__all__ = ["Chained", "drop", "stand_on"]
+__all__ = ["Chained", "Link", "drop", "stand_on"]
 
 
 class Chained(Protocol):
@@ -24,6 +24,19 @@ class Chained(Protocol):
     #: there is none.
     custody: Custody | None
     #: Limits the time that work takes on an event loop, if the consumer below runs on a loop.
+    turns: Turns | None
+
+
+class Link:
+    """A base for ``Chained`` subscribers other than drains, whose base is ``Drain``."""
+
+    __slots__ = ("__weakref__", "custody", "depth", "trampoline", "turns")
+
+    __reduce__ = not_picklable
+
+    custody: Custody | None
+    depth: int
+    trampoline: Trampoline | None
     turns: Turns | None
 
 

@@ -18,14 +18,12 @@ from rstreams_fast.errors import (
     NoneSignalError,
     OverlappingCallsError,
 )
-from rstreams_fast.runtime.executors import Trampoline
-from rstreams_fast.runtime.turns import TURN_SECONDS, Turns
+from rstreams_fast.runtime.turns import TURN_SECONDS
 from rstreams_fast.streams.engine.boundary import ListSubscriber
-from rstreams_fast.streams.engine.chain import stand_on
+from rstreams_fast.streams.engine.chain import Link, stand_on
 from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.defaults import BURST, next_burst
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
-from rstreams_fast.streams.engine.not_picklable import not_picklable
 from rstreams_fast.streams.engine.pipeline import sequence_of
 from rstreams_fast.streams.engine.pull_source import PullSource, at_end, take_burst
 from rstreams_fast.streams.engine.signals import check_error_signal, report_late
@@ -64,30 +62,18 @@ class InnerOwner(Protocol):
         """
 
 
-class Inner:
+class Inner(Link):
     """The subscriber to one of several publishers, on behalf of the operator ``owner``."""
 
     __slots__ = (
-        "__weakref__",
         "asked",
         "attached",
         "came",
         "consumed",
-        "custody",
-        "depth",
         "done",
         "owner",
         "queue",
-        "trampoline",
-        "turns",
     )
-
-    __reduce__ = not_picklable
-
-    custody: Custody | None
-    depth: int
-    trampoline: Trampoline | None
-    turns: Turns | None
 
     def __init__(self, owner: InnerOwner) -> None:
         self.owner: InnerOwner | None = owner

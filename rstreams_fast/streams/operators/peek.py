@@ -14,14 +14,9 @@ from rstreams_fast._checks import describe_callable
 from rstreams_fast.api import Publisher, Subscriber, Subscription
 from rstreams_fast.core import Latch
 from rstreams_fast.errors import report_unraisable
-from rstreams_fast.runtime.executors import Trampoline
-from rstreams_fast.runtime.turns import Turns
 from rstreams_fast.streams.engine.boundary import Boundary
-from rstreams_fast.streams.engine.chain import drop, stand_on
-from rstreams_fast.streams.engine.custody import Custody
-from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_above
-from rstreams_fast.streams.engine.not_picklable import not_picklable
-from rstreams_fast.streams.engine.signals import report_late
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics
+from rstreams_fast.streams.engine.relay import Relay
 from rstreams_fast.streams.engine.trampoline import Below
 
 __all__ = ["Named", "Peek"]
@@ -80,55 +75,23 @@ class Named(Peek):
                 error.add_note(note)
 
 
-class _PeekSubscription:
+class _PeekSubscription(Relay):
     """Passes every signal on, and calls the observer.
 
-    Upstream is internal, and keeps the rules, so there are no checks. Elements go directly to the
-    subscriber below: ``on_next`` is the subscriber's own.
+    Elements go directly to the subscriber below: ``on_next`` is the subscriber's own.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_cancelled",
-        "_peek",
-        "_subscriber",
-        "_subscription",
-        "custody",
-        "depth",
-        "on_next",
-        "trampoline",
-        "turns",
-    )
-
-    __reduce__ = not_picklable
-
-    custody: Custody | None
-    depth: int
-    trampoline: Trampoline | None
-    turns: Turns | None
+    __slots__ = ("_cancelled", "_peek", "on_next")
 
     def __init__(self, subscriber: Subscriber[Any], peek: Peek) -> None:
-        stand_on(self, subscriber)
-        self._subscriber: Subscriber[Any] | None = subscriber
+        super().__init__(subscriber)
         self.on_next: Callable[[Any], object] = subscriber.on_next
         self._peek = peek
-        self._subscription: Subscription | None = None
         self._cancelled = Latch()  # a latch, closed by the first thread that cancels, or at the end
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        self._subscription = subscription
         self._peek.tell("on_subscribe", subscription)
-        if self._subscriber is not None:
-            try:
-                self._subscriber.on_subscribe(self)
-            except BaseException:
-                self._drop_everything()
-                self._finally()
-                raise
-
-    def dropped(self) -> None:
-        drop(self._drop_everything())
-        self._finally()
+        super().on_subscribe(subscription)
 
     # If an observer raises KeyboardInterrupt, the exception propagates to the caller. The terminal
     # signal is still sent, because the subscriber would wait for ever without it.
@@ -137,25 +100,13 @@ class _PeekSubscription:
         try:
             self._peek.tell("on_error", error)
         finally:
-            subscriber = self._drop_everything()
-            try:
-                if subscriber is not None:
-                    subscriber.on_error(error)
-                else:  # the subscriber has just cancelled: report the error
-                    report_late(error)
-            finally:
-                self._finally()
+            super().on_error(error)
 
     def on_complete(self) -> None:
         try:
             self._peek.tell("on_complete")
         finally:
-            subscriber = self._drop_everything()
-            try:
-                if subscriber is not None:
-                    subscriber.on_complete()
-            finally:
-                self._finally()
+            super().on_complete()
 
     def request(self, n: int, /) -> None:
         subscription = self._subscription
@@ -173,23 +124,21 @@ class _PeekSubscription:
             try:
                 self._peek.tell("on_cancel")
             finally:
-                self._drop_everything()
+                self._release()
                 subscription.cancel()
                 self._peek.tell("finally")
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        return (*self._peek.metrics(), *metrics_above(self._subscription))
+        return (*self._peek.metrics(), *super().metrics())
 
-    def _finally(self) -> None:
+    def _over(self) -> None:
         """Call the observer of ``do_finally``, unless ``cancel`` does that."""
         if self._peek.signal == "finally" and self._cancelled.win():
             self._peek.tell("finally")
 
-    def _drop_everything(self) -> Subscriber[Any] | None:
-        subscriber, self._subscriber = self._subscriber, None
+    def _release(self) -> Subscriber[Any] | None:
         self.on_next = _ignore
-        self._subscription = None
-        return subscriber
+        return super()._release()
 
 
 def _ignore(_element: object) -> None:

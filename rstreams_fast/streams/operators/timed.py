@@ -14,13 +14,9 @@ from typing import Any, Protocol
 from rstreams_fast._checks import check_seconds
 from rstreams_fast.api import Publisher, Subscriber, Subscription
 from rstreams_fast.core import MISSING
-from rstreams_fast.runtime.executors import Trampoline
 from rstreams_fast.runtime.timers import Timer, check_timer
-from rstreams_fast.runtime.turns import Turns
-from rstreams_fast.streams.engine.chain import stand_on
-from rstreams_fast.streams.engine.custody import Custody
+from rstreams_fast.streams.engine.chain import Link, stand_on
 from rstreams_fast.streams.engine.deadline import Deadline
-from rstreams_fast.streams.engine.not_picklable import not_picklable
 from rstreams_fast.streams.engine.signals import check_error_signal
 from rstreams_fast.streams.engine.trampoline import Below
 from rstreams_fast.streams.operators.on_overflow import (
@@ -118,7 +114,7 @@ _RULES: dict[str, Callable[[float, float], _Rule]] = {
 }
 
 
-class _TimedSubscriber:
+class _TimedSubscriber(Link):
     """Subscribes to upstream, and offers elements to ``_target`` when the rule says so.
 
     The target is the subscription that downstream has. It guards against an upstream that breaks
@@ -126,7 +122,6 @@ class _TimedSubscriber:
     """
 
     __slots__ = (
-        "__weakref__",
         "_deadline",
         "_due_at",
         "_end",
@@ -136,18 +131,7 @@ class _TimedSubscriber:
         "_offering",
         "_rule",
         "_target",
-        "custody",
-        "depth",
-        "trampoline",
-        "turns",
     )
-
-    __reduce__ = not_picklable
-
-    custody: Custody | None
-    depth: int
-    trampoline: Trampoline | None
-    turns: Turns | None
 
     def __init__(self, subscriber: Subscriber[Any], options: Timed) -> None:
         self._target = target = OverflowSubscription(subscriber, options, at_end=self._close)

@@ -22,14 +22,11 @@ from rstreams_fast.errors import (
     check_subscriber,
 )
 from rstreams_fast.runtime.awaiting import awaited_nowhere
-from rstreams_fast.runtime.executors import Trampoline, process_id
+from rstreams_fast.runtime.executors import process_id
 from rstreams_fast.runtime.finalizers import call_from_finalizer
-from rstreams_fast.runtime.turns import Turns
 from rstreams_fast.streams.engine.boundary import ListSubscriber
-from rstreams_fast.streams.engine.chain import stand_on
-from rstreams_fast.streams.engine.custody import Custody
+from rstreams_fast.streams.engine.chain import Link, stand_on
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
-from rstreams_fast.streams.engine.not_picklable import not_picklable
 from rstreams_fast.streams.engine.signals import forked, leaves, refuse, report_late
 from rstreams_fast.streams.engine.trampoline import subscribe_to
 from rstreams_fast.streams.engine.upstream import Upstream
@@ -57,7 +54,7 @@ class _SharedUpstream(Upstream):
             call_from_finalizer(self.cancel)
 
 
-class MulticastPublisher(ListSubscriber, Generic[T]):
+class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     """Subscribes to one upstream, and publishes its elements to many subscribers.
 
     Upstream may break the rules: it may signal from several threads at once, nest its calls, send
@@ -67,7 +64,6 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
     prompt: ClassVar[bool] = True
 
     __slots__ = (
-        "__weakref__",
         "_asking",
         "_connected",
         "_deferred",
@@ -82,18 +78,7 @@ class MulticastPublisher(ListSubscriber, Generic[T]):
         "_upstream",
         "buffer",
         "burst",
-        "custody",
-        "depth",
-        "trampoline",
-        "turns",
     )
-
-    __reduce__ = not_picklable
-
-    custody: Custody | None
-    depth: int
-    trampoline: Trampoline | None
-    turns: Turns | None
 
     def __init__(
         self,

@@ -1,0 +1,79 @@
+"""The base of operators that pass every signal on, and hold no elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rstreams_fast.api import Subscriber, Subscription
+from rstreams_fast.streams.engine.chain import Link, drop, stand_on
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_above
+from rstreams_fast.streams.engine.signals import report_late
+
+__all__ = ["Relay"]
+
+
+class Relay(Link):
+    """The subscriber of upstream, and the subscription of downstream. Passes every signal on.
+
+    Upstream is internal, and keeps the rules, so there are no checks. Subclasses add ``on_next``,
+    ``request`` and ``cancel``. ``_over`` is called when the stream has ended, but not at a cancel.
+    """
+
+    __slots__ = ("_subscriber", "_subscription")
+
+    def __init__(self, subscriber: Subscriber[Any]) -> None:
+        stand_on(self, subscriber)
+        self._subscriber: Subscriber[Any] | None = subscriber
+        self._subscription: Subscription | None = None
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        self._subscription = subscription
+        if self._subscriber is not None:
+            try:
+                self._subscriber.on_subscribe(self)
+            except BaseException:
+                self.dropped()
+                raise
+
+    def on_error(self, error: BaseException, /) -> None:
+        subscriber = self._release()
+        try:
+            if subscriber is not None:
+                subscriber.on_error(error)
+            else:  # the subscriber has just cancelled: report the error
+                report_late(error)
+        finally:
+            self._over()
+
+    def on_complete(self) -> None:
+        subscriber = self._release()
+        try:
+            if subscriber is not None:
+                subscriber.on_complete()
+        finally:
+            self._over()
+
+    def request(self, n: int, /) -> None:
+        raise NotImplementedError
+
+    def cancel(self) -> None:
+        raise NotImplementedError
+
+    def dropped(self) -> None:
+        """Act on the end of the stream without a terminal signal, and tell the next subscriber."""
+        try:
+            drop(self._release())
+        finally:
+            self._over()
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        return metrics_above(self._subscription)
+
+    def _over(self) -> None:
+        """Act on the end of the stream."""
+
+    def _release(self) -> Subscriber[Any] | None:
+        """Drop the references to both neighbours (§3.13). Return the subscriber."""
+        subscriber, self._subscriber = self._subscriber, None
+        self._subscription = None
+        return subscriber
