@@ -184,19 +184,15 @@ class _Built(Generic[T, U]):
         self.on_next: OnNext[T] = entrance.on_next
 
     def subscribe(self, subscriber: Subscriber[U], /) -> None:
-        """Subscribe to the last stage."""
         self._stream.subscribe(subscriber)
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription, cancel any other (§2.5)."""
         self._entrance.on_subscribe(subscription)
 
     def on_error(self, error: BaseException, /) -> None:
-        """Pass the error to the stages."""
         self._entrance.on_error(error)
 
     def on_complete(self) -> None:
-        """Pass the completion to the stages."""
         self._entrance.on_complete()
 
     def __repr__(self) -> str:

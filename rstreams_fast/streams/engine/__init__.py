@@ -2,17 +2,19 @@
 
 The words of this package:
 
-* *drain*: the loop of a subscription that delivers elements; one thread at a time runs it. The
-  thread that runs it *holds* the drain. A thread *enters* to have the drain see a new event.
+* *drain*: the loop of a subscription that delivers elements. One thread at a time runs the loop;
+  this thread *holds* the drain. A thread *enters* to tell the drain of a new event. If no thread
+  holds the drain, the entering thread runs it.
 * *run*: neighbouring stages (functions for each element), fused into one loop in C.
 * *boundary*: a part of a stream that is not a stage, such as ``publish_on``.
 * *burst*: a list of elements that is delivered at once.
 * *inner*: the subscriber to one of several publishers above an operator.
-* *mail*: the queue of bursts and ends that inners have sent to a drain.
-* *upward work*: the calls to publishers: ``subscribe`` and ``request``.
+* *mail*: the queue in which inners put bursts and terminal signals for a drain.
+* *upward work*: the calls of the publishers' ``subscribe`` and ``request``.
 * *turn*: the millisecond for which a drain may occupy an event loop or an executor.
 * *trampoline*: a boundary that queues calls, so that calls in a long chain do not nest.
-* *custody*: the record of the elements for which ``on_discard`` may have to call its hook.
+* *custody*: the record of the elements that were neither delivered nor dropped. When the stream
+  ends, ``on_discard`` calls its hook for them.
 
 An operator's subscription is one class. It derives from ``Drain``, or from a subclass of ``Drain``,
 and holds the parts that it needs. The choice depends on what the operator does:
@@ -28,7 +30,7 @@ has several publishers at once         ``FanIn``               ``Prefetch``, an 
 (``merge``, ``zip``, ``switch_map``)                           ``_work`` or ``_take``
 has one publisher after another        ``SubscriptionArbiter`` a ``Following`` chooses the next;
 (``concat``, ``retry``, ``repeat``)    itself                  a ``Companion`` is a publisher beside
-works on another thread                ``OperatorSubscriber``  the resource is an argument of
+works on another thread                ``OperatorSubscriber``  an executor, as an argument of
 (``publish_on``, ``map_async``)                                ``Drain``, which schedules the work
 works by the clock                     any                     a ``Deadline``
 (``debounce``, ``delay_elements``)
@@ -39,13 +41,14 @@ subscribes to a publisher also holds an ``Upstream``, which guards the publisher
 
 The invariants of all bases:
 
-* **One drain.** ``_wip`` is held from the start until ``on_subscribe`` has returned. A thread with
-  an event stores the event in a field that ``_work`` reads, and then calls ``_enter()``. ``_work``
-  returns true if there is more to do at once.
-* **The drain of a fan-in calls no publisher.** The drain notes the call. The thread that leaves the
-  drain makes the call in ``_upward``. ``_upward`` returns true only if it has made a call.
-* **The end is read before the elements.** ``_completed``, and ``_late_error``, are read before the
-  buffer: an empty buffer is then the end, and no element that came before it is lost.
+* **One drain.** The ``Wip`` in ``_wip`` lets one thread at a time run the drain. It lets no thread
+  run the drain before ``on_subscribe`` has returned. A thread with an event stores the event in a
+  field that ``_work`` reads, and then calls ``_enter()``. ``_work`` returns true if there is more
+  to do at once.
+* **The drain of a fan-in calls no publisher.** The drain stores the call that is due. The thread
+  that leaves the drain makes the call in ``_upward``, which returns true if it has made a call.
+* **The end is read before the elements.** The drain reads ``_completed`` and ``_late_error``, and
+  then the buffer. If upstream has ended and the buffer is empty, no element is missing.
 * **One end.** The call of ``_demand.cancel()`` or ``terminate()`` that returns true decides how the
   stream ends. ``_stop`` cancels upstream. The thread that holds the drain calls
   ``_drop_references``, once, which clears the fields. A thread may add an element later. So

@@ -5,8 +5,9 @@ the previous publisher has not sent (§1.1). Requests to a publisher, and the ch
 publisher, are *upward work*: one thread at a time does this work. So a request may race with the
 change, and a thousand changes in a row do not nest (§3.3).
 
-An internal sequence needs no subscription: the *drain*, the code that delivers elements, iterates
-the sequence directly. The thread that leaves the drain then changes to the next publisher.
+A sequence, such as the list of ``from_iterable``, needs no subscription: the *drain*, the loop that
+delivers elements, iterates the sequence itself. The thread that leaves the drain then changes to
+the next publisher.
 
 An operator gives its arbiter objects. A ``Following`` chooses the next publisher. A ``Companion``
 handles a second publisher, which sends at the same time as the current publisher.
@@ -57,24 +58,24 @@ class PendingDemand:
         return True
 
     def ask(self, inner: Inner, most: int = UNBOUNDED) -> bool:
-        """Request the demand, but at most ``most``, from ``inner``. False: made no request."""
+        """Request the demand, at most ``most``, through the subscriber ``inner``; false if none."""
         n = self.counter.value
         if n <= 0 or not inner.attached or inner.asked >= UNBOUNDED:
             return False
         n = min(n, most)
-        self.counter.fulfil(n)  # an unbounded demand stays unbounded
+        self.counter.fulfil(n)  # fulfil() leaves an unbounded demand unbounded
         inner.ask(n)
         return True
 
     def take_back(self, inner: Inner) -> None:
-        """Add to the demand the elements that were requested of ``inner`` but did not come."""
+        """Add to the demand the elements that ``inner`` has requested but not received."""
         left = inner.asked - inner.came
         if left > 0:
             self.counter.request(left)
 
 
 class Chain:
-    """Publishers, one after another. An arbiter subscribes to each of them itself."""
+    """Several publishers for an arbiter, which subscribes to one after another."""
 
     def __init__(self, publishers: tuple[Publisher[Any], ...]) -> None:
         self.publishers = publishers
@@ -86,8 +87,8 @@ class Following(Protocol):
     def next(self, error: BaseException | None, /) -> Publisher[Any] | Ended | None:
         """Return the next publisher, after a publisher has completed or failed with ``error``.
 
-        The arbiter calls this, one call at a time, and never within a signal to downstream. An
-        ``Ended`` as result ends the stream after the elements that have come. ``None`` means that
+        The arbiter calls this, one call at a time, and never within a signal to downstream. The
+        result ``Ended`` ends the stream after the elements that have come. ``None`` means that
         the next publisher is not known yet: the operator calls ``go_on`` or ``call_next`` of the
         arbiter later. If this raises an ``Exception``, the stream fails with the exception.
         """
@@ -110,12 +111,15 @@ class Companion(Protocol):
         """
 
     def upward(self, arbiter: SubscriptionArbiter, /) -> bool:
-        """Make one call to the second publisher, or return false if no call is due."""
+        """Make one due call to the second publisher, such as a request; false if none is due."""
 
     def metrics(
         self, arbiter: SubscriptionArbiter, above: tuple[BoundaryMetrics, ...], /
     ) -> tuple[BoundaryMetrics, ...]:
-        """Return all metrics. ``above`` are those of the current publisher's boundaries."""
+        """Return the metrics of all boundaries above the arbiter.
+
+        ``above`` are the metrics of the boundaries above the current publisher.
+        """
 
 
 class SubscriptionArbiter(FanIn):
@@ -155,16 +159,16 @@ class SubscriptionArbiter(FanIn):
         self.on_end: Callable[[], None] | None = None
         self._companion: Companion | None = None
         self._publisher = first  # the publisher to subscribe to next
-        self._rest: deque[Publisher[Any]] = deque()  # the next publishers of a ``Chain``
+        self._rest: deque[Publisher[Any]] = deque()
         self._current: Inner | None = None
         self._over = False  # whether the current publisher has ended
-        self._error: BaseException | None = None  # the error of the current publisher
-        #: The demand that no publisher got yet. While the drain iterates a sequence, the drain
-        #: delivers as many elements as this demand.
+        self._error: BaseException | None = None
+        #: The demand that was not requested of any publisher yet. A sequence gets no requests: the
+        #: drain delivers as many of its elements as this demand.
         self.pending = PendingDemand()
-        # If the current publisher is an internal sequence, its iterator and its stages.
+        # The iterator and the stages of the current publisher, if that is a sequence (say, a list).
         self._sequence: tuple[Iterator[Any], tuple[tuple[Any, ...], ...]] | None = None
-        self._ending: Ended | None = None  # the end, signalled after the elements in ``_mail``
+        self._ending: Ended | None = None
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
@@ -175,7 +179,6 @@ class SubscriptionArbiter(FanIn):
                 self._call_up()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """The metrics of the boundaries above, the current publisher's first."""
         current, companion = self._current, self._companion
         above = () if current is None else current.metrics()
         return above if companion is None else companion.metrics(self, above)
@@ -246,7 +249,7 @@ class SubscriptionArbiter(FanIn):
         self._enter()
 
     def _first_element(self, _element: object) -> bool:
-        """Call ``on_first_element``. Used as the predicate of a ``skip_while``; skips nothing."""
+        """Call ``on_first_element``. Serves as the predicate of a ``skip_while``; skips nothing."""
         on_first_element, self.on_first_element = self.on_first_element, None
         if on_first_element is not None:
             on_first_element()
@@ -262,7 +265,7 @@ class SubscriptionArbiter(FanIn):
         if changed:
             self._change_over()
         publisher = self._publisher
-        if publisher is not None:  # if None, do not write the field: go_on() may be writing it
+        if publisher is not None:  # do not replace None: another thread may be in go_on()
             self._publisher = None
             self._begin_with(publisher)
             changed = True
@@ -273,8 +276,8 @@ class SubscriptionArbiter(FanIn):
         while isinstance(publisher, Chain):
             publisher, *rest = publisher.publishers
             self._rest.extendleft(reversed(rest))
-        # Below ``on_discard`` the publisher needs a subscription: when the publisher ends, the hook
-        # gets the elements that the publisher did not deliver.
+        # If ``on_discard`` is below, subscribe even to a sequence: the subscriber then registers
+        # the elements, so that the hook gets those that are not delivered.
         found = sequence_of(publisher) if self.custody is None else None
         if found is None:
             self._current = self._subscribe_to(publisher)
@@ -289,7 +292,7 @@ class SubscriptionArbiter(FanIn):
             last = (("skip_while", self._first_element),) if self.on_first_element else ()
             self._sequence = iterator, stages.stages + last
             if self._wip.enter():
-                self._drain()  # the caller then checks whether the sequence has ended
+                self._drain()
 
     def _change_over(self) -> None:
         error, self._error = self._error, None
@@ -329,7 +332,7 @@ class SubscriptionArbiter(FanIn):
         return self._over
 
     def _work(self) -> bool:
-        # Read the end before the mail: elements that came before the end are then in the mail.
+        # Read the end before the queue, which then has all elements that came before the end.
         ending, sequence = self._ending, self._sequence
         mail = self._mail
         while mail and self._demand.value >= 0:
@@ -338,7 +341,7 @@ class SubscriptionArbiter(FanIn):
             return self._act_on_end()
         if sequence is not None:
             iterator, stages = sequence
-            # Making a fused run takes longer than delivering a few elements.
+            # For a few elements a plain loop is faster than making a ``FusedRun``.
             few = not stages and self._run is None and length_hint(iterator, FEW + 1) <= FEW
             pending = self.pending.counter
             end = self._pass_on(iterator) if few else self._run_on(iterator, stages, pending)
@@ -356,8 +359,8 @@ class SubscriptionArbiter(FanIn):
         return self._act_on_end()
 
     def _pass_on(self, iterator: Iterator[Any]) -> Ended | None:
-        """Deliver elements of a short sequence. Return the end of the sequence, once reached."""
-        asked_for = max(0, self.pending.counter.value)  # with 0, take_burst still looks for the end
+        """Deliver elements of a short sequence; return its end, if that was reached."""
+        asked_for = max(0, self.pending.counter.value)
         burst, over, error = take_burst(iterator, min(asked_for, FEW))
         n = len(burst)
         try:

@@ -23,7 +23,7 @@ __all__ = ["Foreign", "Part", "Run", "Source", "Stage", "assemble", "needs"]
 
 
 class Stage(NamedTuple):
-    """A stage of a fused run: ``op`` is a tuple that ``FusedRun`` understands."""
+    """A stage, such as ``map``. ``op`` is its name and its argument, as ``FusedRun`` takes them."""
 
     op: tuple[Any, ...]
 
@@ -44,7 +44,6 @@ class Foreign(NamedTuple):
     inside: tuple[Publisher[Any], ...] = ()
 
     def describe(self) -> str:
-        """Name the source in one line."""
         return self.name
 
 
@@ -52,8 +51,10 @@ Source = PullSource | Foreign
 
 
 class Run(NamedTuple):
-    """What ``describe`` writes about a run: the text of the source or boundary ``above`` the run,
-    the stages of the run, and the threads on which the run works.
+    """What ``describe`` writes about a run (fused stages).
+
+    ``above``: the text of the source or boundary above the run. ``program``: its stages.
+    ``where``: the threads on which it works.
     """
 
     above: str
@@ -94,7 +95,7 @@ class _Joint:
     def close(self, runs: list[Run], *, guarded: bool = False) -> Publisher[Any]:
         """Return the publisher of the run, and add the run to ``runs``.
 
-        ``guarded``: the next part tolerates a publisher that breaks the rules.
+        ``guarded``: the part below tolerates a publisher that breaks the rules.
         """
         stages = Stages(tuple(self.stages), self.seed)
         source = self.source
@@ -115,7 +116,7 @@ class _Joint:
 
 
 def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], list[Run]]:
-    """Return the publisher of ``source`` with ``parts`` below it, and the publisher's runs."""
+    """Return the publisher of ``source`` with ``parts`` below it, and its runs (fused stages)."""
     runs: list[Run] = []
     joint = _Joint(source)
     fails_unasked = isinstance(source, Foreign) and getattr(
@@ -124,14 +125,15 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
     for part, need in zip(parts, needs(parts) if parts else (), strict=True):
         if isinstance(part, Boundary):
             if fails_unasked and need.total == UNBOUNDED:
-                # The source fails if it gets too little demand, and the total need is unknown.
+                # The source fails if it gets too little demand. The total need is unknown, so
+                # request everything.
                 need = EVERYTHING
             fails_unasked = part.fails_unasked or (fails_unasked and part.one_to_one)
         if isinstance(part, Stage):
             op = part.op
             if op[0] == "scan" and op[2] is not MISSING:
-                # The seed is the first element. So the seed goes to a scan without a seed, before
-                # all elements of the source.
+                # ``scan`` emits its seed first. So send the seed before the elements of the source
+                # to a ``scan`` without a seed, which emits its first element unchanged.
                 if joint.stages or joint.boundary is not None or joint.seed is not MISSING:
                     upstream = joint.close(runs)
                     joint = _Joint(Foreign(upstream, "the run above", trusted=True))

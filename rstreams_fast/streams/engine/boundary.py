@@ -1,7 +1,7 @@
 """Interfaces of boundaries, the parts of a stream between two fused runs of stages.
 
-A *run* carries out neighbouring stages in one loop. A *burst* is a list of elements that one thread
-hands to the next at once. Internal subscribers below may take bursts in place of single elements.
+A *run* carries out neighbouring stages in one loop. A *burst* is a list of elements that is
+delivered at once. Some internal subscribers take bursts in place of single elements.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Boundary:
     publishes to the subscriber below.
     """
 
-    #: Whether each element of upstream gives one element. The boundary requests no more than parts
-    #: below can use.
+    #: Whether the boundary can use no more elements than the parts below it can use, because it
+    #: sends one element for each element of upstream.
     one_to_one: ClassVar[bool] = False
-    #: Whether the stream fails if upstream sends more elements than the boundary has requested.
+    #: Whether the stream fails if an element comes and downstream has requested too few elements.
     fails_unasked: bool = False
-    #: Whether the boundary tolerates a publisher that breaks the rules.
+    #: Whether the boundary tolerates a publisher that breaks the rules of Reactive Streams.
     guards: ClassVar[bool] = False
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
@@ -64,7 +64,7 @@ class Boundary:
 
 
 class StagesBoundary(Boundary):
-    """A boundary whose own drain carries out the stages directly below it."""
+    """A boundary that itself carries out the stages (such as ``map``) directly below it."""
 
     guards = True
 
@@ -76,12 +76,12 @@ class StagesBoundary(Boundary):
         raise NotImplementedError
 
     def describe_within(self, need: Need) -> str:  # noqa: ARG002 - by default it changes nothing
-        """Return the line of ``describe``. The parts below can use at most ``need`` elements."""
+        """Do the same as ``describe``. The parts below can use at most ``need`` elements."""
         return self.describe()
 
 
 class StagesSource:
-    """A publisher that can also carry out the stages directly below it."""
+    """A publisher that can also carry out the stages (such as ``map``) directly below it."""
 
     __slots__ = ()
 
@@ -101,11 +101,10 @@ class StagesSource:
 
 
 class RingSubscriber:
-    """A subscriber with a ring, in which internal runs put elements instead of calling ``on_next``.
+    """A subscriber with a ring, in which runs of stages put elements in place of ``on_next``.
 
-    After each burst of elements, and before any terminal signal, a run calls ``on_burst``. The ring
-    has room for all requested elements, so an offer never fails. ``ring`` is ``None`` while runs
-    must call ``on_next``.
+    After some elements, and before any terminal signal, the run calls ``on_burst``. The ring has
+    room for all requested elements. ``ring`` is ``None`` while runs must call ``on_next``.
     """
 
     __slots__ = ()
@@ -113,12 +112,12 @@ class RingSubscriber:
     ring: SpscRing | None
 
     def on_burst(self) -> None:
-        """Process the elements that a run has put in the ring."""
+        """Process the elements that a run of stages has put in the ring."""
         raise NotImplementedError
 
 
 class _Dropped:
-    """Replaces a ring at the end of its stream, and drops each element that comes later (§2.8)."""
+    """Takes the place of a ring when its stream ends, and drops elements that come later (§2.8)."""
 
     __slots__ = ()
 
@@ -160,10 +159,10 @@ class InputRing:
 
 
 class ListSubscriber:
-    """A subscriber with a list ``burst``, to which internal runs append in place of ``on_next``.
+    """A subscriber with a list, to which runs of stages append elements in place of ``on_next``.
 
-    The list has no bound. A run makes its bursts short if elements are slow, so that an element
-    does not wait long for the call of ``on_burst``.
+    After some elements the run calls ``on_burst``; if elements are slow, after fewer elements, so
+    that no element waits long in the list, ``burst``.
     """
 
     __slots__ = ()
@@ -174,12 +173,12 @@ class ListSubscriber:
     burst: list[Any]
 
     def on_burst(self) -> None:
-        """Process and remove the elements that a run has appended to ``burst``."""
+        """Process and remove the elements that a run of stages has appended to ``burst``."""
         raise NotImplementedError
 
 
 class FunctionSubscriber:
-    """A subscriber whose function internal runs call directly, in place of ``on_next``."""
+    """A subscriber with a function that runs of stages call in place of ``on_next``."""
 
     __slots__ = ()
 
@@ -190,7 +189,7 @@ class FunctionSubscriber:
 
 
 def burst_slot(subscriber: Subscriber[Any]) -> Callable[[list[Any]], None] | None:
-    """Return a function that gives ``subscriber`` a list of elements.
+    """Return a function that gives ``subscriber`` a list of elements at once.
 
     ``None`` if ``subscriber`` takes elements only by ``on_next``.
     """

@@ -15,13 +15,14 @@ __all__ = ["Chained", "Link", "drop", "stand_on"]
 class Chained(Protocol):
     """A subscriber of this package that passes signals on to another subscriber."""
 
-    #: How many internal subscribers are below, down to the nearest trampoline. A call of
-    #: ``on_next`` nests as deep.
+    #: How many internal subscribers are below, down to the nearest trampoline (which ends the
+    #: nesting of calls). A call of ``on_next`` nests as deep.
     depth: int
-    #: The nearest trampoline below: a boundary that queues calls, so that they do not nest deeper.
+    #: The queue of the nearest trampoline below: a boundary that queues calls, so that they do not
+    #: nest deeper.
     trampoline: Trampoline | None
-    #: Registers elements for an ``on_discard`` below, whose hook gets dropped elements. ``None``:
-    #: there is none.
+    #: Registers elements for the ``on_discard`` below, whose hook gets dropped elements. ``None``
+    #: if no ``on_discard`` is below.
     custody: Custody | None
     #: Limits the time that work takes on an event loop, if the consumer below runs on a loop.
     turns: Turns | None
@@ -56,10 +57,10 @@ def stand_on(chained: Chained, below: object) -> None:
 
 
 def drop(subscriber: object) -> None:
-    """Tell a subscriber that no signal will come, not even a terminal signal.
+    """Tell ``subscriber`` that no signal will come, not even a terminal signal.
 
-    The subscriber has cancelled, or a subscriber below it has raised. Only subscribers that must
-    act on this, such as that of ``do_finally``, have a method ``dropped``.
+    The reason: ``subscriber`` has cancelled, or a subscriber below it has raised. Only subscribers
+    that must act on this, such as that of ``do_finally``, have a method ``dropped``.
     """
     dropped = getattr(subscriber, "dropped", None) if is_internal(subscriber) else None
     if dropped is not None:

@@ -1,10 +1,11 @@
-"""Custody: each element above an ``on_discard`` is delivered, or its hook is called once for it.
+"""Custody: the record of the elements above an ``on_discard`` that were not delivered yet.
 
-An element *enters* a custody where the element is made: at a source, or as a function's result.
-The user of an element *claims* it, and so takes it out: the subscriber below, a function that makes
-another element of it, or a batch. At the end of the stream the custody calls the hook for all
-unclaimed elements, and for each element that enters later. So buffers need no code for discarding.
-Only operators that drop elements in mid-stream do.
+Each element is delivered, or the hook of ``on_discard`` is called once for it. An element *enters*
+a custody where it is made: at a source, or as a function's result. Whatever uses the element
+*claims* it, which removes it from the custody: the subscriber below, a function that makes another
+element of it, or a batch. At the end of the stream the custody calls the hook for all unclaimed
+elements, and for each element that enters later. So buffers need no code for discarding. Only
+operators that drop elements before the end call ``discard``.
 
 A *scope* is the part of a stream that one custody covers: all parts above an ``on_discard``, or all
 parts above an inner subscriber, such as that of ``merge``.
@@ -30,7 +31,7 @@ _COLLECTIONS: Final = (list, tuple, set, frozenset)
 
 
 class _NoPublisher:
-    """The result of a function that was called after the end of the stream."""
+    """Stands for the publisher that a user's function would return, once the stream has ended."""
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         """Send nothing: the stream of the subscriber has ended."""
@@ -49,7 +50,7 @@ class Custody:
 
     def __init__(self, hook: Callable[[Any], object], below: Custody | None = None) -> None:
         self._hook = hook
-        self._below = below  # the custody of the next part, to which ``pass_on`` moves elements
+        self._below = below
         # ``id(element)`` -> the element, and how often it has entered. None after the end.
         self._held: dict[int, tuple[Any, int]] | None = {}
         self._lock = threading.RLock()  # reentrant: the garbage collector may call a method
@@ -73,7 +74,7 @@ class Custody:
     def claim(self, *elements: Any) -> bool:
         """Remove ``elements``, which the caller now owns.
 
-        False if the stream has ended: the hook of ``on_discard`` got the elements before.
+        False if the stream has ended: the hook of ``on_discard`` has got the elements already.
         """
         with self._lock:
             for element in elements:
@@ -150,14 +151,14 @@ class Custody:
     # -- wrapping the functions of the user --------------------------------------------------------
 
     def using(self, fn: Function, *, makes: bool = False, last: bool = False) -> Function:
-        """Return ``fn`` with a claim on its arguments, which are elements.
+        """Return a function that claims its arguments, which are elements, and calls ``fn``.
 
         If ``fn`` raises or returns ``None``, the hook of ``on_discard`` gets the arguments.
 
         Args:
             fn: The user's function.
             makes: Whether ``fn`` returns an element. Otherwise it returns a publisher.
-            last: Whether only the last argument is an element that ``fn`` uses up.
+            last: Whether only the last argument is claimed.
         """
 
         @wraps(fn, updated=())
@@ -179,10 +180,10 @@ class Custody:
         return use
 
     def looking(self, fn: Function, *, drops: bool | None) -> Function:
-        """Return ``fn``, a function that only reads an element, with a claim during the call.
+        """Return a function that calls ``fn``, which only reads an element, as in ``filter``.
 
-        If the result of ``fn`` equals ``drops``, the hook of ``on_discard`` gets the element.
-        ``None``: ``fn`` never drops elements.
+        The element is claimed for the time of the call. If the result of ``fn`` equals ``drops``,
+        the hook of ``on_discard`` gets the element. ``drops=None``: it never does.
         """
 
         @wraps(fn, updated=())
@@ -223,7 +224,7 @@ class Custody:
     ) -> tuple[tuple[Any, ...], ...]:
         """Return ``stages`` changed so that the hook of ``on_discard`` gets the dropped elements.
 
-        ``enters``: a first stage is added, through which the elements enter this custody.
+        ``enters``: add a first stage, which registers the elements in this custody.
         """
         kept: list[tuple[Any, ...]] = [("do_on_next", self.enter)] if enters else []
         for stage in stages:
@@ -234,7 +235,7 @@ class Custody:
         match name:
             case "map" | "map_not_none" | "reduce":
                 return [(name, self.using(fn, makes=True), *seed)]
-            case "scan":  # its first argument, the previous result, has been delivered already
+            case "scan":  # its function also gets the previous result, which was delivered
                 return [(name, self.using(fn, makes=True, last=True), *seed)]
             case "filter" | "take_while":
                 return [(name, self.looking(fn, drops=False))]

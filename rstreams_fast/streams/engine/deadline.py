@@ -25,8 +25,8 @@ class Deadline:
     """Calls ``work()`` at the time that ``due()`` returns.
 
     ``due`` returns a time of the timer's clock, in seconds, or ``None`` if nothing is due. It must
-    be quick. Any thread calls it, but calls do not overlap. The owner calls ``look()`` when the due
-    time has become earlier, or is no longer ``None``. A call of ``work`` may find nothing to do.
+    be quick. Any thread calls it, but calls do not overlap. Call ``look()`` when the due time has
+    become earlier, or is no longer ``None``. A call of ``work`` may find nothing to do.
     ``when_dropped`` is called with the error if the timer stops, or if no thread can be started.
     ``close`` drops all three functions.
     """
@@ -70,7 +70,7 @@ class Deadline:
         self._closed = False
 
     def look(self) -> None:
-        """Read the due time again: set an alarm, or call ``work`` if it is past. Any thread."""
+        """Read the due time again. Set an alarm, or call ``work`` if the time is past."""
         looking = self._looking
         if looking.enter():
             while True:

@@ -59,7 +59,7 @@ MULTICAST_BUFFER: Final = 1024
 An element costs more time with a smaller buffer, and hardly less with a larger one."""
 
 ROWS: Final = 1 << 16
-"""Rows in one array that is delivered as an element; also records that a boundary holds."""
+"""Rows in one array that is delivered as an element; also the records that a boundary holds."""
 
 ARRAYS_PREFETCH: Final = 8
 """Arrays that an asynchronous subscriber requests in advance. Few, as an array may be large."""
@@ -76,8 +76,8 @@ FEW: Final = 64
 ``FusedRun`` would cost 10 % more."""
 
 PART_GROWS: Final = 16
-"""The factor by which a request grows if the publisher delivered all elements of the previous
-request before ``request`` returned."""
+"""The factor by which a request grows if the previous ``request`` returned within a sixteenth of a
+turn (the millisecond for which work may occupy an event loop)."""
 
 DESCRIBED_DEPTH: Final = 8
 """How many levels of publishers within combining operators ``describe`` shows."""
@@ -92,7 +92,7 @@ TRAMPOLINE_PREFETCH: Final = 64
 
 
 def replenish_at(prefetch: int) -> int:
-    """Return after how many consumed elements to request as many again: three quarters."""
+    """Return after how many consumed elements as many are requested again: three quarters."""
     return max(1, prefetch - (prefetch >> 2))
 
 

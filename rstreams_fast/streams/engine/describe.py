@@ -19,7 +19,7 @@ __all__ = ["describe"]
 
 
 def _ignore(_element: object) -> None:
-    """Do nothing: the subscriber of a run that only ``describe`` looks at."""
+    """Do nothing. ``describe`` makes a ``FusedRun`` with this function, and never runs it."""
 
 
 def _describe_run(run: Run) -> list[str]:

@@ -77,20 +77,21 @@ class Drain:
     trampoline: Trampoline | None
     turns: Turns | None
 
-    #: Without a resource: whether downstream calls this drain, and so gets its exceptions directly.
+    #: Whether only downstream calls this drain, by ``request``, so that an exception such as
+    #: ``KeyboardInterrupt`` propagates to downstream. False: upstream may call it, too.
     _asked_from_below: ClassVar[bool] = True
 
     def __init__(self, subscriber: Subscriber[Any], resource: Resource | None) -> None:
         stand_on(self, subscriber)
         self._subscriber: Subscriber[Any] | None = subscriber
         self._demand = DemandCounter()
-        # Held from the start, so that requests within on_subscribe are served only after
+        # No thread may deliver yet: requests within on_subscribe are served only after
         # on_subscribe has returned (§3.2).
         self._wip = Wip(held=True)
         self._run: FusedRun | None = None
         self._failure: BaseException | None = None
-        #: An error to signal after the held elements. If the stream ends before that, the error is
-        #: reported instead.
+        #: An error to signal after the elements that wait. If the stream ends before that, the
+        #: error is reported instead.
         self._late_error: BaseException | None = None
         self._resource = resource
         self._context: Context | None = None if resource is None else copy_context()
@@ -98,8 +99,8 @@ class Drain:
         if resource is not None:
             self.turns = None
         self._paused = False
-        # Where other work may wait for this thread, bursts begin with one element and grow, because
-        # elements may be slow.
+        # On an executor or event loop other work may wait for this thread, and elements may be
+        # slow. So bursts begin with one element there, and grow.
         self._grows = resource is not None or self.turns is not None
         self._burst = 1 if self._grows else BURST
         self._on_burst: Callable[[], None] | None = None
@@ -122,7 +123,7 @@ class Drain:
         except Exception as refused:
             self._bad_request(refused)
             return
-        if before == 0:  # otherwise another thread drains, and sees the demand (§3.3, §3.4)
+        if before == 0:  # if demand was left, the drain works already, or waits for elements
             self._enter()
 
     def _add_demand(self, n: int) -> int:
@@ -139,7 +140,7 @@ class Drain:
             return CANCELLED
 
     def cancel(self) -> None:
-        """Stop (§1.8, §3.12), and forget the subscriber (§3.13)."""
+        """Stop the signals (§1.8, §3.12), and drop the reference to the subscriber (§3.13)."""
         if self._demand.cancel():
             try:
                 self._stop()
@@ -156,10 +157,13 @@ class Drain:
         if self._wip.enter():
             self._go()
         elif self._resource is not None and process_id() != self._pid:
-            self._refused(forked())  # the thread that holds the drain is in the parent process
+            self._refused(forked())  # the thread that delivers is in the parent process
 
     def _go(self) -> None:
-        """Run the drain, here or on the resource. Only for the thread that holds the drain."""
+        """Run the drain on this thread, or on the resource (an executor).
+
+        Only for the thread for which ``_wip.enter()`` returned true.
+        """
         if self._resource is None:
             self._drain()
         else:
@@ -174,15 +178,15 @@ class Drain:
             self._refused(refused)
 
     def _turn(self) -> None:
-        """Run the drain on its resource for at most ``TURN_SECONDS``, then schedule the rest."""
+        """Deliver on the executor for at most ``TURN_SECONDS``, then schedule the rest."""
         wip, context, resource = self._wip, self._context, self._resource
         if context is None or resource is None:
             return
         try:
             while True:
                 missed = wip.missed
-                # Leave the context before the drain: the next thread that drains enters the same
-                # context, which only one thread at a time can do.
+                # First leave the context (of contextvars), and only then let another thread
+                # deliver: that thread enters the same context, which must be free.
                 if context.run(self._work_for_a_turn):
                     break
                 if wip.leave(missed):
@@ -201,10 +205,7 @@ class Drain:
         return False
 
     def _refused(self, error: BaseException) -> None:
-        """End the stream with ``error``, because the resource refused the work.
-
-        Only for the thread that holds the drain.
-        """
+        """End the stream with ``error``, because the executor refused the work."""
         ended = self._demand.terminate()
         if ended:
             self._failure = error
@@ -213,7 +214,7 @@ class Drain:
     # -- the drain: delivering elements ------------------------------------------------------------
 
     def _drain(self) -> None:
-        """Run the drain on the calling thread."""
+        """Deliver on the calling thread, until there is nothing to do."""
         wip, turns = self._wip, self.turns
         try:
             while True:
@@ -229,31 +230,31 @@ class Drain:
             raise
 
     def _pause(self, wip: Wip, turns: Turns) -> None:
-        """Stop working, because the millisecond (turn) for this drain on the event loop is over.
+        """Stop the work that ``wip`` counts: this turn (a millisecond on the loop) is over.
 
-        The work of ``wip`` goes on in the next turn, or on a thread that enters before that.
+        The work goes on in the next turn, or earlier on a thread that brings a new event.
         """
         first, self._paused = not self._paused, True
         while not wip.leave(wip.missed):
-            pass  # other threads entered meanwhile: the next turn does their work
+            pass  # the next turn also handles the events that other threads brought meanwhile
         if first:
             turns.pause(self)
         if self._demand.value < 0:  # the stream is over: clean up now
             self.resume()
 
     def resume(self) -> None:
-        """Go on with the work, in a new turn on the event loop."""
+        """Go on with the work, in a new turn (a millisecond) on the event loop."""
         self._paused = False
         self._enter()
 
     def _work(self) -> bool:
-        """Deliver some elements or act on an end. True if there is more to do at once."""
+        """Deliver some elements, or handle the end. True if there is more to do at once."""
         raise NotImplementedError
 
     def _stages(self, stages: tuple[tuple[Any, ...], ...]) -> tuple[tuple[Any, ...], ...]:
         """Return ``stages``, changed so that the hook of ``on_discard`` gets dropped elements.
 
-        For a run below another operator, where the elements are registered already.
+        Only for stages below another operator, which has registered the elements already.
         """
         custody = self.custody
         return stages if custody is None else custody.stages(stages)
@@ -281,7 +282,7 @@ class Drain:
         return fn if custody is None else custody.using(fn)
 
     def _burst_on(self, run: FusedRun) -> RunStatus:
-        """Have ``run`` process one burst of elements. Choose the size of the next by the time."""
+        """Process one burst (some elements), and choose the size of the next by the time taken."""
         started = perf_counter() if self._grows else 0.0
         status = run.drain(self._burst)
         if self._on_burst is not None:
@@ -292,17 +293,17 @@ class Drain:
         return status
 
     def _flush(self, run: FusedRun) -> RunStatus:
-        """Deliver the elements that stages of ``run`` still hold (a last batch) at the end."""
+        """Deliver the elements that stages still hold after the last element: a partial batch."""
         status = run.finish()
         if self._on_burst is not None:
             self._on_burst()
         return status
 
     def _slot_by_bursts(self, subscriber: Subscriber[Any], *, waits: bool = False) -> Any:
-        """Return the receiver of a fused run's results: a ring, a list's ``append``, a function.
+        """Return what gets the results of a fused run: a ring, a list's ``append``, or a function.
 
-        An internal ``subscriber`` may have such a receiver; otherwise it is its ``on_next``.
-        ``waits``: the source of the run may wait in the middle of a burst.
+        If ``subscriber`` has none of these, its ``on_next`` gets the results. ``waits``: the source
+        of the run may wait in the middle of a burst (a list of elements).
         """
         # Read ``ring`` once: the subscriber may drop it at any time.
         if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
@@ -335,10 +336,7 @@ class Drain:
             report_dropped(leaving, "§2.13: a subscriber filled the stack")
 
     def _stop_and_leave_drain(self, ended: bool) -> None:
-        """Call ``_stop`` if the caller has ``ended`` the stream; then leave the drain.
-
-        Only for the thread that holds the drain.
-        """
+        """Call ``_stop`` if the caller has ``ended`` the stream, then ``_leave_drain``."""
         try:
             if ended:
                 self._stop()
@@ -346,7 +344,7 @@ class Drain:
             self._leave_drain()
 
     def _leave_drain(self) -> None:
-        """Act on the end of the stream, and let other threads run the drain."""
+        """Clean up after the end of the stream, then let other threads run the drain."""
         wip = self._wip
         while True:
             missed = wip.missed
@@ -354,10 +352,10 @@ class Drain:
             if wip.leave(missed):
                 return
 
-    # -- the ends of the stream, for the thread that holds the drain -------------------------------
+    # -- the end of the stream, for the thread that delivers ---------------------------------------
 
     def _answer(self, status: RunStatus, run: FusedRun) -> bool:
-        """End the stream as the fused run has ended. Always false: nothing more to do."""
+        """End the stream as ``run`` (fused stages) has ended. Always false: nothing more to do."""
         if status is RunStatus.FAILED:
             error = run.error
             if error is not None:
@@ -416,10 +414,7 @@ class Drain:
         return ends
 
     def _end_late(self) -> bool:
-        """End with ``_late_error``, after all elements are delivered. Always false.
-
-        Only for the thread that holds the drain.
-        """
+        """Fail with ``_late_error``, as all elements are delivered. Always false: nothing to do."""
         late, self._late_error = self._late_error, None
         if late is not None:
             self._fail(late)
@@ -440,14 +435,14 @@ class Drain:
                 report_late(failure)
         elif self._demand.cancelled:
             drop(self._drop_everything())
-        # Otherwise the thread that called terminate() will store the error, and enter.
+        # Otherwise the thread that called terminate() will store the error, and call _enter().
         self._report_undelivered()
         return False
 
     def _report_undelivered(self) -> None:
         """Report an error that came too late to be signalled.
 
-        A thread that stores an error enters the drain afterwards, so no error is missed.
+        A thread that stores an error then has the drain run again, so no error is missed.
         """
         error = self._late_error
         if error is not None:  # if None, do not write: another thread may be storing an error

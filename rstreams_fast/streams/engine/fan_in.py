@@ -5,7 +5,7 @@ There are two kinds of work, each done by one thread at a time:
 * *downward work*, the drain: signals to the subscriber;
 * *upward work*: calls of the user's function that makes a publisher, ``subscribe``, and requests.
 
-A publisher may send elements before ``request`` returns. So the drain calls no publisher: it notes
+A publisher may send elements before ``request`` returns. So the drain calls no publisher: it stores
 the requests to make. The thread that leaves the drain, or finds another thread in it, does the
 upward work. If a call causes more upward work, that work waits until the call has returned. So
 calls do not nest, however many synchronous publishers there are (§3.3), and the elements of a slow
@@ -38,10 +38,7 @@ A = TypeVar("A")
 
 
 class Ended:
-    """The end of one publisher. ``error=None``: the publisher has completed.
-
-    It is queued behind the elements of that publisher.
-    """
+    """The end of one publisher, queued behind its elements. ``error=None``: it has completed."""
 
     __slots__ = ("error",)
 
@@ -57,9 +54,9 @@ class Prefetch:
     """Requests elements in advance from each publisher of a fan-in.
 
     Each publisher gets a request for ``size`` elements, and another when most of these are
-    consumed. The drain, which delivers elements, only notes in ``asks`` whom to ask for how many.
-    The thread that does the upward work makes the requests, but none before the subscriber's first
-    request. On an event loop a part of a request may be left to a later turn of the loop.
+    consumed. The drain, which delivers elements, stores these requests in ``asks``. The thread that
+    calls publishers makes them, but none before the subscriber's first request. On an event loop a
+    part of a request may be left to a later turn of the loop.
 
     Args:
         size: How many elements of each publisher may be held.
@@ -84,7 +81,7 @@ class Prefetch:
         self._name = name
         self._max_held = max_held
         self.asks: deque[tuple[Inner, int]] = deque()
-        self._unfinished: deque[Inner] = deque()  # inners that got only a part of a request
+        self._unfinished: deque[Inner] = deque()  # subscribers that made only a part of a request
         self._begun = False
         self.waits = Waits(on_look=True)
 
@@ -92,13 +89,13 @@ class Prefetch:
 
     def begun(self, demand: DemandCounter) -> bool:
         """Whether the subscriber has made its first request."""
-        if not self._begun:  # as nothing was delivered yet, the demand is the sum of all requests
+        if not self._begun:  # nothing was delivered yet, so the demand is the sum of all requests
             self._begun = demand.value > 0
         return self._begun
 
     def step(self, demand: DemandCounter) -> bool:
         """Make one request to a publisher; false if no request is due."""
-        # Read each field once: clear(), on another thread, replaces it.
+        # Read each field once: clear(), on another thread, replaces the deques.
         asks, unfinished = self.asks, self._unfinished
         asked = bool(asks) and self.begun(demand)
         if asked:
@@ -109,7 +106,7 @@ class Prefetch:
         return asked
 
     def ask(self, inner: Inner, n: int) -> None:
-        """Request ``n`` more elements from ``inner``, and the rest of its unfinished request."""
+        """Request ``n`` more elements through ``inner``, and the rest of its earlier request."""
         inner.ask_for_a_turn(n)
         if inner.due and inner not in self._unfinished:
             self._unfinished.append(inner)
@@ -117,7 +114,10 @@ class Prefetch:
     # -- methods that the drain calls --------------------------------------------------------------
 
     def consumed(self, inner: Inner, n: int) -> None:
-        """Count ``n`` elements of ``inner`` as delivered. Note another request, if it is time."""
+        """Count ``n`` elements of ``inner`` as delivered.
+
+        When ``replenish_at`` elements were delivered, add a request for as many to ``asks``.
+        """
         inner.consumed += n
         if inner.consumed >= self.replenish_at:
             n, inner.consumed = inner.consumed, 0
@@ -125,9 +125,9 @@ class Prefetch:
                 self.asks.append((inner, n))
 
     def idle(self, demand: int) -> bool:
-        """Start the clock of the metrics: the drain waits for demand, or for elements.
+        """Begin to measure, for the metrics, how long demand (or else an element) is missing.
 
-        Always false: nothing to do.
+        Always false, as a result of ``_work``: there is nothing to do.
         """
         self.waits.begin(for_demand=demand == 0)
         return False
@@ -139,11 +139,11 @@ class Prefetch:
         return bool(self.asks or (self._unfinished and demand.value > 0))
 
     def metrics(self, demand: DemandCounter, held: int) -> BoundaryMetrics:
-        """Return the metrics of the fan-in (without those of its publishers), with ``held``."""
+        """Return the metrics of the fan-in itself, in which ``held`` elements wait."""
         return self.waits.metrics(demand, name=self._name, held=held, max_held=self._max_held)
 
     def clear(self) -> None:
-        """Drop the references to inners. Another thread may still be using the old deques."""
+        """Drop the references to inners. New deques replace those that another thread may use."""
         self.asks = deque()
         self._unfinished = deque()
 
@@ -184,15 +184,15 @@ class FanIn(Drain):
     def __init__(self, subscriber: Subscriber[Any], prefetch: Prefetch = NO_PREFETCH) -> None:
         super().__init__(subscriber, None)
         self._ahead = prefetch
-        #: Inners that have no subscription yet. They are subscribed before other calls upward.
+        #: Inners that have not subscribed yet. They subscribe before any request is made.
         self._unsubscribed: deque[Inner] = deque()
         self._on_next: Callable[[Any], object] | None = subscriber.on_next
         self._take_burst: Callable[[list[Any]], None] | None = None
         self._inners: set[Inner] = set()  # inners to cancel at the end of the stream
         self._mail: deque[tuple[Inner, list[Any] | Ended]] = deque()
-        self._open = True  # whether elements are delivered
-        self._delivering: list[Any] | None = None  # the burst that is being delivered
-        # Held by the thread that calls publishers, and until on_subscribe returns.
+        self._open = True
+        self._delivering: list[Any] | None = None
+        # Lets one thread at a time call publishers, and none before on_subscribe has returned.
         self._up = Wip(held=True)
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
@@ -219,7 +219,7 @@ class FanIn(Drain):
         return self._ahead.step(self._demand)
 
     def _give_up(self) -> None:
-        """Act on the end of the stream. Only for the thread that does the upward work."""
+        """Clean up after the end of the stream. Only for the thread that calls publishers."""
         self._forget_upward()
 
     def _forget_upward(self) -> None:
@@ -244,7 +244,7 @@ class FanIn(Drain):
             while True:
                 missed = up.missed
                 while self._demand.value >= 0:
-                    # Read once, as _drop_references() replaces it.
+                    # Read once: _drop_references(), on another thread, replaces the deque.
                     unsubscribed = self._unsubscribed
                     if unsubscribed:
                         self._subscribe(unsubscribed.popleft())
@@ -265,7 +265,6 @@ class FanIn(Drain):
             raise
 
     def resume(self) -> None:
-        """Go on with the work, in a new turn on the event loop."""
         super().resume()
         self._call_up()
 
@@ -321,7 +320,7 @@ class FanIn(Drain):
     def _enter(self) -> None:
         if self._wip.enter():
             self._drain()
-        if self._to_ask():  # even if another thread drains, as it may be busy for long
+        if self._to_ask():  # even if another thread delivers elements, which may take long
             self._call_up()
 
     def _to_ask(self) -> bool:
@@ -355,7 +354,7 @@ class FanIn(Drain):
                 take_burst(burst)
             else:
                 self._delivering = burst
-                if self._open:  # _open is false if _cut_short() ran before _delivering was set
+                if self._open:  # _stop(), on another thread, may have missed _delivering
                     for element in burst:
                         on_next(element)
         except RecursionError:
@@ -434,7 +433,7 @@ class FanIn(Drain):
         self._on_next = self._take_burst = None
         unsubscribed, self._unsubscribed = self._unsubscribed, deque()
         for inner in (*self._inners.copy(), *unsubscribed.copy()):
-            inner.cancel()  # _stop(), on another thread, may not have cancelled it yet
+            inner.cancel()  # _stop(), on another thread, may not have cancelled the inner yet
             inner.forget()
         self._inners.clear()
         self._forget_upward()

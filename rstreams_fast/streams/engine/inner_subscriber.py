@@ -63,7 +63,16 @@ class InnerOwner(Protocol):
 
 
 class Inner(Link):
-    """The subscriber to one of several publishers, on behalf of the operator ``owner``."""
+    """The subscriber to one of several publishers, on behalf of the operator ``owner``.
+
+    Attributes:
+        asked: How many elements were requested. The requesting thread counts them.
+        came: How many elements have come. The signalling thread counts them.
+        attached: Whether this inner accepts requests. Only some owners set it.
+        queue: The elements that wait for delivery. As the two below, for the owner's drain only.
+        consumed: How many elements were delivered since the last request.
+        done: Whether this inner has ended.
+    """
 
     __slots__ = (
         "asked",
@@ -79,17 +88,16 @@ class Inner(Link):
         self.owner: InnerOwner | None = owner
         below = owner.custody
         self.custody = None if below is None else below.inner()
-        self.asked = 0  # requested elements; the requesting thread counts them
-        self.came = 0  # received elements; the signalling thread counts them
-        self.attached = False  # whether this inner accepts requests; only some owners set it
-        # Only the thread that runs the owner's drain uses these:
-        self.queue: list[Any] | None = None  # elements that wait for delivery
-        self.consumed = 0  # elements delivered since the last request
-        self.done = False  # whether this inner has ended
+        self.asked = 0
+        self.came = 0
+        self.attached = False
+        self.queue: list[Any] | None = None
+        self.consumed = 0
+        self.done = False
 
     def subscribe(self) -> None:
-        """Subscribe to the publisher. Later the owner's ``_inner_attached`` or ``_inner_ended`` is
-        called.
+        """Subscribe to the publisher. The owner's ``_inner_attached`` or ``_inner_ended`` is called
+        later.
         """
         raise NotImplementedError
 
@@ -100,8 +108,8 @@ class Inner(Link):
     def ask_for_a_turn(self, n: int = 0) -> bool:
         """Request ``n`` more elements and the rest of earlier requests, as many as fit in a turn.
 
-        A turn is the millisecond for which work may occupy an event loop. The rest is ``due``
-        later. True if any elements were requested. Only for an owner that does not use the elements
+        A turn is the millisecond for which work may occupy an event loop. A later call requests the
+        rest. True if any elements were requested. Only for an owner that does not use the elements
         before this returns.
         """
         raise NotImplementedError
@@ -112,9 +120,10 @@ class Inner(Link):
         raise NotImplementedError
 
     def hand_over(self) -> Sequence | None:
-        """Return the publisher's sequence, so that the owner itself iterates it.
+        """Return the publisher's sequence (such as a list), so that the owner itself iterates it.
 
-        Called in place of ``ask(UNBOUNDED)``. ``None`` if the publisher is no internal sequence.
+        Called in place of ``ask(UNBOUNDED)``. ``None`` if the owner must call ``ask``: the
+        publisher is no sequence, was asked before, or must register elements for ``on_discard``.
         """
         return None
 
@@ -138,7 +147,6 @@ class Inner(Link):
             report_late(error)
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """The metrics of the boundaries above."""
         return ()
 
 
@@ -184,7 +192,6 @@ class InnerSubscriber(Inner, ListSubscriber):
             subscribe_to(publisher, self)
 
     def ask(self, n: int) -> None:
-        """Request ``n`` more elements. Only one thread at a time may call this (§2.7)."""
         self.asked += n
         try:
             self._upstream.request(n)
@@ -194,7 +201,6 @@ class InnerSubscriber(Inner, ListSubscriber):
             self._break(raised)
 
     def ask_for_a_turn(self, n: int = 0) -> bool:
-        """Request ``n`` more elements and the rest of earlier requests; true if any were made."""
         self.asked += n
         try:
             return self._upstream.request_for_a_turn(n)
@@ -206,11 +212,9 @@ class InnerSubscriber(Inner, ListSubscriber):
 
     @property
     def due(self) -> bool:
-        """Whether a part of a request is left to a later turn on the event loop."""
         return self._upstream.due > 0 and not self._upstream.over
 
     def cancel(self) -> None:
-        """Cancel upstream, unless it is over, and forget the owner (§3.13). Any thread."""
         self.owner = None
         self._publisher = None  # drop the reference, if subscribe() was not called yet
         self._upstream.cancel()
@@ -218,7 +222,6 @@ class InnerSubscriber(Inner, ListSubscriber):
             self.custody.close()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """The metrics of the boundaries above."""
         return self._upstream.metrics()
 
     # -- signals from the publisher --------------------------------------------------------------
@@ -250,9 +253,9 @@ class InnerSubscriber(Inner, ListSubscriber):
             owner._inner_burst(self, burst)
 
     def on_burst(self) -> None:
-        """Pass on the elements that an internal run has appended. They need no checks."""
+        """Pass on the elements that a run of stages has appended to ``burst``, without checks."""
         burst = self.burst[:]
-        self.burst.clear()  # the internal run appends the next elements to the same list
+        self.burst.clear()  # the run of stages appends the next elements to the same list
         owner = self.owner
         if burst and owner is not None:
             self.came += len(burst)
@@ -273,7 +276,7 @@ class InnerSubscriber(Inner, ListSubscriber):
     def _end(self, error: BaseException | None) -> bool:
         if not self._upstream.ended():
             return False
-        self._upstream.never_attached()  # a subscription that comes now is cancelled
+        self._upstream.never_attached()  # from now on, any subscription that comes is cancelled
         if self.custody is not None:
             self.custody.close()
         self._tell_owner(error)
@@ -288,9 +291,10 @@ class InnerSubscriber(Inner, ListSubscriber):
 
 
 class _InnerSequence(Inner):
-    """An inner for an internal sequence with stages: ``ask`` iterates it, without a subscription.
+    """An inner for a sequence, such as a list: ``ask`` iterates it, without a subscription.
 
-    The iterator of a sequence never waits and needs no closing. So ``cancel`` only ends the loop.
+    The elements also pass through the stages below the sequence. The iterator of a sequence never
+    waits and needs no closing. So ``cancel`` only ends the loop.
     """
 
     __slots__ = (
@@ -315,7 +319,6 @@ class _InnerSequence(Inner):
         self._ended = False
 
     def subscribe(self) -> None:
-        """Open the source, and tell the owner."""
         owner, source, stages = self.owner, self._source, self._stages
         self._source = None
         if owner is None or source is None or stages is None:
@@ -333,7 +336,7 @@ class _InnerSequence(Inner):
             if custody is not None:
                 program = custody.stages(program, enters=True)
             self._run = FusedRun(iterator, program, self._results.append, self._demand)
-        if self.owner is None:  # cancel() may have run before the iterator was set: close it
+        if self.owner is None:  # cancel() may have run before _iterator was set
             self._close()
         elif not (self._ended and self._finish()):
             owner._inner_attached(self)
@@ -350,10 +353,6 @@ class _InnerSequence(Inner):
             self._run_stages(forever=True)
 
     def ask_for_a_turn(self, n: int = 0) -> bool:
-        """Give the owner ``n`` more elements and those still due, as many as fit in a millisecond.
-
-        This is the time for which work may occupy an event loop.
-        """
         if self._run is None:  # the sequence is over, or has no stages that may be slow
             if n:
                 self.ask(n)
@@ -371,22 +370,19 @@ class _InnerSequence(Inner):
 
     @property
     def due(self) -> bool:
-        """Whether a part of a request is left to a later turn on the event loop."""
         return self._run is not None and self._demand is not None and self._demand.value > 0
 
     def hand_over(self) -> Sequence | None:
-        """Return the sequence. ``None`` after a request, or if ``on_discard`` is below."""
         iterator, stages = self._iterator, self._stages
         if self.asked or self.custody is not None or iterator is None or stages is None:
             return None
         self._demand = demand = DemandCounter(UNBOUNDED)
-        if self.owner is None:  # cancel() may have run before _demand was set: cancel it now
+        if self.owner is None:  # cancel() may have run before _demand was set
             demand.cancel()
         self._close()
         return iterator, stages.stages, demand
 
     def cancel(self) -> None:
-        """End the loop, and forget the owner (§3.13). Any thread."""
         self.owner = None
         self._source = None  # drop the reference, if subscribe() was not called yet
         if self._demand is not None:
@@ -412,7 +408,7 @@ class _InnerSequence(Inner):
             self._give(owner, burst)
 
     def _passed_on(self, burst: list[Any], custody: Custody) -> list[Any]:
-        if self._demand is None:  # with stages, the first stage enters the elements
+        if self._demand is None:  # otherwise there are stages, and the first registers the elements
             for element in burst:
                 custody.enter(element)
         return custody.pass_on(burst)
@@ -458,7 +454,10 @@ class _InnerSequence(Inner):
         self._finish()
 
     def _finish(self) -> bool:
-        """Pass on the elements that stages still hold at the end; false if demand is lacking."""
+        """Pass on the elements that stages hold at the end of the sequence, such as a last batch.
+
+        False if demand is lacking.
+        """
         run = self._run
         if run is not None:
             status = self._step(run.finish)
@@ -471,7 +470,7 @@ class _InnerSequence(Inner):
         return True
 
     def _step(self, step: Callable[..., RunStatus], *args: int) -> RunStatus:
-        """Call ``step``, a method of the fused run, which another thread may cancel meanwhile."""
+        """Call ``step``, a method of ``_run``. Another thread may cancel the run meanwhile."""
         try:
             return step(*args)
         except OverlappingCallsError:

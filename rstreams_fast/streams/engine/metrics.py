@@ -84,7 +84,7 @@ class Waits:
         if not self.counts:
             self.counts = True
             if self._since == _UNCOUNTED:
-                # The drain may have begun to work meanwhile: then its next begin() resets this.
+                # The drain may have ended its wait meanwhile: its next begin() corrects the time.
                 self._since = perf_counter()
         since, for_demand = self._since, self._for_demand
         waiting = perf_counter() - since if since > 0 and going_on else 0.0
@@ -103,7 +103,7 @@ class Waits:
         held_bytes: int | None = None,
         dropped: int = 0,
     ) -> BoundaryMetrics:
-        """Return the metrics of the boundary: the waiting times and the given values."""
+        """Return the metrics of the boundary: the arguments, and the waiting times counted here."""
         if self._since == _UNCOUNTED:  # demand may have come since begin(): look at it again
             self._for_demand = demand.value == 0
         for_upstream, for_demand = self.seconds(going_on=demand.value >= 0)
@@ -152,7 +152,7 @@ def metrics_of(subscription: Any) -> tuple[BoundaryMetrics, ...]:
 def metrics_above(subscription: Any) -> tuple[BoundaryMetrics, ...]:
     """Return the metrics above ``subscription``. They may contain placeholders.
 
-    For methods ``metrics``; ``metrics_of`` replaces the placeholders.
+    A method ``metrics`` may return them, since ``metrics_of`` replaces the placeholders.
     """
     own = getattr(subscription, "metrics", None)
     return tuple(own()) if callable(own) else ()

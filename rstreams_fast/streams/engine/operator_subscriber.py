@@ -60,7 +60,7 @@ class OperatorSubscriber(Drain):
         """Have the drain signal an error of upstream, after the elements that wait."""
         check_error_signal(self, error)
         if self._completed:
-            self._fail(error)  # the second end of upstream
+            self._fail(error)  # upstream has signalled its end before, which breaks a rule
         else:
             self._fail_after_elements(error)
 
@@ -85,12 +85,10 @@ class OperatorSubscriber(Drain):
             self._introduce_late()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return the metrics of the boundaries from here upwards, the nearest first."""
         return self._upstream.metrics()
 
     @property
     def works_when_asked(self) -> bool:
-        """Whether ``request`` may deliver the requested elements before it returns."""
         return super().works_when_asked and self._upstream.works_when_asked
 
     def _fail(self, error: BaseException) -> None:
@@ -141,7 +139,6 @@ class OperatorSubscriber(Drain):
         return False
 
     def _too_early(self) -> None:
-        """Fail the stream, because an element came before ``on_subscribe``."""
         self._fail(DemandExceededError("§1.9: the publisher called on_next before on_subscribe"))
 
     def _begin_turns(self) -> None:
@@ -170,8 +167,8 @@ class OperatorSubscriber(Drain):
     def _request_for_a_turn(self, n: int = 0) -> bool:
         """Request ``n`` elements and the rest of earlier requests, as many as fit in a turn.
 
-        A turn is a millisecond. Return whether any elements were requested. Only for the drain of a
-        subscription that holds elements.
+        A turn is the millisecond for which work may occupy an event loop. Return whether any
+        elements were requested. Only for the drain of a subscription that holds elements.
         """
         turns = self.turns
         if turns is not None and self._resource is not None and turns.go_on():

@@ -60,7 +60,8 @@ class Pipeline(Generic[T_co]):
     def subscribe(self, subscriber: Subscriber[T_co], /) -> None:
         """Start signalling ``subscriber``, first of all ``on_subscribe`` (§1.9).
 
-        All failures but the ``TypeError`` below are an ``on_error`` after ``on_subscribe``.
+        All failures but the ``TypeError`` below are signalled by ``on_error``, after
+        ``on_subscribe``.
 
         Args:
             subscriber: Any object with the four methods of ``Subscriber``.
@@ -86,10 +87,10 @@ class Pipeline(Generic[T_co]):
 
 
 def sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
-    """Return the source and the stages of ``publisher``, for a subscriber that iterates the source.
+    """Return the source and the stages of ``publisher``, so that a subscriber can iterate them.
 
-    ``None`` if the source is not a sequence, if ``publisher`` has parts that are not stages, or if
-    the stages take no element at all.
+    ``None`` if the source is no sequence (such as a list), if ``publisher`` has parts that are not
+    stages, or if the stages take no element at all.
     """
     found = _sequence_of(publisher)
     return None if found is None or found[1].takes_nothing else found

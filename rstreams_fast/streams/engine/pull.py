@@ -34,7 +34,7 @@ class PullSegment:
         _PullSubscription(subscriber, self._origin, self._program, self._executor)._begin()
 
     def sequence(self) -> tuple[PullSource, Stages] | None:
-        """Return the source and the stages if a subscriber may iterate the source itself."""
+        """Return the source and the stages, if a subscriber may iterate them itself."""
         ours = self._executor is ... and self._origin.is_sequence
         return (self._origin, self._program) if ours and self._program.seed is MISSING else None
 
@@ -67,7 +67,7 @@ class _PullSubscription(Drain):
         return slow and super().works_when_asked
 
     def _open(self, origin: PullSource) -> bool:
-        """Open the source, once; ``False`` if that failed."""
+        """Open the source; false if that failed, which ends the stream."""
         if self._program.takes_nothing:
             self._source = iter(())
             return True
@@ -102,7 +102,7 @@ class _PullSubscription(Drain):
             if origin is not None and not self._open(origin):
                 return self._act_on_end()
             if demand == 0 and not self._is_over():
-                return False  # make no run yet: many subscriptions never request anything
+                return False  # make no FusedRun yet: many subscriptions never request anything
             run = self._make_run()
             if run is None:
                 return self._act_on_end()

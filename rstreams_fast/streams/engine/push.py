@@ -59,8 +59,8 @@ class PushSubscription(OperatorSubscriber):
     """The subscriber of upstream, and the subscription of the subscriber below the stages.
 
     There are two kinds of work, each done by one thread at a time. The drain signals downstream.
-    The thread that holds ``_asking`` makes the requests to upstream. That thread must not hold the
-    drain, because upstream may call ``on_next`` before ``request`` returns.
+    The ``Wip`` in ``_asking`` lets a thread make the requests to upstream. This thread must have
+    left the drain, because upstream may call ``on_next`` before ``request`` returns.
 
     Args:
         subscriber: The subscriber below the stages.
@@ -104,7 +104,7 @@ class PushSubscription(OperatorSubscriber):
         self._early = early
         self._calls = calls
         if calls is not None:
-            self.turns = None  # ``calls`` requests on another thread, which needs no pauses
+            self.turns = None  # ``calls`` chooses threads, which need no pauses for an event loop
         self._watch = None if watch is None else watch(self)
         on_next: Callable[[Any], object] = subscriber.on_next
         if self._watch is not None:
@@ -114,25 +114,27 @@ class PushSubscription(OperatorSubscriber):
         self._run = run
         self._ratio = run.ratio
         self._seed = program.seed
-        self._unasked = 0 if program.seed is MISSING else 1  # 1: the seed meets the first request
+        # With a seed, upstream is asked for one element less: the seed is sent as the first.
+        self._unasked = 0 if program.seed is MISSING else 1
         self._budget = DemandCounter(program.budget())
         self._most = program.most()  # how many more elements may be requested in all
         self._counted: DemandCounter | None = DemandCounter() if program.drops else None
         self._owed = 0
-        self._pending = DemandCounter()  # elements that are still to be requested of upstream
-        # Held at first: requests wait until on_subscribe has returned.
+        self._pending = DemandCounter()
+        # Lets one thread at a time make requests, and none before on_subscribe has returned.
         self._asking = Wip(held=True)
         self._unbounded = False
         self._backlog: deque[Any] = deque()
         self._open = True  # whether on_next accepts elements
         self._ended = program.takes_nothing
-        # Whether on_next may process an element at once: neither a seed nor an end comes first.
+        # Whether on_next may process an element at once. False while the seed must come first, and
+        # if the stages take no element.
         self._direct = program.seed is MISSING and not program.takes_nothing
 
     # -- the methods of the subscription -----------------------------------------------------------
 
     def request(self, n: int, /) -> None:
-        """Ask for ``n`` more elements. Upstream gets a request for the elements that these take."""
+        """Ask for ``n`` more results. Upstream is asked for the elements that these need."""
         try:
             n = check_request(n)  # only once: __index__ may return another number the next time
         except Exception as refused:
@@ -180,7 +182,7 @@ class PushSubscription(OperatorSubscriber):
             super()._introduce_late()
 
     def on_next(self, element: Any, /) -> None:
-        """Process the element, or leave it to the thread that processes another now (§2.11)."""
+        """Process the element, or leave it to the thread that is processing another (§2.11)."""
         self._check_element(element)
         if not self._open:
             self._upstream.unwanted()
@@ -312,8 +314,7 @@ class PushSubscription(OperatorSubscriber):
         """Add replacements of dropped elements to the pending requests; true if any were added.
 
         Replacements are requested together, when they are as many as the requested elements that
-        have not come. Only for the thread that holds the drain. It makes the request after it has
-        left the drain.
+        have not come. The caller makes the request after it has left the drain.
         """
         counted = self._counted
         if counted is not None and self._owed < counted.value:
@@ -332,7 +333,7 @@ class PushSubscription(OperatorSubscriber):
             self._have_asked()
 
     def _have_asked(self) -> None:
-        """Make the pending requests. Only for the thread that holds ``_asking``."""
+        """Make the pending requests. Only for the thread that ``_asking`` lets make requests."""
         if self._calls is None:
             self._ask_now()
         else:
@@ -369,6 +370,5 @@ class PushSubscription(OperatorSubscriber):
                 return
 
     def resume(self) -> None:
-        """Go on with the work, in a new turn on the event loop."""
         super().resume()
         self._enter_asking()

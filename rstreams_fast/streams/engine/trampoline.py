@@ -53,7 +53,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
         if self.trampoline is None:
             self.trampoline = Trampoline()
         self._bounce = self.trampoline.run
-        self.depth = 0  # calls from above end here, and do not nest deeper
+        self.depth = 0  # a call from above ends here, so the nesting starts anew
         self._asked = 0
         self._waits = Waits()
         self._input = InputRing(SpscRing(TRAMPOLINE_PREFETCH))
@@ -69,7 +69,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
             self._enter()
 
     def on_burst(self) -> None:
-        """Pass on the elements that an internal run has put in the ring."""
+        """Pass on the elements that a run of stages has put in the ring."""
         self._enter()
 
     def on_error(self, error: BaseException, /) -> None:
@@ -79,7 +79,6 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
     # -- the calls that do not nest --------------------------------------------------------------
 
     def start(self, upstream: Publisher[Any]) -> None:
-        """Subscribe to upstream."""
         self._bounce(lambda: subscribe(upstream, self))
 
     def _begin(self) -> None:
@@ -129,7 +128,6 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
         self._input.drop()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return the trampoline's own metrics, then those of the boundaries above."""
         mine = self._waits.metrics(
             self._demand,
             name=NAME,

@@ -24,6 +24,12 @@ class Upstream:
     (§2.7). A subscription from outside this package may not tolerate two calls at once. So, if a
     thread is in its ``request`` when another thread calls ``cancel``, the first thread makes the
     ``cancel``: when ``request`` returns, or when an element comes on this thread (``unwanted``).
+
+    Attributes:
+        attached: Whether a subscription has come, or none may come any more.
+        latch: Set by ``cancel``, or by the terminal signal of upstream, whichever is first.
+        due: How many elements are to be requested in later turns (milliseconds) on the event loop.
+        in_custody: Whether upstream registers its elements for ``on_discard``.
     """
 
     __slots__ = (
@@ -43,19 +49,18 @@ class Upstream:
     __reduce__ = not_picklable
 
     def __init__(self) -> None:
-        self._attached = Latch()  # a latch, closed by the first subscription
-        self.attached = False  # whether _attached is set; cheaper to read
-        # Set by cancel() or by the terminal signal of upstream, whichever is first.
+        self._attached = Latch()
+        self.attached = False
         self.latch = Latch()
-        # Entered by attach() and by cancel(): the second of them cancels the subscription.
+        # attach() and cancel() both enter: whichever comes second cancels the subscription.
         self._attach_cancel_race = Wip()
-        # Guards a foreign subscription against two calls at once. None: needs no guard.
+        # Keeps two threads from calling a foreign subscription at once. None if it is internal.
         self._calls: Wip | None = None
         self._asker = 0  # the thread that is in ``request`` of a foreign subscription
         self._subscription: Subscription | None = None
-        self.due = 0  # elements that are to be requested in later turns
+        self.due = 0
         self._part = 0  # how many elements one request may have; 0: any number
-        self.in_custody = False  # whether upstream registers elements for ``on_discard``
+        self.in_custody = False
 
     def attach(self, subscription: Subscription) -> bool:
         """Keep the first subscription, and cancel any other (§2.5); return whether it is the first.
@@ -101,8 +106,8 @@ class Upstream:
 
         A turn is a millisecond on an event loop or an executor. A publisher that works on this
         thread may take long for each element. So an internal publisher first gets a request for one
-        element, and then for as many as it sends in a turn. ``due`` counts the rest. Only for an
-        owner that buffers the elements until this call returns. Return whether any elements were
+        element, and then for as many as it sends in a turn. ``due`` counts the rest. Only for a
+        caller that buffers the elements until this call returns. Return whether any elements were
         requested.
         """
         due, self.due = self.due + n, 0
@@ -136,7 +141,7 @@ class Upstream:
         return first
 
     def unwanted(self) -> None:
-        """Note an element after the end. Cancel upstream if ``cancel`` left that to this thread."""
+        """Handle an element after the end: cancel upstream, if ``cancel`` left this to do."""
         if self._asker == get_ident() and self.latch.won:
             self._cancel_attached()
 
@@ -146,7 +151,7 @@ class Upstream:
             cancel_silently(subscription)
 
     def ended(self) -> bool:
-        """Note a terminal signal, without a call to upstream (§2.3).
+        """Record a terminal signal, without a call to upstream (§2.3).
 
         False if upstream was over before (§1.7).
         """

@@ -109,7 +109,7 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         self.upstream.unwanted()  # the element came after the end (§2.8)
 
     def _failed(self, name: str, raised: BaseException) -> None:
-        """End with the exception ``raised`` of the user's function ``name``."""
+        """End with the exception ``raised`` of the user's function that is called ``name``."""
         if isinstance(raised, Exception):
             self.fail(raised)
         elif is_async_cancellation(raised):
@@ -162,12 +162,12 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         return super().is_called_by(frame)
 
 
-#: The code of the methods that call a function of the user.
+#: The code of the methods that call a function of the user: ``is_called_by`` looks for it.
 _CALLING: Final = (ForEach.on_next.__code__, ForEach.finish.__code__)
 
 
 def check_functions(**functions: object) -> None:
-    """Raise a ``TypeError`` if a function cannot be called. The first must not be ``None``."""
+    """Raise a ``TypeError`` if a function cannot be called. All but the first may be ``None``."""
     needed = True
     for name, function in functions.items():
         if function is not None or needed:

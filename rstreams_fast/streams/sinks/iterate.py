@@ -69,16 +69,16 @@ __all__ = ["Iteration", "iterate"]
 T = TypeVar("T")
 
 
-# The iterations that this process has begun: a forked child empties them. A WeakSet would be much
-# slower.
+# The iterations that this process has begun: a forked child drops their elements. A WeakSet would
+# be much slower.
 _begun: set[weakref.ref[Iteration[Any]] | None] = set()
 _left_behind: list[Any] = []
 
 
 def _leave_bursts_behind() -> None:
-    """In a forked child, remove the elements of bursts, because the parent delivers them.
+    """In a forked child, remove the elements that iterations hold: the parent delivers them.
 
-    The next step of the iteration in the child then needs a request, which is refused. So the
+    The next step of an iteration in the child then needs a request, which is refused. So the
     process id need not be checked for each element. The elements are kept in a list, because
     dropping an element may run a finalizer that belongs to the parent.
     """
@@ -117,8 +117,10 @@ class _IteratorSubscriber(RingSubscriber):
     def __init__(self, prefetch: int, loop: asyncio.AbstractEventLoop | None) -> None:
         self.upstream = SerialUpstream()
         self._prefetch = prefetch
-        self.subscriber_thread = get_ident()  # the thread that is in ``subscribe``; 0 after that
-        # Whether only the consumer makes requests, each as large as fits in a turn on its loop.
+        # The thread that is in ``subscribe``; 0 after that.
+        self.subscriber_thread = get_ident()
+        # Whether only the consumer makes requests, each for as many elements as come within a
+        # millisecond (a turn on the consumer's event loop).
         self._by_turns = False
         self.bell = Doorbell()
         self.turns = None if loop is None else Turns(self.bell.ring)
@@ -264,7 +266,7 @@ class Iteration(BurstIterator[T]):
     )
 
     def __init__(self, publisher: Publisher[T], prefetch: int) -> None:
-        # Set before all checks, as __del__ reads it.
+        # Set these fields before all checks, because __del__ reads them.
         self._subscriber: _IteratorSubscriber | None = None
         self._begun_as: weakref.ref[Iteration[T]] | None = None
         check_publisher(publisher)
@@ -276,7 +278,8 @@ class Iteration(BurstIterator[T]):
         self._busy = threading.Lock()
         self._pid = process_id()
         self._signallers: list[Signaller] = []
-        # Futures and tasks that end when sources and calls have released their resources.
+        # ``aclose`` waits for these futures and tasks: they end when sources and calls have
+        # released their resources.
         self._unclosed: set[asyncio.Future[Any]] = set()
 
     @property
@@ -381,10 +384,13 @@ class Iteration(BurstIterator[T]):
                     await asyncio.sleep(0)
             return []
         finally:
-            subscriber = burst = None  # else the traceback of an error keeps both (§3.13)
+            subscriber = burst = None  # else a traceback keeps subscriber and elements (§3.13)
 
     def _first_of(self, burst: list[T]) -> T:
-        """Return the first element of ``burst``. Keep the others, unless closed meanwhile."""
+        """Return the first element of ``burst``, and keep the others.
+
+        If ``close`` was called meanwhile, drop the others.
+        """
         element = super()._first_of(burst)
         if self._subscriber is None:
             self._forget_burst()
@@ -418,8 +424,8 @@ class Iteration(BurstIterator[T]):
         self._pid = process_id()
         self._begun_as = weakref.ref(self)
         _begun.add(self._begun_as)
-        # Set the subscriber, then read the publisher: a close() before has cleared the publisher,
-        # and a close() after that calls leave() of the subscriber.
+        # Set the subscriber, and then read the publisher. If another thread has called close()
+        # before, the publisher is None. If it calls close() later, close() finds the subscriber.
         self._subscriber = subscriber = _IteratorSubscriber(self._prefetch, loop)
         publisher, self._publisher = self._publisher, None
         if publisher is None:

@@ -77,8 +77,9 @@ class _Collected:
         if not scalars:
             return
         dtype = self._dtype
-        # Convert without the dtype first, to see values that do not fit. numpy then makes rows of
-        # tuples, objects of dates and of integers over 64 bits, and floats of some integers.
+        # First convert without the dtype, to find values that do not fit: numpy makes objects or
+        # floats of them. A dtype with fields is used at once, because without it numpy would make
+        # a row of each tuple.
         array = self._np.array(scalars, dtype if dtype is not None and dtype.fields else None)
         if dtype is not None and array.dtype != dtype and array.dtype.kind in "fO":
             array = self._exactly(scalars, array, dtype)
@@ -100,9 +101,9 @@ class _Collected:
         self._append(array)
 
     def _exactly(self, scalars: list[Any], array: Any, dtype: Any) -> Any:
-        """Convert ``scalars`` to ``dtype``. Without a dtype numpy made floats or objects of them.
+        """Convert ``scalars`` to ``dtype``; raise an error if a value does not fit.
 
-        Raises an error if a value does not fit.
+        ``array``: the scalars as numpy converts them without a dtype, to floats or objects.
         """
         np = self._np
         if dtype.kind in "iu" and all(isinstance(x, int | np.integer) for x in scalars):
@@ -111,7 +112,7 @@ class _Collected:
         if not array.dtype.hasobject:
             return array
         if dtype.kind in "SUMm":
-            return np.array(scalars, dtype.kind)  # without a length or unit, which numpy chooses
+            return np.array(scalars, dtype.kind)  # only the kind: numpy chooses length and unit
         try:
             array = np.array(scalars, np.result_type(dtype, "f8") if dtype.kind in "fc" else dtype)
         except OverflowError as raised:

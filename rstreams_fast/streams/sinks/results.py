@@ -71,10 +71,7 @@ class _First(RunSubscriber[T]):
 
 
 def drive(publisher: Publisher[T], subscriber: RunSubscriber[T]) -> None:
-    """Subscribe ``subscriber``, and block this thread until the stream has ended.
-
-    Only the caller may have a reference to ``subscriber``.
-    """
+    """Subscribe ``subscriber``, and block this thread until the stream has ended."""
     outcome = subscriber.run
     signallers = signallers_here()
     before = len(signallers)

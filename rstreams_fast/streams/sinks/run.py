@@ -62,7 +62,7 @@ class Run:
         # Reentrant: a garbage collection may run a finalizer that calls a method of this run.
         self._lock = threading.RLock()
         self._subscriber: RunSubscriber[Any] | None = subscriber
-        self._claimed = Latch()  # a latch, closed by the thread that decides how the run ends
+        self._claimed = Latch()  # lets only one thread decide how the run ends
         self._done = False
         self._seen = False  # whether a caller or a function of the user has received the failure
         self._failure: Failure | None = None
@@ -229,13 +229,13 @@ class Run:
         return "<Run complete>" if self._failure is None else f"<Run failed: {self._failure[0]!r}>"
 
 
-#: The code of the methods in which a drain calls its subscriber, perhaps directly from C, without
-#: a Python frame of the subscriber.
+#: The code of the methods in which a drain (the loop that delivers elements) calls its subscriber,
+#: perhaps from C, so that the call has no Python frame. ``is_called_by`` looks for these methods.
 _DRAINING: Final = (Drain._burst_on.__code__, Drain._flush.__code__)
 
 
 class RunSubscriber(Generic[T]):
-    """A base of subscribers that record their end in ``run``. They first request ``demand``."""
+    """A base of subscribers that record their end in ``run``; they first request ``demand``."""
 
     __slots__ = ("__weakref__", "_demand", "run", "upstream")
 
@@ -271,7 +271,7 @@ class RunSubscriber(Generic[T]):
             report_dropped(error, "an error after the end of the stream")
 
     def on_complete(self) -> None:
-        """End: upstream has completed."""
+        """End the run, as upstream has completed."""
         if self.upstream.ended() and self.run.claim():
             self.finish(None)
 

@@ -1,8 +1,8 @@
 """``from_async_iterable``: elements are awaited one at a time, on demand.
 
 Each subscription has one task on one event loop, which awaits ``__anext__`` and signals. The task
-waits when there is no demand. An element that is ready at once costs no other task, and no turn of
-the loop.
+waits when there is no demand. An element that is ready at once costs no other task, and no step of
+the event loop.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rstreams_fast.streams.engine.sink_subscriber import not_a_cancellation
 __all__ = ["AsyncIterableSource"]
 
 CANCEL_SECONDS = 0.01
-"""Seconds until a task that other code is cancelling is looked at again.
+"""Seconds until the source looks again at a task that other code is cancelling.
 
 A time-out may take its cancellation back (``uncancel``)."""
 
@@ -47,10 +47,10 @@ class AsyncIterableSource(Generic[T]):
     iterator, such as an asynchronous generator, serves one subscriber. The next subscriber gets
     ``AlreadySubscribedError``.
 
-    ``__anext__`` is awaited only on demand, one call at a time, on ``loop``. ``loop=None`` is the
-    loop that runs in the subscribing thread. If a timer or a worker thread subscribes, it is the
-    loop of the task that awaits the stream. Without such a task, it is a private loop, which ends
-    with the subscription.
+    ``__anext__`` is awaited only on demand, one call at a time, on ``loop``. By default that is the
+    loop that runs in the subscribing thread. If a timer or a worker thread subscribes, the default
+    is the loop of the task that awaits the stream. Without such a task, it is a private loop, which
+    ends with the subscription.
 
     ``cancel`` cancels the ``__anext__`` that is being awaited. At every end the iterator's
     ``aclose`` is then awaited once, if it has one. An error of ``aclose`` is the stream's error,
@@ -84,7 +84,7 @@ class AsyncIterableSource(Generic[T]):
         check_loop(loop)
         self._loop = loop
         self._iterable: AsyncIterable[T] | Callable[[], AsyncIterable[T]] | None = iterable
-        self._taken = Latch()  # a latch, closed by the first subscriber of a one-shot iterator
+        self._taken = Latch()  # decides which subscriber is first: an iterator serves only that one
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_taken": None}
@@ -189,7 +189,7 @@ class _Pulling(Drain):
         task = self._task
         if not self._awaiting or task is None:
             return
-        if task.cancelling():  # other code cancels the task; a time-out may take that back
+        if task.cancelling():  # other code, such as a time-out, may take its cancellation back
             asyncio.get_running_loop().call_later(CANCEL_SECONDS, self._cancel_await)
         else:
             self._awaiting = False
@@ -226,7 +226,7 @@ class _Pulling(Drain):
             if aclose is not None:
                 error = await self._close(aclose, error)
             self._end(error)
-        except GeneratorExit:  # the loop was closed, and closes this coroutine
+        except GeneratorExit:  # the loop was closed, and Python drops this coroutine
             if self._demand.value >= 0:
                 self._end(WorkDroppedError("the event loop was closed while the source was in use"))
             raise

@@ -1,4 +1,4 @@
-"""Sources without elements: one fails at once, one never signals."""
+"""Sources without elements: one fails at once, one never ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Failed", "Never"]
 class Failed:
     def __init__(self, error: BaseException) -> None:
         self._error = error
-        # Raising the error adds frames to its traceback. Restoring the first one drops them.
+        # Raising the error adds frames to its traceback. Restoring this traceback drops them.
         self._traceback = error.__traceback__
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:

@@ -155,7 +155,7 @@ def _call_all(fns: Iterator[Callable[[], object]]) -> None:
 
 
 class _Emission:
-    """The subscription to an emitter."""
+    """The subscription of the emitter's subscriber."""
 
     __slots__ = ("__weakref__", "_emitter")
 
@@ -193,6 +193,6 @@ def _start(fn: Callable[[Emitter[Any]], object], emitter: Emitter[Any]) -> None:
     except Exception as raised:
         emitter.error(raised)
     except BaseException as leaving:
-        if not emitter.cancelled:  # the subscriber gets it, and the caller of subscribe, too
+        if not emitter.cancelled:  # the subscriber gets the error, as does the caller of subscribe
             emitter.error(leaving)
         raise
