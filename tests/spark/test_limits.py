@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -15,8 +14,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from tests.helpers import DEADLINE, run_python, run_threads, start_thread, wait_until
-from tests.spark.conftest import ROOT
+from tests.helpers import DEADLINE, run_threads, start_thread, wait_until
 from tests.spark.permits import holder, is_not_granted, soon, stages
 from tests.spark.stages import SCOPES, K, Service, between_processes, made, parts, scopes, values
 
@@ -467,19 +465,3 @@ def test_the_numbers_of_the_limit_made_last_hold_for_all_at_once(scope: str, nam
 
     with holder(old, 2) if scope != "process" else nullcontext():
         asyncio.run(main())
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-@pytest.mark.timeout(300)
-def test_limits_hold_over_executors_whose_workers_are_killed() -> None:
-    words = ["--kills", "10", "--rate-kills", "0", "--gap", "0.5", "--rows", "1024"]
-    words += ["--limits", "concurrency", "rate"]
-    words += ["--in-use", "0"]  # so many kills leave two seconds of undisturbed work
-    told = run_python("-m", "tests.spark.limit_kills", *words, cwd=ROOT, timeout=280).stdout
-    found = [json.loads(line) for line in told.splitlines()]
-    assert [(row["limit"], row["scope"]) for row in found] == [
-        (limit, scope) for limit in ("concurrency", "rate") for scope in ("executor", "job")
-    ]
-    assert [row["most"] for row in found[:2]] == [32, 32]
-    assert all(100 < row["most in a second"] <= 505 for row in found[2:])
