@@ -20,20 +20,23 @@ Ask = Callable[[int], object]
 
 
 def ignore(_argument: object, /) -> None:
-    """Do nothing. After the end of the stream a queue calls this, not the stream's functions."""
+    """Do nothing. A queue calls this in place of the stream's functions after the end of the
+    stream.
+    """
 
 
 class BoundaryQueue(Protocol):
-    """Holds the elements of a boundary in a ring, and requests more elements.
+    """Holds elements between two threads in a ring, and requests more elements.
 
-    The drain, which delivers the elements, calls all methods. Only the thread on which upstream
-    signals calls ``input.accept``.
+    The thread that delivers elements calls all methods of this class. The thread on which upstream
+    signals calls only ``input.accept``.
     """
 
-    #: Whether a fused run above may put elements in the ring directly. Otherwise each element must
+    #: Whether the stages above may put elements in the ring directly. Otherwise each element must
     #: pass through ``input.accept``, which also requests more elements.
     direct: ClassVar[bool]
-    #: Whether the drain takes one element at a time, so that room for another is free early.
+    #: Whether elements are taken out one at a time, so that there is room for another element
+    #: early.
     one_by_one: ClassVar[bool]
     #: The most elements that the ring holds.
     capacity: int
@@ -45,7 +48,7 @@ class BoundaryQueue(Protocol):
         """The bytes of the elements held; ``None`` if bytes are not counted."""
 
     def source(self) -> Any:
-        """Return the ring or iterator from which a ``FusedRun`` takes the elements."""
+        """Return the ring or iterator from which the stages below take the elements."""
 
     def is_empty(self) -> bool:
         """Return whether the queue holds no element."""
@@ -54,14 +57,17 @@ class BoundaryQueue(Protocol):
         """Make the first request."""
 
     def replenish(self, pulled: int, /) -> None:
-        """Request more elements. ``pulled``: elements that the drain has taken since the start."""
+        """Request more elements. ``pulled``: how many elements were taken out since the start."""
 
     def drop(self) -> None:
         """Drop the elements held. Elements that come later are dropped, too."""
 
 
 class ElementQueue:
-    """A ring of elements, which requests more when three quarters of its capacity are consumed."""
+    """A ring of elements, which requests more when three quarters of its capacity are consumed.
+
+    ``total`` is the most elements that are requested in all.
+    """
 
     __slots__ = ("_acknowledged", "_ask", "_left", "_replenish_at", "capacity", "input")
 
@@ -73,8 +79,8 @@ class ElementQueue:
         self.input = InputRing(SpscRing(capacity))
         self.capacity = capacity
         self._replenish_at = replenish_at(capacity)
-        self._left = total  # how many elements may still be requested
-        self._acknowledged = 0  # consumed elements that later requests have replaced
+        self._left = total
+        self._acknowledged = 0  # consumed elements in whose place others were requested
         self._ask = ask
 
     def source(self) -> Any:
@@ -151,13 +157,16 @@ class WeighedQueue:
         self._left = total  # how many elements may still be requested
         self._max_bytes = max_bytes
         self._weigher: Weigher | None = weigher
-        self._weights: deque[int] = deque()  # weights of the elements held, oldest first
-        self._arrived = 0  # bytes of the elements that came; upstream's thread counts them
-        self._gone = 0  # bytes of the elements taken out; the drain counts them
-        self._acknowledged = 0  # elements taken out whose bytes are in _gone
+        # Upstream's thread writes ``_arrived``, the bytes of the elements that came. The thread
+        # that delivers writes ``_gone``, the bytes of the elements taken out, and
+        # ``_acknowledged``, their number.
+        self._weights: deque[int] = deque()
+        self._arrived = 0
+        self._gone = 0
+        self._acknowledged = 0
         self._outstanding = threading.Lock()
         self._expected = DemandCounter()  # requested elements that have not come: at most 1
-        self._deciding = Wip()  # lets one call at a time decide on the next request
+        self._deciding = Wip()
         self._ask = ask
         self._fail = fail
 
@@ -172,7 +181,8 @@ class WeighedQueue:
         return len(self.input.elements) == 0
 
     def _accept(self, element: Any, /) -> bool:
-        # Read both first: the weigher may cancel the stream, and drop() then replaces them.
+        # Read the fields first: the weigher may cancel the stream, and drop() then replaces the
+        # fields.
         fail, weigher = self._fail, self._weigher
         if weigher is None:
             return True  # the stream is over: the element is dropped
@@ -198,7 +208,7 @@ class WeighedQueue:
         Only for the thread that holds the lock.
         """
         if not self._deciding.enter():
-            return  # the thread in the loop below decides again
+            return  # another call is in the loop below, and goes through it again
         while True:
             consumed = self._acknowledged
             if len(self._weights) < self.capacity and self.held_bytes < self._max_bytes:
@@ -208,7 +218,8 @@ class WeighedQueue:
                     self._ask(1)
             else:
                 self._outstanding.release()
-                # The drain may have made room meanwhile, but could not take the lock.
+                # Look again: the delivering thread may have made room while it could not take the
+                # lock.
                 if consumed != self._acknowledged and self._outstanding.acquire(blocking=False):
                     continue
             if self._deciding.leave():
@@ -221,7 +232,9 @@ class WeighedQueue:
     def replenish(self, pulled: int, /) -> None:
         while self._acknowledged < pulled:
             self._gone += self._weights.popleft()
-            self._acknowledged += 1  # after _gone: _decide reads it to learn that there is room
+            # Write ``_gone`` before ``_acknowledged``: a new ``_acknowledged`` tells _decide to
+            # look at ``_gone`` again.
+            self._acknowledged += 1
         self.first_ask()
 
     def drop(self) -> None:

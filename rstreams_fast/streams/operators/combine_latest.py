@@ -17,8 +17,6 @@ __all__ = ["CombineLatest"]
 
 
 class CombineLatest(Boundary):
-    """The boundary of ``Stream.combine_latest``. Its constructor checks the arguments."""
-
     def __init__(self, others: tuple[Publisher[Any], ...], prefetch: int) -> None:
         check_publishers("combine_latest", others)
         self.others = others
@@ -54,15 +52,15 @@ class _CombineSubscription(FanIn):
         order = [new_inner(self, each) for each in (upstream, *options.others)]
         self._unsubscribed.extend(order)
         self._places = {inner: place for place, inner in enumerate(order)}
-        self._latest: list[Any] = [None] * count  # None: the inner has sent no element yet
-        self._lacking = count  # inners that have sent no element yet
-        self._alive = count  # inners that are not over
+        self._latest: list[Any] = [None] * count
+        self._lacking = count  # how many publishers have sent no element yet
+        self._alive = count
 
     def _inner_attached(self, inner: Inner, /) -> None:
         self._ahead.asks.append((inner, 1))
         self._call_up()
 
-    # -- the drain: delivering elements ------------------------------------------------------------
+    # -- delivering elements -----------------------------------------------------------------------
 
     def _work(self) -> bool:
         demand = self._demand.value

@@ -44,5 +44,4 @@ class _Concat(Chain):
         SubscriptionArbiter(subscriber, self).start()
 
     def describe(self) -> str:
-        """Return a line that says how many elements may be held."""
         return f"concat of {len(self.publishers)} publishers: holds no elements"

@@ -20,8 +20,6 @@ __all__ = ["ConcatMap"]
 
 
 class ConcatMap(Boundary):
-    """The boundary of ``Stream.concat_map``. Its constructor checks the arguments."""
-
     def __init__(self, fn: ToPublisher, prefetch: int) -> None:
         self.fn = fn
         self.prefetch = check_capacity("prefetch", prefetch)
@@ -48,7 +46,7 @@ def _concat_mapped(
 
 
 class _Outer:
-    """The subscriber to upstream. Elements wait here until the current inner publisher is over."""
+    """The subscriber to upstream. Elements wait here while the publisher of another is active."""
 
     __slots__ = (
         "_begun",
@@ -77,9 +75,9 @@ class _Outer:
         self._replenish_at = replenish_at(options.prefetch)
         self._done = False  # whether upstream has ended
         self._waiting: deque[Any] = deque()
-        self._begun = False  # whether the subscriber has made its first request
-        self._unasked = options.prefetch  # how many more elements may be requested
-        self._idle = True  # whether the next element makes an inner publisher at once
+        self._begun = False
+        self._unasked = options.prefetch
+        self._idle = True  # no publisher is active: the next element is used at once
         self._waits = Waits()
 
     def took(self, burst: list[Any], over: bool, /) -> bool:
@@ -88,7 +86,8 @@ class _Outer:
         return False
 
     def upward(self, arbiter: SubscriptionArbiter, /) -> bool:
-        done = self._done  # read before _waiting, so that an empty deque means the end
+        # Read _done before _waiting: otherwise an element between both reads would be lost.
+        done = self._done
         if self._idle and (self._waiting or done):
             self._idle = False
             self._waits.end()
@@ -123,7 +122,8 @@ class _Outer:
         mine = self._waits.metrics(
             self._demand, name=self._name, held=len(self._waiting), max_held=self._prefetch
         )
-        # Take the smaller count: while a sequence is iterated, only outstanding() is up to date.
+        # While a sequence is iterated, ``mine.demand`` is too large, and outstanding() is up to
+        # date.
         demand = min(arbiter.outstanding(), mine.demand)
         return (replace(mine, demand=demand), *above, *self.inner.metrics())
 

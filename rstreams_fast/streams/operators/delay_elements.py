@@ -18,8 +18,6 @@ __all__ = ["DelayElements"]
 
 
 class DelayElements(Boundary):
-    """The boundary of ``Stream.delay_elements``. Its constructor checks the arguments."""
-
     one_to_one = True
 
     def __init__(self, seconds: float, timer: Timer | None) -> None:
@@ -36,7 +34,6 @@ class DelayElements(Boundary):
         return Combined(upstream, _DelaySubscription, (self, need.total))
 
     def describe(self) -> str:
-        """Return a line that says how long an element is held."""
         return f"delay_elements({self.seconds:g} s): at most 1 element, and the one that is delayed"
 
 
@@ -68,11 +65,12 @@ class _DelaySubscription(FanIn):
         self._inner = new_inner(self, upstream)
         self._unsubscribed.append(self._inner)
         self._waiting: deque[Any] = deque()
-        self._done = False  # whether upstream has ended
-        # The next three belong to the first element in _waiting:
+        self._done = False
+        # The deadline of the first element in ``_waiting``, and the time of its delivery. After
+        # that time the list is empty.
         self._deadline: Deadline | None = None
-        self._moment: list[float] = []  # the time of its delivery; empty after that time
-        self._rang = False  # whether that time has come
+        self._moment: list[float] = []
+        self._rang = False  # whether the first element in _waiting must be delivered now
 
     def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
         return isinstance(error, Exception) and self._inner.came >= self._total
@@ -91,7 +89,9 @@ class _DelaySubscription(FanIn):
         self._deadline.look()
 
     def _time_is_up(self, moment: list[float]) -> None:
-        """Have the first element delivered. An empty ``moment`` means that it was delivered."""
+        """Start the delivery of the first element. ``moment`` is empty if the element was delivered
+        already.
+        """
         if moment and moment[0] <= self._timer.now():
             self._rang = True
             moment.clear()
@@ -102,7 +102,7 @@ class _DelaySubscription(FanIn):
         if deadline is not None:
             deadline.close()
 
-    # -- the drain: delivering elements ------------------------------------------------------------
+    # -- delivering elements -----------------------------------------------------------------------
 
     def _work(self) -> bool:
         demand = self._demand.value
@@ -121,7 +121,8 @@ class _DelaySubscription(FanIn):
             self._deliver([waiting.popleft()])
             return True
         if waiting:
-            # Read _moment before _rang: _time_is_up() sets _rang, and then clears _moment.
+            # Read _moment before _rang: _time_is_up() sets _rang, and then clears _moment. In the
+            # other order both might look unset, and the element would be delayed again.
             if demand > 0 and not self._moment and not self._rang:
                 if self._inner.asked < self._total:
                     ahead.asks.append((self._inner, 1))

@@ -44,15 +44,18 @@ class Places(Protocol):
         """Return how many more elements to request of upstream."""
 
     def watch(self, divider: Divider, /) -> None:
-        """Check whether the stream is stuck, when all requested elements have come."""
+        """Check whether the stream is stuck, because nobody takes the elements that are held.
+
+        Called when all requested elements have come.
+        """
 
 
 class Divider(OperatorSubscriber, ListSubscriber):
     """Divides upstream's elements into substreams or lists, and delivers these on demand.
 
     After a cancel no new substream is opened, but the open substreams go on. Upstream is cancelled
-    when none of these has a reader. The operator sets ``division``, the rule by which elements are
-    divided, and ``places``, the rule that bounds the elements held.
+    when no open substream has a reader (subscriber). The operator sets ``division``, the rule by
+    which elements are divided, and ``places``, the rule that bounds the elements held.
     """
 
     __slots__ = (
@@ -81,8 +84,8 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     def __init__(self, subscriber: Subscriber[Any], name: str) -> None:
         super().__init__(subscriber, None)
-        # Work without pauses, even on an event loop: plain code on the loop may wait for a
-        # substream, and blocks the loop until the elements come.
+        # Deliver without pauses, even on an event loop. Synchronous code on the loop may wait for a
+        # substream: then the loop is blocked, and a pause would never end.
         self.turns = None
         self.name = name
         #: New substreams and full lists, which the subscriber has not requested yet.
@@ -90,21 +93,24 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self._run = FusedRun(self.made, (), self._slot_by_bursts(subscriber), self._demand)
         #: The substreams that still take elements, by key.
         self.open: dict[Hashable, Substream] = {}
-        #: Substreams that get no more elements, but may still hold some. Only the ``division``
-        #: adds and removes substreams here.
+        #: Substreams that get no more elements, but may still hold some.
         self.closed: list[Substream] = []
         #: Lists that are published when they are full, or when upstream completes.
         self.lists: deque[list[Any]] = deque()
-        #: Substreams that got new elements. Their readers are woken after the whole burst.
+        #: Substreams that got elements. Their readers are woken when upstream's call ends.
         self.touched: dict[Substream, None] = {}
         self.burst: list[Any] = []
         self._clocks: list[Deadline] = []
         self._failed = False
-        self.requested = DemandCounter()  # the sum of all requests of downstream
-        self.asked = 0  # elements requested of upstream; the requesting thread counts them
-        self.came = 0  # elements received from upstream; the signalling thread counts them
-        self.taken = DemandCounter()  # elements that have left their substreams
-        self._asking = Wip(held=True)  # held at first: no request before on_subscribe returns
+        # ``requested``: the sum of downstream's requests. ``asked``: how many elements were
+        # requested of upstream. ``came``: how many have come. ``taken``: how many have left their
+        # substreams. ``_asking`` is held at first: no request comes before on_subscribe has
+        # returned.
+        self.requested = DemandCounter()
+        self.asked = 0
+        self.came = 0
+        self.taken = DemandCounter()
+        self._asking = Wip(held=True)
         #: The id of the thread on which upstream signals at present; 0: none.
         self.signals = 0
         self._waits = Waits()
@@ -126,14 +132,13 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.ask_again()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return the metrics of the open substreams, then those of the boundaries above."""
         held = sum(len(each.elements) for each in list(self.open.values()))
         mine = self._waits.metrics(
             self._demand, name=self.name, held=held, max_held=self.places.most
         )
         return (mine, *super().metrics())
 
-    # -- signals from upstream -------------------------------------------------------------------
+    # -- signals from upstream ---------------------------------------------------------------------
 
     def _begin(self) -> None:
         if self._introduce():
@@ -172,13 +177,13 @@ class Divider(OperatorSubscriber, ListSubscriber):
                 for element in burst:
                     if self._upstream.over:
                         break
-                    # ``on_discard`` does not count elements of windows: several may have one.
+                    # ``on_discard`` gets no element of a window: several windows may hold it.
                     self.custody.claim(element)
                     self.division.take([element], self)
         except Exception as raised:
             self._fail(raised)
         finally:
-            burst.clear()  # else the traceback of an error keeps elements (§3.13)
+            burst.clear()  # otherwise a traceback would keep the elements in memory (§3.13)
             element = None
         if self.made:
             self._enter()
@@ -207,7 +212,8 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.look_for_readers()
 
     def _fail(self, error: BaseException) -> None:
-        self._failed = True  # a flag only: the error's traceback would keep subscribers (§3.13)
+        # Store no error: its traceback would keep subscribers in memory (§3.13).
+        self._failed = True
         alone = self._demand.cancelled and bool(self.open)  # only readers can receive the error
         if not alone:
             super()._fail(error)
@@ -222,27 +228,27 @@ class Divider(OperatorSubscriber, ListSubscriber):
             substream.end(common)
 
     def remove(self, substream: Substream) -> None:
-        """Remove ``substream`` from ``open``, once. A newer substream with its key stays."""
+        """Remove ``substream`` from ``open``. A newer substream with the same key stays."""
         if self.open.get(substream.key) is substream and substream.removed.win():
             self.open.pop(substream.key, None)
 
     # -- methods that the rules ``division`` and ``places`` call -----------------------------------
 
     def open_substream(self, key: Hashable, to_stream: ToStream) -> Substream:
-        """Open a substream. The subscriber gets its stream after the current burst of elements."""
+        """Open a substream for ``key``. Downstream gets the substream when upstream's call ends."""
         self.open[key] = substream = Substream(self, key)
         self.made.append(substream.published_as(self.name, to_stream))
         return substream
 
     def push(self, substream: Substream, elements: list[Any]) -> None:
-        """Put ``elements`` in ``substream``. Its reader is woken after the current burst."""
+        """Put ``elements`` in ``substream``. Its subscriber is woken when upstream's call ends."""
         substream.elements.extend(elements)
         self.touched[substream] = None
 
     def add_clock(
         self, timer: Timer | None, due: Callable[[], float | None], work: Callable[[], None]
     ) -> Deadline:
-        """Return a ``Deadline`` that calls ``work``. It is closed when upstream is over."""
+        """Return a ``Deadline`` that calls ``work`` at the time ``due()``, until upstream ends."""
         clock = Deadline(timer, due, work, self._fail)
         self._clocks.append(clock)
         return clock
@@ -281,7 +287,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
             self.taken.request(n)
 
     def ask_again(self) -> None:
-        """Request more elements, if elements have left substreams. Never called by a drain."""
+        """Request more elements, if elements have left substreams."""
         if self.places.shared:
             self.ask()
 
@@ -291,7 +297,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.look_for_readers()
 
     def look_for_readers(self) -> None:
-        """Cancel upstream if no other substream will be opened, and no open one has a reader."""
+        """Cancel upstream if no other substream will be opened, and all are without a reader."""
         if self.takes_no_more:
             for substream in self.holding:
                 if substream.abandoned:
@@ -308,7 +314,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.look_for_readers()
         self.ask_again()
 
-    # -- the drain, and requests to upstream -------------------------------------------------------
+    # -- delivering substreams, and requests to upstream -------------------------------------------
 
     def _work(self) -> bool:
         run = self._run
@@ -316,7 +322,8 @@ class Divider(OperatorSubscriber, ListSubscriber):
             self.made.clear()
             return self._act_on_end()
         self._waits.end()
-        completed = self._completed  # read before ``made``, so that an empty queue means the end
+        # Read _completed before ``made``: otherwise a list between both reads would be lost.
+        completed = self._completed
         status = self._burst_on(run)
         if status is RunStatus.MORE:
             return True
@@ -328,9 +335,10 @@ class Divider(OperatorSubscriber, ListSubscriber):
         return False
 
     def ask(self) -> None:
-        """Request as many elements as there is room for. Never called by a drain.
+        """Request as many elements as there is room for.
 
-        Upstream may send the elements before ``request`` returns.
+        Call this after elements were delivered, not meanwhile: upstream may work long in
+        ``request``.
         """
         if self._asking.enter():
             self._ask_now()

@@ -22,8 +22,6 @@ __all__ = ["Expand"]
 
 
 class Expand(Boundary):
-    """The boundary of ``Stream.expand``. Its constructor checks the arguments."""
-
     def __init__(self, fn: ToPublisher, depth_first: bool) -> None:
         self.fn = fn
         self.depth_first = check_bool("depth_first", depth_first)
@@ -64,7 +62,6 @@ class _ExpandSubscription(FanIn):
             self._call_up()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return the metrics of the boundaries above the current publisher."""
         current = self._current
         return () if current is None else current.metrics()
 
@@ -80,12 +77,15 @@ class _ExpandSubscription(FanIn):
             self._waiting.clear()
         count = len(burst)
         self._mail.append((inner, burst))
-        # Set this last: the thread that calls publishers then expands the elements.
+        # Set ``consumed`` last: the thread that calls publishers reads it, and then expands the
+        # elements.
         inner.consumed += count
-        del burst  # else the traceback of an error keeps elements (§3.13)
+        del burst  # otherwise a traceback would keep the elements in memory (§3.13)
         self._enter()
         if over:
-            inner.done = True  # set this after the last element is in _waiting
+            # Set ``done`` when the last element is in _waiting: ``done`` and an empty _waiting mean
+            # the end.
+            inner.done = True
         if over or self._deep:
             self._call_up()
 
@@ -101,7 +101,7 @@ class _ExpandSubscription(FanIn):
         self._mail.append((inner, Ended(error)))
         self._enter()
 
-    # -- calls to publishers (upward work) ---------------------------------------------------------
+    # -- calls to publishers -----------------------------------------------------------------------
 
     def _upward(self) -> bool:
         current = self._current

@@ -35,8 +35,6 @@ def publisher_from(operator: str, fn: ToPublisher, element: Any) -> Publisher[An
 
 
 class FlatMap(Boundary):
-    """The boundary of ``Stream.flat_map``. Its constructor checks the arguments."""
-
     operator = "flat_map"
     sequential = False
 

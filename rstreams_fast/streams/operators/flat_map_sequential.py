@@ -11,7 +11,5 @@ __all__ = ["FlatMapSequential"]
 
 
 class FlatMapSequential(FlatMap):
-    """The boundary of ``Stream.flat_map_sequential``."""
-
     operator = "flat_map_sequential"
     sequential = True

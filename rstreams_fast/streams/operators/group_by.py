@@ -22,8 +22,6 @@ __all__ = ["GroupBy"]
 
 
 class GroupBy(Boundary):
-    """The boundary of ``Stream.group_by``. Its constructor checks the arguments."""
-
     def __init__(  # noqa: PLR0917 - the parameters of the public method, in its order
         self,
         key: Callable[[Any], Hashable],
@@ -89,10 +87,11 @@ class _ByKey:
                     group.elements.append(element)
                     touched[group] = None
         finally:
-            # Count elements only when they are in their groups: otherwise the search for stuck
-            # groups would miss them.
+            # Count the elements when they are in their groups: otherwise the check for groups that
+            # nobody reads would miss them.
             divider.came += came
-            element = group = key = None  # else the traceback of an error keeps elements (§3.13)
+            # Without this line a traceback would keep the element in memory (§3.13).
+            element = group = key = None
 
     def _opened(self, key: Hashable, divider: Divider) -> Substream | None:
         """Open a group, unless downstream takes no more groups."""

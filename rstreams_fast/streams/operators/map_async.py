@@ -66,30 +66,7 @@ MOST_PREFETCH = 65_536
 
 
 class MapAsync(Boundary):
-    """Awaits ``fn(element)`` for each element, with up to ``concurrency`` calls at a time.
-
-    ``ordered`` results keep the order of the elements; otherwise each result is delivered when it
-    is ready. ``prefetch`` bounds the sum of requested elements, running calls and results that
-    wait. Its default is ``concurrency`` times 64 for ordered results, so that a slow call does not
-    hold up the others. Without an order the default is ``concurrency`` times 4. It is at most
-    65 536. A ``prefetch`` below ``concurrency`` bounds the calls, too. The first request of the
-    subscriber starts the requests to upstream.
-
-    With ``key``, elements of equal ``key(element)``, which must be hashable, are processed one
-    after another, in their order. Calls for other keys go on meanwhile. An element that waits for
-    an earlier call of its key counts towards ``prefetch``, not towards ``concurrency``.
-
-    ``loop=None`` is the loop that runs in the subscribing thread, or else a private loop, which
-    ends with the subscription. All calls run in copies of the context of ``subscribe``.
-
-    An error of upstream is signalled at once. But if a ``take`` below needs no more elements than
-    have come, the error is signalled after their results. The error of a call is signalled after
-    the results that are ready and requested; a note on the error names the element. Either error
-    cancels the other calls, and upstream. If the function returns ``None``, or a result that cannot
-    be awaited, the error is a ``TypeError``. If the function raises ``asyncio.CancelledError``,
-    but the stream was not cancelled, the error is a ``RuntimeError``. ``cancel`` does not wait: it
-    cancels the running calls, and no other calls start.
-    """
+    """The options of ``Stream.map_async``, whose docstring says what they mean."""
 
     operator = "map_async"
 
@@ -211,7 +188,7 @@ class _MapAsyncSegment:
             return
         try:
             subscription = _MapAsyncSubscription(subscriber, self._options, on_loop, self._total)
-        except MemoryError as error:  # the ring may be too large
+        except MemoryError as error:  # too little memory for the ring
             on_loop.close()
             refuse(subscriber, error)
             return
@@ -254,12 +231,12 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         self._options: MapAsync | None = options
         self._input = InputRing(SpscRing(options.prefetch))
         self.ring: SpscRing | None = self._input.elements
-        self._window: Any = None  # a CallWindow, or the window of map_blocking
-        # After the end: the window, until its cancelled calls have ended.
+        self._window: Any = None
+        # After the end: the object that makes the calls, until its cancelled calls have ended.
         self._ending: Any = None
         self._owed = options.prefetch  # how many more elements may be requested
-        # Request new elements early enough that all calls have elements meanwhile.
         spare = options.prefetch - options.concurrency
+        # Request new elements early enough that no call waits for an element.
         self._replenish = max(1, min(replenish_at(options.prefetch), spare))
         self._asking = 0  # the id of the thread that makes a request at present; 0: none
         self._stopped = False
@@ -269,20 +246,18 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         # A future that is completed when all calls have ended.
         self._closing: asyncio.Future[None] | None = None
 
-    # -- signals from upstream -------------------------------------------------------------------
+    # -- signals from upstream ---------------------------------------------------------------------
 
     def _begin(self) -> None:
-        # The drain delivers nothing before the subscriber's on_subscribe has returned.
+        # Deliver nothing before the subscriber's on_subscribe has returned.
         if self._introduce() and not self._wip.leave():
             self._go()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return the metrics of this boundary, then those of the boundaries above."""
         options, elements, window = self._options, self._input.elements, self._window
         above = super().metrics()
         if options is None:
             return above
-        # Running calls, and results that wait for demand.
         waiting = 0 if window is None else window.pending
         mine = self._waits.metrics(
             self._demand,
@@ -293,15 +268,14 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         return (mine, *above)
 
     def on_next(self, element: Any, /) -> None:
-        """Put the element in the ring."""
         if self._accepts(element, self._input.accept):
             self.on_burst()
 
     def on_error(self, error: BaseException, /) -> None:
         """Signal the error at once, unless downstream needs only the elements that have come.
 
-        If downstream uses a bounded number of elements (``take``), the drain compares this number
-        with the elements that have come.
+        If downstream uses a bounded number of elements (``take``), ``_work`` compares this number
+        with the number of elements that have come.
         """
         if self._total == UNBOUNDED:
             super().on_error(error)
@@ -309,14 +283,15 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             self._keep_error(error)
 
     def on_burst(self) -> None:
-        """Start the drain, which takes the elements out of the ring.
+        """Start the delivery, which takes the elements out of the ring.
 
-        Not if upstream sends elements within a ``request`` of the drain: the drain then sees them.
+        If upstream sends elements within a ``request`` of the delivering thread, that thread looks
+        at the ring itself afterwards.
         """
         if self._asking != get_ident():
             self._enter()
 
-    # -- the drain: delivering elements ------------------------------------------------------------
+    # -- delivering elements -----------------------------------------------------------------------
 
     def _go(self) -> None:
         if self._window is None and (self._demand.value < 0 or self._empty()):
@@ -343,14 +318,16 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             if window is None:
                 return self._act_on_end()
         self._waits.end()
-        completed = self._completed  # read before the ring, so that an empty ring means the end
+        # Read _completed before the ring: otherwise an element between both reads would be lost.
+        completed = self._completed
         most = min(demand, BURST)
         delivered = self._deliver(window, most) if most and window.pending else 0
         if self._stopped:
             return self._act_on_end()
         if window.failure is not None and (delivered < most or most == 0):
             return self._call_failed(window)
-        # Request before calls are started: a synchronous upstream then sends elements for them.
+        # Request before calls are started: a synchronous upstream sends elements within the
+        # request.
         self._delivered += delivered
         self._owed += delivered
         owed = self._owed if self._owed >= self._replenish else 0
@@ -366,7 +343,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             return self._end()
         if delivered or called or asked:
             return True
-        # Have the next element start the drain: the source may wait after each element of a burst.
+        # Let the next element call on_burst: the source may wait for long after any element.
         self._waits.begin(for_demand=demand == 0)
         return len(elements) == 0 and not elements.arm(self.on_burst)
 
@@ -383,7 +360,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         options = self._options
         if options is not None:
             self._window = options.window(self.custody, self._enter, self._on_ready)
-            # A drain of map_blocking may run on a thread without a loop.
+            # map_blocking may deliver results on a thread without a loop.
             if self._awaited is not None and (loop := running_loop()) is not None:
                 self._closing = loop.create_future()
                 self._awaited.add(self._closing)
@@ -392,7 +369,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
     def _on_ready(self) -> None:
         if self._ending is not None:
             self._end_calls(self._ending)
-        # This runs on the loop, so the drain needs no scheduling.
+        # This thread runs the loop, so results can be delivered here at once.
         elif self._wip.enter():
             self._turn()
 
@@ -404,13 +381,13 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         ring = result = None
         try:
             if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
-                delivered = window.take_into(ring, most)  # stops before a None, which is an error
+                delivered = window.take_into(ring, most)  # stops before a result None, an error
                 if delivered:
                     subscriber.on_burst()
             for result in window.take(most - delivered) if delivered < most else ():
                 if result is None:
                     self._fail(self._none_returned())
-                    break  # if another thread ends the stream, _stopped may not be set yet
+                    break  # another thread may be ending the stream, and _stopped not be set yet
                 if self._stopped:
                     break
                 delivered += 1
@@ -421,7 +398,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             report_dropped(raised, "§2.13: on_next raised")
         finally:
             ring = result = None
-            del subscriber  # else the traceback of an error keeps the subscriber (§3.13)
+            del subscriber  # otherwise a traceback would keep the subscriber in memory (§3.13)
         if delivered:
             self._demand.fulfil(delivered)
         return delivered
@@ -451,7 +428,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             window.permits.cancel()  # from now on no call starts; any thread may do this
 
     def _refused(self, error: BaseException) -> None:
-        window, self._window = self._window, None  # the closed loop cannot cancel the calls
+        window, self._window = self._window, None  # a closed loop cannot cancel calls
         if window is not None:
             window.permits.cancel()
         super()._refused(error)
@@ -465,7 +442,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         if window is None:
             self._loop.let_end()
         else:
-            # Needed before the next line, after which cancel() finds no window.
+            # Stop new calls first: when _window is None, cancel() cannot stop them any more.
             window.permits.cancel()
             self._window = None
             failure = window.failure
@@ -475,9 +452,10 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             self._end_calls(window)
 
     def _end_calls(self, window: Any) -> None:
-        """After the last cancelled call, release the loop and the task that awaits the stream.
+        """Release the loop, and the task that awaits the stream, when the last cancelled call has
+        ended.
 
-        While calls run, the window calls ``_on_ready`` again, which calls this again.
+        Until then the window calls ``_on_ready`` when a call ends, which calls this method again.
         """
         if window.running:
             window.take(0)  # makes the window call _on_ready when a call ends

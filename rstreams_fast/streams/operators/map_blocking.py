@@ -94,7 +94,6 @@ class MapBlocking(MapAsync):
         self.where = "shared threads" if executor is None else type(executor).__name__
 
     def prefetch_per_call(self) -> int:
-        """Return the default of ``prefetch`` for a ``concurrency`` of 1."""
         return PREFETCH_PER_CALL
 
     def resource(self) -> Resource:
@@ -111,24 +110,26 @@ class MapBlocking(MapAsync):
 class _Burst:
     """Elements that are submitted to the pool together, and later their results."""
 
-    # The results are kept in this object, because the thread of the drain made it. Without a GIL,
-    # an object made by a worker thread is not freed while that thread is idle.
+    # The results are kept in this object, because the thread that delivers results made it. Without
+    # a GIL, an object made by a worker thread is not freed while that thread is idle.
     __slots__ = ("elements", "error", "future", "is_over", "made", "results", "seconds")
 
     def __init__(self, elements: list[Any]) -> None:
         self.elements = elements
         self.future: Future[Any] | None = None
-        self.made = list[Any]()  # results that the drain has not seen yet
+        # ``made``: results that the pool's thread has stored. ``results``: results that the
+        # delivering thread has taken from ``made``, and not delivered yet.
+        self.made = list[Any]()
         self.error: BaseException | None = None  # the error of the call after the last result
         self.seconds = 0.0
         self.is_over = False  # whether no more results of this burst will come
-        self.results = list[Any]()  # results that the drain has seen, but not delivered
+        self.results = list[Any]()
 
 
 class _Calls:
     """Makes the calls on the pool, and holds their results. Has the interface of ``CallWindow``.
 
-    Only the thread that runs the drain may use it. But any thread may use ``permits``.
+    Only the thread that delivers results may use this object. But any thread may use ``permits``.
     """
 
     running = 0  # constant, so that after the end the subscription waits for no running call
@@ -137,13 +138,17 @@ class _Calls:
         self._options = options
         self._custody = custody
         self._enter: Work | None = enter
-        self._size = 1  # how many elements the next burst gets
-        self._bursts = set[_Burst]()  # submitted bursts whose end the drain has not seen
-        self._left = deque[_Burst]()  # elements of ended bursts that got no call yet
-        self._results = deque[_Burst]()  # bursts with results; if ordered, all bursts in order
-        self._ended = deque[_Burst]()  # ended bursts; the threads that made the calls add them
-        self._held = 0  # elements whose results were not delivered yet
-        self.permits = DemandCounter()  # after its cancel() no more calls start
+        # The next burst gets ``_size`` elements. ``_bursts`` are in the pool. ``_left`` must be
+        # submitted again, as their elements got no call. ``_results`` have results; if results are
+        # ordered, all bursts are there in order. The pool's threads add bursts that are over to
+        # ``_ended``.
+        self._size = 1
+        self._bursts = set[_Burst]()
+        self._left = deque[_Burst]()
+        self._results = deque[_Burst]()
+        self._ended = deque[_Burst]()
+        self._held = 0
+        self.permits = DemandCounter()  # after permits.cancel() no more calls start
         self.failure: tuple[Any, BaseException] | None = None
 
     @property
@@ -152,7 +157,9 @@ class _Calls:
         return self._held + (self.failure is not None)
 
     def submit_from(self, queue: SpscRing[Any], most: int) -> int:
-        """Start calls for up to ``most`` elements of ``queue``; 0 if no call started or failed."""
+        """Start calls for up to ``most`` elements of ``queue``. Return 0 if no call has started or
+        failed.
+        """
         self._see()
         options = self._options
         count = 0
@@ -175,7 +182,7 @@ class _Calls:
                     self._results.append(burst)
             self._submit(burst)
         self._held += count
-        return count or int(self.failure is not None)  # 1: the drain must look at the failure
+        return count or int(self.failure is not None)  # not 0 if a call failed
 
     def _submit(self, burst: _Burst) -> None:
         custody = self._custody
@@ -208,7 +215,7 @@ class _Calls:
         burst = taken(held)
         if burst is not None:
             self._end(burst, _call(self._options.fn, self.permits, burst.elements.copy()))
-            del burst  # else the traceback of an error keeps elements (§3.13)
+            del burst  # otherwise a traceback would keep the elements in memory (§3.13)
 
     def _done(self, held: list[_Burst], future: Future[Any]) -> None:
         if future.cancelled():
@@ -227,10 +234,11 @@ class _Calls:
 
     def _end(self, burst: _Burst, outcome: list[Any]) -> None:
         burst.made, burst.error, burst.seconds = outcome
-        outcome.clear()  # the traceback of an error may keep the list
+        outcome.clear()  # an error's traceback may keep the list in memory
         if self._custody is not None:
             _account(self._custody, burst)
-        ended = self._ended  # read before _enter: cancel() clears _enter, then replaces the deque
+        # Read _ended before _enter: cancel() clears _enter first, and then replaces _ended.
+        ended = self._ended
         enter = self._enter
         if enter is not None:
             ended.append(burst)
@@ -295,7 +303,8 @@ class _Calls:
         self._see()
         count = 0
         while count < most and (results := self._take(most - count)):
-            if is_none := results[-1] is None:  # a None ends a burst, so only the last can be None
+            # A burst ends at a None, so only its last result can be None.
+            if is_none := results[-1] is None:
                 self._results[0].results.append(results.pop())
                 self._held += 1
             count += ring.offer_many(results)

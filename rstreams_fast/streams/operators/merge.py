@@ -72,7 +72,6 @@ class _Merge:
         Merging(subscriber, prefetch, delay_error, self.publishers).start()
 
     def describe(self) -> str:
-        """Return a line that says how many elements may be held."""
         count = len(self.publishers)
         prefetch, delay_error = self.options
         late = ", errors after elements" if delay_error else ""
@@ -103,7 +102,6 @@ class DelayedErrors:
             report_dropped(error, f"more than {DELAYED_ERRORS} publishers failed")
 
     def take(self) -> list[BaseException]:
-        """Return the errors, and forget them."""
         errors, self._errors = self._errors, []
         return errors
 
@@ -122,25 +120,32 @@ class Outer:
         self.inner = inner
         self.fn: ToPublisher | None = fn
         self.concurrency = concurrency
-        self.elements: deque[Any] = deque()  # elements that wait for the call of ``fn``
+        self.elements: deque[Any] = deque()
         self.vacant = DemandCounter()  # how many more elements may be requested
-        self.turn = False  # whether to make a new inner before the next request to an inner
+        self.turn = False
         # With ``sequential``: the inners, in the order of their elements. Otherwise None.
         self._line: deque[Inner] | None = deque() if sequential else None
 
     def add(self, inner: Inner) -> None:
-        """Note that ``inner`` will be subscribed next. Only for the thread that subscribes."""
-        line = self._line  # read once: clear() may replace the fields
+        """Add ``inner``, which is about to subscribe, to the order of delivery.
+
+        Only for the thread that subscribes.
+        """
+        line = self._line  # read the field once: clear() may replace it
         if line is not None:
             line.append(inner)
 
     def delivers(self, inner: Inner) -> bool:
-        """Return whether ``inner`` may deliver now. Earlier inners may have to deliver before."""
+        """Return whether ``inner`` may deliver now. With ``sequential``, older inners deliver
+        first.
+        """
         line = self._line
         return line is None or (bool(line) and line[0] is inner)
 
     def next(self) -> Inner | None:
-        """Return the oldest inner that is not over, which delivers next. Only for the drain."""
+        """Return the oldest inner that is not over. It delivers next. Only for the delivering
+        thread.
+        """
         line = self._line
         while line and line[0].done and not line[0].queue:
             line.popleft()
@@ -155,9 +160,9 @@ class Outer:
 class Merging(FanIn):
     """The subscription of ``merge`` and ``flat_map``: delivers the elements of several publishers.
 
-    The publishers are delivered in turns, or one after another. They are the argument
-    ``publishers``; or ``flat_map`` has a function make a publisher of each element of upstream. An
-    *inner* is the subscriber to one publisher.
+    The argument ``publishers`` gives the publishers, or ``flat_map`` makes them of upstream's
+    elements. They deliver in turns, or one after another. An *inner* is the subscriber to one
+    publisher.
     """
 
     __slots__ = ("_alive", "_errors", "_outer", "_ready")
@@ -174,7 +179,8 @@ class Merging(FanIn):
         self._ready: deque[Inner] = deque()  # inners that have elements; they deliver in turns
         self._outer: Outer | None = None
         self._unsubscribed.extend(new_inner(self, publisher) for publisher in publishers)
-        # How many inners are not over. Upstream's elements count from the time that they come.
+        # How many publishers are not over. An element of upstream counts before its publisher is
+        # made.
         self._alive = DemandCounter(len(self._unsubscribed))
 
     def flat_map(
@@ -189,7 +195,7 @@ class Merging(FanIn):
         self._unsubscribed.append(inner)
         self._alive.request(1)
 
-    # -- calls to publishers (upward work) ---------------------------------------------------------
+    # -- calls to publishers -----------------------------------------------------------------------
 
     def _upward(self) -> bool:
         outer = self._outer
@@ -203,8 +209,10 @@ class Merging(FanIn):
         return self._ahead.step(self._demand)
 
     def _open_more(self, outer: Outer) -> bool:
-        """Make a publisher of an element, or request more elements; false if there is no need."""
-        elements, fn = outer.elements, outer.fn  # read once: clear() may replace the fields
+        """Make a publisher of an element, or request elements of upstream. False if neither is
+        needed.
+        """
+        elements, fn = outer.elements, outer.fn  # read the fields once: clear() may replace them
         if elements and fn is not None:
             self._open_inner(outer, fn, elements.popleft())
             return True
@@ -222,7 +230,7 @@ class Merging(FanIn):
             self._inner_ended(Inner(self), raised)
             return
         finally:
-            del element  # else the traceback of an error keeps elements (§3.13)
+            del element  # otherwise a traceback would keep the element in memory (§3.13)
         inner = new_inner(self, publisher)
         outer.add(inner)
         self._subscribe(inner)
@@ -245,7 +253,7 @@ class Merging(FanIn):
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
         """Deliver the burst (a list of elements) at once, if there is demand and nothing waits.
 
-        Otherwise, or if another thread runs the drain, queue the burst.
+        Otherwise, or if another thread is delivering, queue the burst.
         """
         outer, wip = self._outer, self._wip
         if outer is not None and inner is outer.inner:
@@ -295,7 +303,7 @@ class Merging(FanIn):
     def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
         return self._errors.delays(error)
 
-    # -- the drain: delivering elements ------------------------------------------------------------
+    # -- delivering elements -----------------------------------------------------------------------
 
     def _to_ask(self) -> bool:
         outer = self._outer
@@ -319,7 +327,7 @@ class Merging(FanIn):
             ready.clear()
         else:
             turn = [ready.popleft() for _ in range(demand)]
-        # Stop the burst where an inner needs a new request, so that the request is made early.
+        # Deliver only until an inner needs a new request, so that the request is made early.
         most = min(ahead.replenish_at - inner.consumed for inner in turn)
         burst = _take_turns(turn, min(max(1, min(demand, BURST) // len(turn)), most))
         each = len(burst) // len(turn)

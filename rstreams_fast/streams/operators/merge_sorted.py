@@ -18,8 +18,6 @@ __all__ = ["MergeSorted"]
 
 
 class MergeSorted(Boundary):
-    """The boundary of ``Stream.merge_sorted``. Its constructor checks the arguments."""
-
     def __init__(
         self,
         others: tuple[Publisher[Any], ...],
@@ -67,15 +65,17 @@ class _SortedSubscription(FanIn):
         # first in _heads or, in reverse order, the last.
         step = -1 if options.reverse else 1
         self._ranks = {inner: place * step for place, inner in enumerate(self._unsubscribed)}
-        # Each inner that is not over, or has elements, is in one of these three:
-        self._lacking = set(self._ranks)  # inners without an element
-        self._new: list[Inner] = []  # inners whose oldest element is not in _heads yet
-        self._heads: list[tuple[Any, int, Inner]] = []  # key of the oldest element, rank, inner
+        # Each inner that is not over, or has elements, is in one of three: in ``_lacking``, without
+        # elements; in ``_new``, with elements; or in ``_heads``, with the key of its oldest
+        # element.
+        self._lacking = set(self._ranks)
+        self._new: list[Inner] = []
+        self._heads: list[tuple[Any, int, Inner]] = []
 
     def _lacking_for(self, inner: Inner, /) -> list[Inner]:
         return list(self._lacking.copy()) if inner.queue else []
 
-    # -- the drain: delivering elements ------------------------------------------------------------
+    # -- delivering elements -----------------------------------------------------------------------
 
     def _work(self) -> bool:
         demand = self._demand.value
@@ -106,7 +106,7 @@ class _SortedSubscription(FanIn):
             if not isinstance(what, list):
                 inner.done = True
                 lacking.discard(inner)
-            elif what:  # the burst before an end may be empty
+            elif what:  # a publisher may end with an empty list
                 what.reverse()
                 if inner.queue:
                     what += inner.queue
@@ -148,7 +148,7 @@ class _SortedSubscription(FanIn):
                     insort(heads, (head, rank, inner))
             return inner
         finally:
-            del heads, queue, head  # else the traceback of an error keeps elements (§3.13)
+            del heads, queue, head  # otherwise a traceback would keep elements in memory (§3.13)
 
     def _drop_references(self) -> None:
         super()._drop_references()

@@ -106,7 +106,7 @@ class MulticastProcessor(MulticastPublisher[T], Processor[T, T]):
 
 
 class Multicast(Boundary):
-    """The boundary of ``Stream.multicast``: all subscribers below it share one publisher."""
+    """Makes the one publisher that all subscribers of the stream share."""
 
     #: The shared publisher tolerates an upstream that breaks the rules.
     guards = True
@@ -162,7 +162,7 @@ class Multicast(Boundary):
 
 
 class Shared:
-    """The publisher of a multicast stream. A restart replaces its ``MulticastPublisher``."""
+    """Passes each subscriber to a ``MulticastPublisher``, which a restart replaces by a new one."""
 
     def __init__(self, upstream: Publisher[Any], multicast: Multicast) -> None:
         self._upstream = upstream
@@ -170,7 +170,8 @@ class Shared:
         self._name = multicast.describe()
         self._restarts = multicast.on_last_cancel == "restart"
         # The registry holds the current subscriptions, to refuse a subscriber that subscribes
-        # twice. A new publisher shares it, as the previous one may still have subscribers.
+        # twice. A new publisher uses the same registry, as the previous one may still have
+        # subscribers.
         self._registry: Registry[MulticastSubscription] = Registry()
         self._lock = threading.RLock()
         self._current = self._new_publisher()

@@ -16,8 +16,6 @@ __all__ = ["OnDiscard"]
 
 
 class OnDiscard(Boundary):
-    """The boundary of ``Stream.on_discard``. Its constructor checks the arguments."""
-
     one_to_one = True
 
     def __init__(self, hook: Callable[[Any], object]) -> None:

@@ -11,7 +11,7 @@ from rstreams_fast.streams.engine.assembly import Part, Stage
 __all__ = ["continuing"]
 
 WITHOUT: Final = {"map": "map_not_none", "map_not_none": "map_not_none", "filter": "filter"}
-"""The stages that can drop an element, and the stages that replace them: these drop ``None``."""
+"""For each stage that can drop an element: the stage that replaces it, and drops ``None``."""
 
 
 class _Trying:

@@ -56,13 +56,13 @@ _ENDING = (Overflow.BUFFER, Overflow.ERROR)
 
 
 class OverflowBoundary(Boundary):
-    """The boundary of ``Stream.on_overflow``, and the options of a source with a strategy.
+    """The options of ``Stream.on_overflow``, or of a source with an overflow strategy.
 
     ``at_end``: elements are delivered only after the source has completed. ``on_demand``: the
     source gets its request at the subscriber's first request, not at once.
     """
 
-    #: The boundary accepts signals from any thread, so it tolerates any upstream.
+    #: Signals may come from any thread and at any time, so every upstream is tolerated.
     guards = True
 
     def __init__(
@@ -96,7 +96,8 @@ class OverflowBoundary(Boundary):
         self.name = f"{name}({strategy.name})"
         self.fails_unasked = strategy in _ENDING
         self.at_end = at_end
-        # With ERROR, an element that comes before the first request would end the stream.
+        # With ERROR, an element before downstream's first request would end the stream. So upstream
+        # must get no request before.
         self.on_demand = on_demand or strategy is Overflow.ERROR
         self._argument = argument
 
@@ -154,17 +155,18 @@ class OverflowSubscription(OperatorSubscriber):
         super().__init__(subscriber, resource)
         self._options = options
         self._at_end = at_end
-        # Taken to offer an element, but not to deliver one. Reentrant, because the garbage
-        # collector may run any code on the thread that holds the lock. No other user code runs
-        # under it.
+        # A thread holds the lock while it offers an element, not while it delivers one. The lock is
+        # reentrant, because the garbage collector may run any code on that thread. No other user
+        # code runs under the lock.
         self.lock = threading.RLock()
         self.open = True  # whether offers are accepted
         self._held: deque[Any] = deque()
-        self._kept = 0  # the number of elements that were delivered or are held
+        # The number of elements that were delivered or are held.
+        self._kept = 0
         #: The number of elements that were dropped. Written under the lock.
         self.drops = 0
         self._requested = DemandCounter()  # the sum of all requests of downstream
-        self._begun = False  # whether on_subscribe has returned
+        self._begun = False
         self._asked = Latch()  # a latch, closed when the request to upstream is made
         self._waits = Waits(on_look=True)
         slot = self._slot_by_bursts(subscriber)
@@ -204,7 +206,7 @@ class OverflowSubscription(OperatorSubscriber):
             elif options.strategy in _REPLACING:
                 try:
                     victim = elements.popleft()
-                except IndexError:  # the drain has just taken the oldest element
+                except IndexError:  # another thread has just delivered the oldest element
                     self._kept += 1
                 elements.append(element)
             else:
@@ -220,8 +222,8 @@ class OverflowSubscription(OperatorSubscriber):
             self._upstream.cancel()
             self._end_with(overflow)
         elif victim is None or self._demand.pending:
-            # Needed also if an old element was dropped for this one: the drain may have found an
-            # empty buffer between popleft and append, and left.
+            # Start the delivery also if the element has replaced another one. The delivering thread
+            # may have found an empty buffer between popleft and append, and stopped.
             self._enter()
         if victim is not None:
             self._report_drop(victim)
@@ -258,12 +260,12 @@ class OverflowSubscription(OperatorSubscriber):
                 on_drop(victim)
             except Exception as raised:
                 report_unraisable(raised, "on_drop", on_drop)
-            except BaseException as leaving:  # both the sender and the subscriber get it
+            except BaseException as leaving:  # sender and subscriber get a KeyboardInterrupt
                 if self._demand.value >= 0:
                     self._fail(leaving)
                 raise
 
-    # -- signals from upstream -------------------------------------------------------------------
+    # -- signals from upstream ---------------------------------------------------------------------
 
     def on_next(self, element: Any, /) -> None:
         """Hold or deliver ``element``, or do what the strategy says."""
@@ -317,7 +319,6 @@ class OverflowSubscription(OperatorSubscriber):
             self._ask_for_all()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return the metrics of this boundary, then those of the boundaries above."""
         mine = self._waits.metrics(
             self._demand,
             name=self._options.describe(),
@@ -327,12 +328,13 @@ class OverflowSubscription(OperatorSubscriber):
         )
         return (mine, *super().metrics())
 
-    # -- the drain: delivering elements ------------------------------------------------------------
+    # -- delivering elements -----------------------------------------------------------------------
 
     def _deliver(self, hand_on: Callable[[Any], object], element: Any) -> None:
-        """Deliver one requested element, while no other element is held; then leave the drain.
+        """Deliver one requested element, while no other element is held.
 
-        Only for the thread that holds the drain.
+        Only for the thread that has entered ``_wip``, the right to deliver. This method leaves
+        ``_wip``.
         """
         try:
             self._waits.end()

@@ -38,7 +38,6 @@ class Peek(Boundary):
         return f"do_{self.signal}({describe_callable(self.fn)}): holds no elements"
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return the boundary's own metrics: none."""
         return ()
 
     def tell(self, signal: str, *args: Any) -> None:
@@ -51,7 +50,7 @@ class Peek(Boundary):
 
 
 class Named(Peek):
-    """The boundary of ``name``: adds a note to an error, and an entry to the metrics."""
+    """``Stream.name``: adds a note to an error, and an entry to the metrics."""
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str) or not name:
@@ -60,18 +59,16 @@ class Named(Peek):
         self.name = name
 
     def describe(self) -> str:
-        """Return a line with the name."""
         return f"name({self.name!r}): holds no elements"
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return one entry, with the name and zeros."""
         return (BoundaryMetrics(self.describe(), 0, 0, None, 0, 0.0, 0.0),)
 
     def _add_note(self, error: BaseException) -> None:
         note = f"rstreams_fast: it passed {self.name!r}"
-        # Several subscribers may receive one error object. Some errors accept no notes.
+        # Several subscribers may receive one error object: add the note once.
         if note not in getattr(error, "__notes__", ()):
-            with suppress(Exception):
+            with suppress(Exception):  # some errors accept no notes
                 error.add_note(note)
 
 

@@ -1,9 +1,9 @@
-"""The boundary of ``publish_on``: upstream fills a bounded ring, which an executor empties.
+"""``publish_on``: upstream fills a bounded ring, which an executor empties.
 
 ``upstream -> ring -> stages -> subscriber``. Everything to the right of the ring, and each
 ``request`` to upstream, runs on the *resource*: an executor, an event loop or a thread. So a
 synchronous upstream works on the resource, too. The threads that call ``subscribe``, ``request`` or
-``cancel`` of the boundary do no work.
+``cancel`` do none of this work.
 
 ``prefetch`` bounds the elements that were requested of upstream and not delivered yet. So an
 element is requested only when the ring has room for it. The room is free again after the delivery
@@ -43,8 +43,6 @@ __all__ = ["AsyncBoundary", "AsyncBoundarySegment", "AsyncBoundarySubscription"]
 
 
 class AsyncBoundary(StagesBoundary):
-    """The boundary of ``Stream.publish_on``. Its constructor checks the arguments."""
-
     one_to_one = True
 
     def __init__(
@@ -63,7 +61,7 @@ class AsyncBoundary(StagesBoundary):
         self.delay_error = check_bool("delay_error", delay_error)
 
     def new_queue(self, subscription: AsyncBoundarySubscription, need: Need) -> BoundaryQueue:
-        """Return the queue of a subscription. The parts below use at most ``need`` elements."""
+        """Return the queue of a subscription. Downstream uses at most ``need`` elements."""
         capacity, ask = self._capacity(need), subscription._request_for_a_turn
         if self.max_bytes is None or self.weigher is None:
             return ElementQueue(capacity, need.total, ask)
@@ -79,7 +77,7 @@ class AsyncBoundary(StagesBoundary):
         return self.describe_within(Need())
 
     def describe_within(self, need: Need) -> str:
-        """Return the line of ``describe``. The parts below use at most ``need`` elements."""
+        """Return the line of ``describe``. Downstream uses at most ``need`` elements."""
         bound = f"at most {self._capacity(need)} elements"
         if self.max_bytes is not None and self.weigher is not None:
             bound += (
@@ -94,7 +92,7 @@ class AsyncBoundary(StagesBoundary):
 
 
 class BoundaryOptions(Protocol):
-    """The attributes of a boundary that its subscription uses."""
+    """The options that ``AsyncBoundarySubscription`` uses."""
 
     executor: Any
     delay_error: bool
@@ -103,7 +101,7 @@ class BoundaryOptions(Protocol):
         """Return the queue of a subscription."""
 
     def describe_within(self, need: Need, /) -> str:
-        """Name the boundary in one line. The parts below use at most ``need`` elements."""
+        """Return the line of ``describe``. Downstream uses at most ``need`` elements."""
 
 
 class AsyncBoundarySegment:
@@ -123,7 +121,7 @@ class AsyncBoundarySegment:
             subscription = AsyncBoundarySubscription(
                 subscriber, self._options, self._program, self._need
             )
-        except MemoryError as error:  # the ring may be too large
+        except MemoryError as error:  # too little memory for the ring
             refuse(subscriber, error)
             return
         subscribe_to(self._upstream, subscription)
@@ -131,12 +129,12 @@ class AsyncBoundarySegment:
 
     @property
     def where(self) -> str:
-        """The threads on which the boundary works, in words."""
+        """Words for the threads on which elements are delivered."""
         return describe_executor(self._options.executor)
 
 
 class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
-    """The subscriber of upstream, and the drain, which delivers the elements of the queue.
+    """The subscriber to upstream. It also delivers the elements of the queue, on the executor.
 
     The caller must call ``start`` after upstream's ``subscribe`` has returned.
     """
@@ -163,22 +161,24 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         super().__init__(subscriber, resource(options.executor))
         self._begin_turns()
         self._delay_error = options.delay_error
-        self._total = need.total  # how many elements the parts below can use
+        self._total = need.total  # how many elements downstream can use
         self._started = False
         self._ready = Wip()  # start() is called twice; the second call starts the drain
         self._takes_nothing = program.takes_nothing
         self._name = options.describe_within(need)
         self._waits = Waits()
         self._ended = False  # whether no more elements are taken from the queue
-        self._enough = False  # whether _ended was set because a stage needs no more elements
+        self._enough = False
         self._queue = options.new_queue(self, need)
         self._input = self._queue.input
         self.ring: SpscRing | None = self._input.elements if self._queue.direct else None
         if self.ring is None:
-            self.turns = None  # the queue also makes requests on the thread of upstream's signals
-        # If true, the first element in an empty ring starts the drain. So elements are delivered
-        # even if the source waits in the middle of a burst. A drain on the caller's thread (CALLER)
-        # starts only at the end of the burst.
+            # No pauses on an event loop: the queue also makes requests on the thread of upstream's
+            # signals.
+            self.turns = None
+        # If true, the first element in an empty ring starts the delivery, even if the source then
+        # waits. On the caller's thread (CALLER) several elements come before ``on_burst`` starts
+        # the delivery.
         self._at_once = options.executor != CALLER
         slot = self._slot_by_bursts(subscriber)
         if self._queue.one_by_one:
@@ -192,44 +192,43 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         """Whether ``request`` may deliver the elements before it returns (executor ``CALLER``)."""
         return not self._at_once and self._upstream.works_when_asked
 
-    # -- signals from upstream -------------------------------------------------------------------
+    # -- signals from upstream ---------------------------------------------------------------------
 
     def _begin(self) -> None:
         if self._introduce():
             self.start()
 
     def start(self) -> None:
-        """Start the drain at the second call of this method.
+        """Start work on the executor, at the second call of this method.
 
         One call comes from ``on_subscribe``, the other after upstream's ``subscribe`` has returned.
-        A request before both would have a synchronous upstream send elements on the subscribing
+        An earlier request would have a synchronous upstream send elements on the subscribing
         thread.
         """
         if not self._ready.enter():
             self._go()
 
     def on_next(self, element: Any, /) -> None:
-        """Put the element in the queue."""
         if self._accepts(element, self._input.accept):
             self.on_burst()
 
     def on_burst(self) -> None:
-        """Start the drain, unless the first element in the ring has done that."""
+        """Start the delivery, unless the first element in the ring has done that."""
         if not self._at_once:
             self._enter()
 
     def on_error(self, error: BaseException, /) -> None:
         """Signal the error, usually before the elements in the queue.
 
-        With ``delay_error``, or if the parts below use a bounded number of elements (``take``), the
-        drain decides when to signal the error.
+        With ``delay_error``, or if downstream uses a bounded number of elements (``take``),
+        ``_work`` decides when to signal the error.
         """
         if self._delay_error or self._total != UNBOUNDED:
             self._keep_error(error)
         else:
             super().on_error(error)
 
-    # -- the drain: delivering elements ------------------------------------------------------------
+    # -- delivering elements -----------------------------------------------------------------------
 
     def _work(self) -> bool:
         if self._demand.value < 0:
@@ -251,7 +250,8 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
                 return self._end(run, enough=True)
             queue.first_ask()
         self._waits.end()
-        completed = self._completed  # read before the queue, so that an empty queue means the end
+        # Read _completed before the queue: otherwise an element between both reads would be lost.
+        completed = self._completed
         status = self._burst_on(run)
         queue.replenish(run.pulled)
         if status is RunStatus.MORE:
@@ -260,11 +260,11 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             if completed and queue.is_empty():
                 return self._end(run)
             self._waits.begin(for_demand=status is RunStatus.IDLE)
-            # On the caller's thread the drain requests no elements without demand.
+            # On the caller's thread no elements are requested without demand.
             if (status is RunStatus.EXHAUSTED or self._at_once) and self._request_for_a_turn():
                 return True
-            # With demand, the next element must start the drain. Without demand, the next request
-            # starts it.
+            # With demand, let the next element start the delivery. Without demand the next request
+            # does.
             exhausted = status is RunStatus.EXHAUSTED
             return exhausted and self._at_once and not self._input.elements.arm(self._enter)
         if status is RunStatus.ENDED:
@@ -273,7 +273,8 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
 
     def _end(self, run: FusedRun, *, enough: bool = False) -> bool:
         self._ended = True
-        self._enough = enough  # if true, errors that come later are not signalled
+        # If true, errors that come later are not signalled.
+        self._enough = enough
         self._upstream.cancel()  # a cancel has no effect if upstream has ended
         return self._finish(run)
 
@@ -284,7 +285,6 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         return False if status is RunStatus.IDLE else self._answer(status, run)
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return the metrics of this boundary, then those of the boundaries above."""
         mine = self._waits.metrics(
             self._demand,
             name=self._name,

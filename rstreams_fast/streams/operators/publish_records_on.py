@@ -2,12 +2,12 @@
 
 ``upstream -> ring of records -> stages -> subscriber``. As in ``publish_on``, everything to the
 right of the ring runs on the resource (an executor). The thread that sends an array copies the
-array into the ring, so upstream may use the array's memory again. The drain, which delivers, copies
+array into the ring, so upstream may use the array's memory again. The thread that delivers copies
 records out of the ring into arrays of another size.
 
-The capacity counts records. The number of records in an array is unknown before the array has
-come. So one array is requested at a time, when the ring has all records of the previous array. The
-boundary holds the ring, and the rest of one array, for which the ring had no room.
+The capacity counts records. The number of records in an array is unknown before the array has come.
+So one array is requested at a time, when the ring has all records of the previous array. The
+operator holds the ring, and the rest of one array, for which the ring had no room.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ __all__ = ["PublishRecordsOn"]
 
 
 class PublishRecordsOn(StagesBoundary):
-    """The boundary of ``Stream.publish_records_on``. Its constructor checks the arguments."""
-
     def __init__(
         self, dtype: Any, executor: Any, capacity: int, chunk: int | None, delay_error: bool
     ) -> None:
@@ -54,7 +52,6 @@ class PublishRecordsOn(StagesBoundary):
         return AsyncBoundarySegment(upstream, self, stages, EVERYTHING)
 
     def new_queue(self, subscription: AsyncBoundarySubscription, _need: Need, /) -> _RecordQueue:
-        """Return the queue of a subscription."""
         return _RecordQueue(
             RecordRing(self.dtype, self.capacity),
             self.chunk,
@@ -96,7 +93,7 @@ class _RecordQueue:
     """Holds a ring of records, and the rest of the newest array, for which the ring had no room.
 
     One thread at a time copies records into the ring and requests arrays: the thread on which
-    upstream signals, or the thread of the drain after it has made room. ``_filling`` ensures that
+    upstream signals, or the delivering thread after it has made room. ``_filling`` ensures that
     only one of them does so.
     """
 
@@ -133,9 +130,9 @@ class _RecordQueue:
         self.capacity = records.capacity
         self._records = records
         self._chunk = chunk
-        self._rest: Any = None  # the part of the newest array that is not in the ring yet
+        self._rest: Any = None
         self._outstanding = DemandCounter()  # requested arrays that have not come: at most 1
-        self._filling = Wip()  # lets one thread at a time copy records and request an array
+        self._filling = Wip()
         self._ask = ask
         self._fail = fail
         self._demand = demand  # the demand of downstream: negative at the end
@@ -171,9 +168,10 @@ class _RecordQueue:
     def _fill(self) -> None:
         """Copy as many records into the ring as fit. After a whole array request the next one."""
         filling = self._filling
-        fail = self._fail  # read now: user code in slicing may cancel, and drop() replaces it
+        # Read _fail now: slicing may run user code that cancels, and drop() then replaces _fail.
+        fail = self._fail
         if not filling.enter():
-            return  # the thread in the loop below copies again
+            return  # another call is in the loop below, and copies again
         while True:
             missed = filling.missed
             try:
@@ -188,7 +186,8 @@ class _RecordQueue:
                 return
 
     def _fill_now(self) -> None:
-        idle = self._outstanding.value == 0  # read before _rest, as _accept writes _rest first
+        # Read _outstanding before _rest, because _accept writes _rest first.
+        idle = self._outstanding.value == 0
         rest = self._rest
         if rest is not None:
             count = self._records.write(rest)

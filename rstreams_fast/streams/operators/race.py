@@ -19,8 +19,6 @@ __all__ = ["Race"]
 
 
 class Race(Boundary):
-    """The boundary of ``Stream.race``. Its constructor checks the arguments."""
-
     one_to_one = True
 
     def __init__(self, others: tuple[Publisher[Any], ...]) -> None:
@@ -64,7 +62,6 @@ class _RaceSubscription(FanIn):
             self._call_up()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return the metrics of the boundaries above the winner."""
         winner = self._winner
         return () if winner is None else winner.metrics()
 
@@ -100,7 +97,7 @@ class _RaceSubscription(FanIn):
         elif error is not None:
             report_dropped(error, "an error of a publisher that was not the first to signal")
 
-    # -- calls to publishers (upward work) ---------------------------------------------------------
+    # -- calls to publishers -----------------------------------------------------------------------
 
     def _upward(self) -> bool:
         winner, attached = self._winner, self._attached
@@ -112,7 +109,7 @@ class _RaceSubscription(FanIn):
         if not self._taken:
             self._taken = winner.attached = True
             if winner.asked:
-                self._pending.counter.fulfil(1)  # the one element that was requested of each runner
+                self._pending.counter.fulfil(1)  # the winner was asked for one element already
         return self._pending.ask(winner)
 
     def _to_ask(self) -> bool:

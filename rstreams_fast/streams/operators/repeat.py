@@ -14,8 +14,6 @@ __all__ = ["Repeat"]
 
 
 class Repeat(Boundary):
-    """The boundary of ``Stream.repeat``. Its constructor checks the arguments."""
-
     one_to_one = True
 
     def __init__(self, times: int) -> None:

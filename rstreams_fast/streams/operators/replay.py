@@ -101,7 +101,8 @@ class _Bounded:
 
     def keep(self, weights: list[int], now: float) -> None:
         """Count new elements of these ``weights`` as kept, and evict elements beyond the bounds."""
-        # Two threads may come here in another order than they read the time in.
+        # Two threads may come here in another order than they have read the time in. So the time
+        # must not go back.
         self._last = now = max(self._last, now)
         self.kept += len(weights)
         if self._notes is not None:
@@ -129,12 +130,10 @@ class _Bounded:
 
     @property
     def held_bytes(self) -> int | None:
-        """The bytes of the elements kept, if elements are weighed."""
         return None if self._max_bytes is None else self._bytes
 
     @property
     def max_kept(self) -> int:
-        """The bound on the number of elements kept; ``UNBOUNDED`` without one."""
         return UNBOUNDED if self._count is None else self._count
 
 
@@ -197,8 +196,6 @@ class ReplayProcessor(MulticastPublisher[T], Processor[T, T]):
 
 
 class Replay(Multicast):
-    """The boundary of ``Stream.replay``."""
-
     def __init__(
         self,
         bounds: ReplayBounds,

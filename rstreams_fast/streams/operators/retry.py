@@ -18,8 +18,6 @@ __all__ = ["RetryBoundary"]
 
 
 class RetryBoundary(Boundary):
-    """The boundary of ``Stream.retry``. Its constructor checks the arguments."""
-
     one_to_one = True
 
     def __init__(

@@ -21,10 +21,11 @@ NAMED: Final = 3
 class SharedPlaces:
     """Bounds the elements that all substreams of a ``group_by`` hold together by ``prefetch``.
 
-    It first requests ``prefetch`` elements, and then as many as have left the substreams. The
-    stream is stuck while substreams without a reader hold ``prefetch`` elements. The stream is also
-    stuck while the readers of all held elements request none, and another reader waits. A stream
-    that is stuck for ``patience`` seconds ends with an error.
+    The bound first allows a request for ``prefetch`` elements, and then for as many as have left
+    the substreams. The stream is stuck while substreams without a reader (subscriber) hold
+    ``prefetch`` elements. The stream is also stuck while the readers of all held elements request
+    none, and another reader waits. A stream that is stuck for ``patience`` seconds ends with an
+    error.
     """
 
     __slots__ = ("_checked", "_clock", "_patience", "_replenish_at", "_stuck_since", "most")
@@ -46,7 +47,7 @@ class SharedPlaces:
     def room(self, divider: Divider, /) -> int:
         """Return how many elements to request now: 0, or many at a time.
 
-        Fewer are requested only if no requested element is still to come.
+        A few are requested only when all requested elements have come.
         """
         asked = divider.asked
         if not asked and not divider.requested.value:

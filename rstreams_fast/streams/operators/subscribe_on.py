@@ -31,8 +31,6 @@ __all__ = ["SubscribeOn"]
 
 
 class SubscribeOn(Boundary):
-    """The boundary of ``Stream.subscribe_on``."""
-
     one_to_one = True
 
     def __init__(self, executor: Any) -> None:
@@ -105,7 +103,7 @@ class _Calls:
         try:
             # Only one thread at a time calls upstream, so the context is never entered twice.
             self._context.run(call)
-        except BaseException as leaving:  # no caller on this thread could act on it
+        except BaseException as leaving:  # signal it: no caller here can handle it
             subscription._fail(leaving)
             raise
 

@@ -61,7 +61,9 @@ class CommonError:
             self._settled.win()
 
     def settle(self, substream: Substream, delivered: bool) -> None:
-        """Note that the reader of ``substream`` has received the error, or will not receive it."""
+        """Note that the reader (subscriber) of ``substream`` has, or will never have, received the
+        error.
+        """
         if delivered:
             self._settled.win()
         self._waiting.discard(substream)
@@ -84,7 +86,7 @@ class Substream:
         self.reader: _SubstreamSubscription | None = None
         self.abandoned = False  # whether nobody can subscribe any more, and nobody has
         self.over = False
-        self.removed = Latch()  # a latch, closed when this leaves ``Divider.open``
+        self.removed = Latch()  # closed when the substream leaves ``Divider.open``
         self.error: CommonError | None = None
 
     def published_as(self, name: str, to_stream: ToStream) -> Publisher[Any]:
@@ -107,7 +109,7 @@ class Substream:
     def discard(self) -> None:
         """Drop all elements that are left, and the error."""
         count = 0
-        with suppress(IndexError):  # another thread may take them out, too
+        with suppress(IndexError):  # another thread may take elements out, too
             while self.elements:
                 self.elements.popleft()
                 count += 1
@@ -144,7 +146,6 @@ class _SubstreamPublisher(StagesSource):
 
     @property
     def key(self) -> Any:
-        """The key of the substream."""
         return self._substream.key
 
     def with_stages(self, stages: Stages) -> _SubstreamStages:
@@ -165,7 +166,6 @@ class _SubstreamPublisher(StagesSource):
         return iter(elements)
 
     def describe(self) -> str:
-        """Name the source in one line."""
         return "a part of a stream"
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
@@ -224,7 +224,8 @@ class _SubstreamSubscription(Drain):
         stages = self._stages(program.stages)
         self._run = run = FusedRun(substream.elements, stages, slot, self._demand)
         if not program.stages or run.ratio == UNBOUNDED:
-            # Large bursts delay no element: no stage is slow, or no result comes before the end.
+            # Large bursts (groups of elements) delay no result: the stages take no time, or they
+            # give results only at the end.
             self._grows = False
             self._burst = BURST
 
@@ -240,8 +241,8 @@ class _SubstreamSubscription(Drain):
         """Return whether the subscriber has no demand, and will make no request by itself.
 
         A subscriber from outside this package counts as asleep if it has no demand. An internal
-        subscriber may only be slow. It counts as asleep if it needs an element of another
-        subscriber (as ``zip`` does) whose ``id`` is in ``waiting``.
+        subscriber may only be slow. It counts as asleep only if it waits for an element that
+        another subscriber must get first (as ``zip`` does), whose ``id`` is in ``waiting``.
         """
         subscriber = self._subscriber
         if self._demand.value != 0 or self._wip.missed != 0 or subscriber is None:
@@ -252,7 +253,7 @@ class _SubstreamSubscription(Drain):
 
     def _drain(self) -> None:
         super()._drain()
-        # Request more elements after the drain: upstream may take long within ``request``.
+        # Request more elements after the delivery: upstream may take long within ``request``.
         self._substream.owner.ask_again()
 
     def _work(self) -> bool:
@@ -264,7 +265,8 @@ class _SubstreamSubscription(Drain):
             return False
         if self._ended:
             return self._end(run)
-        over = substream.over  # read before the elements, so that an empty substream means the end
+        # Read ``over`` before the elements: otherwise an element between both reads would be lost.
+        over = substream.over
         if not self._demand.value and (substream.elements or not over):
             return False
         status = self._burst_on(run)

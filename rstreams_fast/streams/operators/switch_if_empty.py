@@ -14,8 +14,6 @@ __all__ = ["SwitchIfEmpty"]
 
 
 class SwitchIfEmpty(Boundary):
-    """The boundary of ``Stream.switch_if_empty``. Its constructor checks the arguments."""
-
     one_to_one = True
 
     def __init__(self, other: Publisher[Any]) -> None:

@@ -19,13 +19,13 @@ from rstreams_fast.streams.operators.flat_map import ToPublisher, publisher_from
 
 __all__ = ["SwitchMap"]
 
-#: Messages in the queue of the drain, about an inner (the subscriber to one publisher). _SWITCH:
-#: the drain delivers this inner from now on. _ATTACHED: this inner accepts requests.
+#: Messages to the delivering thread about an inner (the subscriber to one publisher). _SWITCH:
+#: deliver this inner from now on. _ATTACHED: this inner accepts requests.
 _SWITCH, _ATTACHED = Ended(None), Ended(None)
 
 
 class _Run(Ended):
-    """A message in the queue of the drain: the drain must iterate ``sequence``."""
+    """A message to the delivering thread: iterate ``sequence``, and deliver its items."""
 
     __slots__ = ("sequence",)
 
@@ -35,8 +35,6 @@ class _Run(Ended):
 
 
 class SwitchMap(Boundary):
-    """The boundary of ``Stream.switch_map``. Its constructor checks the arguments."""
-
     def __init__(self, fn: ToPublisher, prefetch: int) -> None:
         self.fn = fn
         self.prefetch = check_capacity("prefetch", prefetch)
@@ -56,8 +54,8 @@ class _SwitchMapSubscription(FanIn):
 
     An *inner* is the subscriber to one publisher: ``_outer`` to upstream, the current inner to the
     newest publisher. The current inner gets a request for the demand that earlier publishers have
-    not met (§1.1). Only the drain knows how much this is. So the drain notes it in ``_askable``,
-    and the thread that does the upward work (calls to publishers) makes the request.
+    not met (§1.1). Only the delivering thread knows this number. That thread stores the number in
+    ``_askable``, and the thread that calls publishers makes the request.
     """
 
     __slots__ = (
@@ -90,13 +88,15 @@ class _SwitchMapSubscription(FanIn):
         # How many elements of upstream have come, and a list with the newest one. The thread that
         # takes the element out of the list makes a publisher of it, or discards it.
         self._newest: tuple[int, list[Any]] = (0, [])
-        # Only the thread that calls publishers (does the upward work) writes these:
-        # The number of the newest element that was used, and the inner that was made of it.
+        # Only the thread that calls publishers writes these three. ``_current``: the number of the
+        # newest element that was used, and the inner that was made of the element. ``_asked``:
+        # elements requested of this inner. ``_outer_asked``: elements requested of upstream.
         self._current: tuple[int, Inner | None] = (0, None)
-        self._asked = 0  # elements requested of the current inner
-        self._outer_asked = 0  # elements requested of upstream
-        # Only the thread that holds the drain writes these:
-        self._active: Inner | None = None  # the inner whose elements are delivered
+        self._asked = 0
+        self._outer_asked = 0
+        # Only the delivering thread writes the following fields. ``_active``: the inner whose
+        # elements are delivered.
+        self._active: Inner | None = None
         self._delivered = 0
         self._outer_over = False
         # The inner that accepts requests, and how many elements earlier inners have delivered.
@@ -109,7 +109,6 @@ class _SwitchMapSubscription(FanIn):
             self._call_up()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return the metrics of the boundaries above, the current publisher's first."""
         current = self._current[1]
         return (*(() if current is None else current.metrics()), *self._outer.metrics())
 
@@ -144,7 +143,7 @@ class _SwitchMapSubscription(FanIn):
     def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
         return inner is not self._outer
 
-    # -- calls to publishers (upward work) ---------------------------------------------------------
+    # -- calls to publishers -----------------------------------------------------------------------
 
     def _upward(self) -> bool:
         came, newest = self._newest
@@ -190,13 +189,14 @@ class _SwitchMapSubscription(FanIn):
             del element
         self._asked = 0
         self._mail.append((inner, _SWITCH))
-        # Set _current after _SWITCH is queued (see _work), and before a drain reads the message.
+        # Set _current after _SWITCH is queued (see _work), and before the delivering thread reads
+        # _SWITCH.
         self._current = (number, inner)
         self._enter()
         if self._newest[0] == number and self._add(inner):
             inner.subscribe()
 
-    # -- the drain: delivering elements ------------------------------------------------------------
+    # -- delivering elements -----------------------------------------------------------------------
 
     def _to_ask(self) -> bool:
         return self._asks_current
@@ -214,7 +214,7 @@ class _SwitchMapSubscription(FanIn):
                 elif what.error is not None:
                     report_dropped(what.error, "an error of a publisher that was switched from")
             elif isinstance(what, list):
-                # The owner is None if a newer publisher has replaced this one.
+                # ``inner.owner`` is None if a newer publisher has replaced this publisher.
                 if inner.owner is not None:
                     self._delivered += len(what)
                     self._deliver(what)

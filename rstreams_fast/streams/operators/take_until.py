@@ -16,8 +16,6 @@ __all__ = ["TakeUntil"]
 
 
 class TakeUntil(Boundary):
-    """The boundary of ``Stream.take_until``. Its constructor checks the arguments."""
-
     one_to_one = True
 
     def __init__(self, other: Publisher[Any]) -> None:
@@ -47,7 +45,7 @@ class _Until:
 
     def __init__(self, inner: Inner) -> None:
         self.inner = inner
-        inner.custody = None  # ``on_discard`` is not for the elements of the other publisher
+        inner.custody = None  # ``on_discard`` gets no elements of the other publisher
 
     def took(self, _burst: list[Any], _over: bool, /) -> bool:
         return True

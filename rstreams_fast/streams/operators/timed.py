@@ -29,7 +29,7 @@ __all__ = ["Timed"]
 
 
 class Timed(OverflowBoundary):
-    """The boundary of ``Stream.debounce``, ``throttle_first`` and ``sample``."""
+    """The options of ``debounce``, ``throttle_first`` and ``sample``."""
 
     def __init__(self, operator: str, seconds: float, timer: Timer | None) -> None:
         super().__init__(Overflow.LATEST)
@@ -49,7 +49,7 @@ class Timed(OverflowBoundary):
 
 
 class _Rule(Protocol):
-    """Decides when an element is passed on. Its methods are called under the lock."""
+    """Decides when an element is passed on. A lock is held during its calls."""
 
     #: The rule drops every element that comes before this time.
     quiet_until: float
@@ -57,7 +57,7 @@ class _Rule(Protocol):
     def came(self, now: float, holds: bool, /) -> float | None:
         """Return the time at which to pass on the element that came at ``now``; ``None``: at once.
 
-        ``holds``: an earlier element waits for its time. The new element replaces it.
+        ``holds``: an earlier element waits for its time. The new element replaces the earlier one.
         """
 
 
@@ -137,10 +137,12 @@ class _TimedSubscriber(Link):
         self._target = target = OverflowSubscription(subscriber, options, at_end=self._close)
         stand_on(self, target)
         self._lock = target.lock
-        self._newest: Any = MISSING  # the element that waits for its time
-        self._due_at = 0.0  # the time at which ``_newest`` is offered
-        self._offering = False  # whether a thread offers an element to the target at present
-        # The function that ends the stream. If an offer is running at the end, it waits here.
+        # The element that waits for its time, and this time.
+        self._newest: Any = MISSING
+        self._due_at = 0.0
+        self._offering = False
+        # The function that ends the stream, if the end comes while an element is offered to the
+        # target.
         self._end: Callable[[Any], None] | None = None
         self._deadline = Deadline(options.timer, self._due, self._time_is_up, target.finish)
         self._now = self._deadline.now
@@ -153,7 +155,8 @@ class _TimedSubscriber(Link):
         """Offer the element to the target, hold it, or drop it."""
         target, rule = self._target, self._rule
         now = self._now()
-        # Checked without the lock, which would take longer than the rest of this method.
+        # Look without the lock first: taking the lock would take longer than the rest of this
+        # method.
         if self.custody is None and now < rule.quiet_until and target.open and element is not None:
             target.drops += 1
             return

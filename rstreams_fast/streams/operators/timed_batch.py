@@ -36,8 +36,6 @@ __all__ = ["TimedBatch"]
 
 
 class TimedBatch(Boundary):
-    """The boundary of ``Stream.batch`` by time or bytes. Its constructor checks the arguments."""
-
     def __init__(
         self,
         n: int,
@@ -74,11 +72,11 @@ class TimedBatch(Boundary):
 
 
 class _BatchSubscription(OperatorSubscriber):
-    """Collects elements in batches. The drain, run by one thread at a time, delivers the batches.
+    """Collects elements in batches. One thread at a time delivers the batches.
 
-    Elements come into the inbox. The drain moves them to the batch. The thread that holds
-    ``_asking`` requests elements, outside of the drain: ``request`` may take long, and the time of
-    a batch may be up meanwhile.
+    Elements come into the inbox. The delivering thread moves them to the batch. But it requests no
+    elements: ``request`` may take long, and the time of a batch may be up meanwhile. The thread
+    that has entered ``_asking`` requests elements.
     """
 
     __slots__ = (
@@ -117,17 +115,17 @@ class _BatchSubscription(OperatorSubscriber):
         if options.seconds is not None:
             self._deadline = Deadline(options.timer, self._due, self._time_is_up, self._fail)
         self._inbox: deque[tuple[Any, int, float]] = deque()  # elements, weights, times of arrival
-        self._news = Wip()  # counts the elements that came since the drain looked at the inbox
-        # The current batch. Only the drain uses it.
+        self._news = Wip()
+        # The current batch. Only the delivering thread uses it.
         self._batch: list[Any] = []
         self._weight = 0
         self._full = False
         self._due_at: float | None = None  # the time at which the batch is due, full or not
-        self._look_at_time = False  # whether the drain must compare _due_at with the clock
-        # Counts of elements, which only grow. One thread at a time writes each.
-        self._asked = 0  # requested of upstream; the requesting thread writes it
-        self._arrived = 0  # received; the thread on which upstream signals writes it
-        self._left = 0  # delivered in batches; the drain writes it
+        self._look_at_time = False
+        # How many elements were requested of upstream, were received, and have left in batches.
+        self._asked = 0
+        self._arrived = 0
+        self._left = 0
         self._arrived_bytes = self._left_bytes = 0
         # Held at first: requests wait until on_subscribe has returned.
         self._asking = Wip(held=True)
@@ -136,11 +134,10 @@ class _BatchSubscription(OperatorSubscriber):
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more batches."""
-        super().request(n)  # starts the drain, if there was no demand
+        super().request(n)  # starts the delivery, if there was no demand
         self._ask()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return the metrics of this boundary, then those of the boundaries above."""
         held_bytes = None if self._max_bytes is None else self._arrived_bytes - self._left_bytes
         mine = self._waits.metrics(
             self._demand,
@@ -151,7 +148,7 @@ class _BatchSubscription(OperatorSubscriber):
         )
         return (mine, *super().metrics())
 
-    # -- signals from upstream -------------------------------------------------------------------
+    # -- signals from upstream ---------------------------------------------------------------------
 
     def _begin(self) -> None:
         if self._introduce():
@@ -174,18 +171,18 @@ class _BatchSubscription(OperatorSubscriber):
         self._arrived += 1
         self._arrived_bytes += weight
         self._inbox.append((element, weight, now))
-        # Start the drain at the first element of a batch, which sets its time, and at the last.
+        # Start the delivery at the first element of a batch, to set its time, and at the last.
         first = self._news.enter()
         many = self._arrived - self._left >= self._n
-        # After the end, start it to clear the inbox again.
+        # After the end, start it, too: it clears the inbox again.
         if first or many or self._weigher is not None or self._demand.value < 0:
             self._enter()
 
-    # -- the drain: delivering elements ------------------------------------------------------------
+    # -- delivering elements -----------------------------------------------------------------------
 
     def _drain(self) -> None:
         super()._drain()
-        self._ask()  # after the drain: ``request`` may take long
+        self._ask()  # after the delivery, because ``request`` may take long
 
     def _work(self) -> bool:
         if self._demand.value < 0:
@@ -201,7 +198,8 @@ class _BatchSubscription(OperatorSubscriber):
         return more
 
     def _hand_over(self, run: FusedRun) -> bool:
-        completed = self._completed  # read before the inbox, so that an empty inbox means the end
+        # Read _completed before the inbox: otherwise an element between both reads would be lost.
+        completed = self._completed
         while self._fill():
             status = self._deliver(run)
             if status is not RunStatus.MORE:
@@ -219,7 +217,7 @@ class _BatchSubscription(OperatorSubscriber):
         return self._missed_news()
 
     def _missed_news(self) -> bool:
-        """Have the next element start the drain; true if an element has come meanwhile."""
+        """Let the next element start the delivery; true if an element has come meanwhile."""
         news = self._news
         while not news.leave(news.missed):
             pass

@@ -19,8 +19,6 @@ __all__ = ["Timeout"]
 
 
 class Timeout(Boundary):
-    """The boundary of ``Stream.timeout``. Its constructor checks the arguments."""
-
     one_to_one = True
 
     def __init__(self, seconds: float, timer: Timer | None) -> None:

@@ -24,8 +24,6 @@ __all__ = ["Unbatch"]
 
 
 class Unbatch(StagesBoundary):
-    """The boundary of ``Stream.unbatch``."""
-
     def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:  # noqa: ARG002
         """Return a publisher of the items, passed through ``stages``."""
         where = "the threads that upstream signals on, and the caller of request"
@@ -87,7 +85,7 @@ class _UnbatchSubscription(OperatorSubscriber):
         super().__init__(subscriber, None)
         self._items = _Items()
         self._next: Any = None  # an iterable that has come, but is not iterated yet
-        self._outstanding = False  # whether a requested iterable has not come yet
+        self._outstanding = False
         self._ended = False
         self._takes_nothing = program.takes_nothing
         self._waits = Waits()
@@ -95,7 +93,7 @@ class _UnbatchSubscription(OperatorSubscriber):
         self._run = FusedRun(self._items, self._stages(program.stages), slot, self._demand)
 
     def on_next(self, element: Any, /) -> None:
-        """Keep the iterable until the drain, which delivers items, takes it."""
+        """Keep the iterable until the delivering thread takes it."""
         if not self._takes(element) or self._ended:
             return
         if not self._outstanding or self._next is not None:
@@ -105,7 +103,6 @@ class _UnbatchSubscription(OperatorSubscriber):
         self._enter()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return the metrics of this boundary, then those of the boundaries above."""
         mine = self._waits.metrics(
             self._demand,
             name=Unbatch().describe(),
@@ -114,7 +111,7 @@ class _UnbatchSubscription(OperatorSubscriber):
         )
         return (mine, *super().metrics())
 
-    # -- the drain: delivering elements ------------------------------------------------------------
+    # -- delivering elements -----------------------------------------------------------------------
 
     def _work(self) -> bool:
         if self._demand.value < 0:
@@ -126,7 +123,8 @@ class _UnbatchSubscription(OperatorSubscriber):
         if self._ended or self._takes_nothing:
             return self._end(run)
         self._waits.end()
-        completed = self._completed  # read before _next: if true, _next has the last iterable
+        # Read _completed before _next: otherwise an iterable between both reads would be lost.
+        completed = self._completed
         if self._next is not None:
             element, self._next = self._next, None
             self._outstanding = False

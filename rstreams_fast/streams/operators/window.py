@@ -18,7 +18,9 @@ __all__ = ["Window"]
 
 
 class Window(Boundary):
-    """The boundary of ``Stream.window``. Without ``to_stream``, that of ``batch`` with ``skip``."""
+    """The options of ``Stream.window`` or, without ``to_stream``, of ``Stream.batch`` with
+    ``skip``.
+    """
 
     def __init__(self, n: int, skip: int | None, to_stream: ToStream | None) -> None:
         self.name = "batch" if to_stream is None else "window"
@@ -60,7 +62,6 @@ class _ByCount:
         self.most = options.n * -(-options.n // options.skip)
 
     def room(self, divider: Divider, /) -> int:
-        """Return how many more elements to request."""
         requested = divider.requested.value
         if not requested or divider.takes_no_more:
             return 0

@@ -22,8 +22,6 @@ __all__ = ["WindowTime"]
 
 
 class WindowTime(Boundary):
-    """The boundary of ``Stream.window_time``. Its constructor checks the arguments."""
-
     def __init__(
         self,
         seconds: float,
@@ -62,9 +60,8 @@ class _ByTime:
         self._options = options
         self._ends_at: float | None = None
         # A thread holds this lock while it puts an element in a window, or closes the window: no
-        # element is put in a closed window.
-        # Reentrant, because the garbage collector may run any code on the thread that holds the
-        # lock. No other user code runs under it.
+        # element is put in a closed window. The lock is reentrant, because the garbage collector
+        # may run any code on the thread that holds the lock. No other user code runs under it.
         self._lock = threading.RLock()
         self._clock = divider.add_clock(
             options.timer, lambda: self._ends_at, partial(self._time_is_up, divider)

@@ -17,8 +17,6 @@ __all__ = ["WithLatestFrom"]
 
 
 class WithLatestFrom(Boundary):
-    """The boundary of ``Stream.with_latest_from``. Its constructor checks the arguments."""
-
     one_to_one = True
 
     def __init__(self, others: tuple[Publisher[Any], ...]) -> None:
@@ -62,11 +60,13 @@ class _LatestSubscription(FanIn):
         self._main = new_inner(self, upstream)
         self._unsubscribed.extend((*self._others, self._main))
         self._asks: deque[Inner] = deque()  # other publishers that need an unbounded request
-        self._pending = PendingDemand()  # the demand not yet passed on to upstream
-        # Only the thread that holds the drain writes these:
-        self._latest: dict[Inner, Any] = {}  # the newest element of each other publisher
-        self._unpaired: set[Inner] = set()  # publishers whose newest element is in no tuple yet
-        self._dropped = 0  # elements replaced before they were delivered
+        self._pending = PendingDemand()
+        # Only the delivering thread writes the following fields. ``_latest``: the newest element of
+        # each other publisher. ``_unpaired``: the publishers whose newest element is in no tuple
+        # yet.
+        self._latest: dict[Inner, Any] = {}
+        self._unpaired: set[Inner] = set()
+        self._dropped = 0  # how many elements were replaced before they were delivered
         self._waits = Waits()
 
     def request(self, n: int, /) -> None:
@@ -75,7 +75,6 @@ class _LatestSubscription(FanIn):
             self._call_up()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return the metrics of this boundary, then those of the boundaries above."""
         mine = self._waits.metrics(
             self._demand,
             name=self._name,
@@ -98,10 +97,10 @@ class _LatestSubscription(FanIn):
     def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
         return inner is self._main
 
-    # -- calls to publishers (upward work) ---------------------------------------------------------
+    # -- calls to publishers -----------------------------------------------------------------------
 
     def _upward(self) -> bool:
-        asks = self._asks  # read once: _forget_upward() may replace it
+        asks = self._asks  # read the field once: _forget_upward() may replace it
         if asks:
             asks.popleft().ask(UNBOUNDED)
             return True
@@ -114,7 +113,7 @@ class _LatestSubscription(FanIn):
         """Return whether each other publisher has sent an element."""
         return len(self._latest) == len(self._others)
 
-    # -- the drain: delivering elements ------------------------------------------------------------
+    # -- delivering elements -----------------------------------------------------------------------
 
     def _work(self) -> bool:
         self._waits.end()
@@ -125,7 +124,8 @@ class _LatestSubscription(FanIn):
     def _take(self, inner: Inner, what: list[Any] | Ended) -> None:
         latest, unpaired = self._latest, self._unpaired
         if not isinstance(what, list):
-            if inner not in latest:  # upstream is over; or ``inner`` is, and never sent an element
+            # The end of another publisher that has sent an element has no effect.
+            if inner not in latest:
                 super()._take(inner, what)
         elif inner is self._main:
             newest = tuple([latest[other] for other in self._others])

@@ -36,7 +36,6 @@ class _Zip:
         _ZipSubscription(subscriber, self._publishers, prefetch).start()
 
     def describe(self) -> str:
-        """Return a line that says how many elements may be held."""
         count = len(self._publishers)
         return (
             f"zip of {count} publishers: at most {self._prefetch} elements of each, "
@@ -61,14 +60,14 @@ class _ZipSubscription(FanIn):
         super().__init__(subscriber, prefetch)
         self._order = tuple(new_inner(self, publisher) for publisher in publishers)
         self._unsubscribed.extend(self._order)
-        self._lacking = len(publishers)  # inners without an element
-        self._consumed = 0  # elements taken from each inner since the last request
+        self._lacking = len(publishers)  # how many inners have no element
+        self._consumed = 0
 
     def _lacking_for(self, inner: Inner, /) -> list[Inner]:
         order = self._order if inner.queue else ()
         return [other for other in order if not other.queue and not other.done]
 
-    # -- the drain: delivering elements ------------------------------------------------------------
+    # -- delivering elements -----------------------------------------------------------------------
 
     def _work(self) -> bool:
         demand = self._demand.value

@@ -81,10 +81,13 @@ class Cursor:
     def __init__(self, demand: DemandCounter, *, by_bursts: bool) -> None:
         self.demand = demand
         self.start = 0
-        self.taken_at = 0  # number of the first element of the slice that is being delivered
-        self.stop = 0  # number of the first element after that slice
-        self.in_hand: list[Any] = []  # the elements of that slice
-        self.left: Iterator[Any] = _NOTHING  # iterates over in_hand, and so moves the cursor
+        # A slice of the elements is delivered at present. ``taken_at`` is the number of its first
+        # element, ``stop`` that of the first element after it. ``in_hand`` has its elements, and
+        # ``left`` iterates over them, which moves the cursor.
+        self.taken_at = 0
+        self.stop = 0
+        self.in_hand: list[Any] = []
+        self.left: Iterator[Any] = _NOTHING
         # Whether the reader delivers a slice in one call. Otherwise slices are short, because the
         # buffer keeps a slice until its last element is delivered.
         self.by_bursts = by_bursts
@@ -101,7 +104,6 @@ class Cursor:
         return self.start + total if total >= 0 else total
 
     def begin_at(self, start: int) -> None:
-        """Set the position to the element number ``start``."""
         self.start = self.stop = self.taken_at = start
 
     def pass_all(self) -> None:
@@ -149,25 +151,30 @@ class MulticastBuffer(Generic[R]):
         self._replenish_at = replenish_at(size)
         self._portion = -(-size // 4)
         self._elements: list[Any] = []
-        self._first = 0  # the number of the element at index 0 of _elements
-        self._gone = 0  # how many items at the front of _elements were dropped, and are None
-        self.end = 0  # the number of the next element that comes
+        # ``_first``: the number of the element at index 0. ``_gone``: how many items at the front
+        # were dropped, and are None. ``end``: the number of the next element that comes.
+        self._first = 0
+        self._gone = 0
+        self.end = 0
         self.readers: dict[Cursor, R] = {}
-        self._floor = 0  # no cursor is before this number
-        self._at_floor = 0  # upper bound on the number of cursors at _floor
-        self.asked = 0  # all elements before this number were requested of upstream; only grows
-        self.ask_at = NOWHERE  # call to_be_asked again when a cursor reaches this number
+        # No cursor is before the number ``_floor``, and at most ``_at_floor`` cursors are there.
+        # All elements before the number ``asked`` were requested of upstream. When a cursor reaches
+        # the number ``ask_at``, to_be_asked must be called again.
+        self._floor = 0
+        self._at_floor = 0
+        self.asked = 0
+        self.ask_at = NOWHERE
         # Whether to call to_be_asked after each delivery: a reader has received all elements, and
         # only the lack of room stops a request for more.
         self.starving = False
-        self.error: BaseException | None = None  # the error of upstream; set before ``ended``
-        # The traceback that the error came with: raising the error adds frames to its traceback.
+        self.error: BaseException | None = None
+        # The traceback that the error came with. Each time the error is raised, its own traceback
+        # grows.
         self.traceback: TracebackType | None = None
         self.ended = False  # whether no more elements are added
 
     @property
     def held(self) -> int:
-        """The number of elements held."""
         return len(self._elements) - self._gone
 
     # -- adding and dropping elements --------------------------------------------------------------
@@ -190,7 +197,7 @@ class MulticastBuffer(Generic[R]):
     def _make_room(self, floor: int) -> list[R] | None:
         """Return the readers whose cursor is before ``floor``, for the caller to drop.
 
-        ``None`` if readers are not dropped, so that the buffer is full.
+        ``None``: readers are not dropped, so the buffer is full.
         """
         if not self.readers:
             if self._gates:
@@ -273,7 +280,7 @@ class MulticastBuffer(Generic[R]):
         self._floor = self.end
 
     def _has_moved(self, taken_at: int) -> bool:
-        """Note that a reader has left ``taken_at``; true if it was the last at ``_floor``."""
+        """Count a reader that has left ``taken_at``. True if it was the last one at ``_floor``."""
         if taken_at > self._floor:
             return False
         self._at_floor -= 1
@@ -347,7 +354,7 @@ class MulticastBuffer(Generic[R]):
     def leave(self, cursor: Cursor, *, leaves_rest: bool) -> bool | None:
         """Remove a reader; return whether it was the slowest, or ``None`` if it was not present.
 
-        ``leaves_rest``: the elements that the last reader has not received wait for the next one.
+        ``leaves_rest``: elements that the last reader has not received wait for the next reader.
         """
         if self.readers.pop(cursor, None) is None:
             return None
@@ -365,8 +372,9 @@ class MulticastBuffer(Generic[R]):
         self.trim()
         asked = max(self.asked, self.end)  # elements may have come without a request
         wanted = asked
-        front = 0  # the largest position of the readers whose demand exceeds the requests so far
-        pace: Cursor | None = None  # the slowest reader if readers gate, else the fastest
+        # The largest position of the readers whose demand exceeds the requests so far.
+        front = 0
+        pace: Cursor | None = None  # slowest reader if it slows upstream down, else the fastest
         for cursor in self.readers:
             limit, at = cursor.limit, cursor.at
             if limit < 0:

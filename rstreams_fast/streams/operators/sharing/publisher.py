@@ -98,7 +98,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         self._gates = gates  # whether slow subscribers slow upstream down; if not, they are dropped
         self._delay_error = delay_error
         self._keeps = keeps  # whether the publisher goes on after the last subscriber's cancel
-        self._connected = connected  # whether ``connect`` has subscribed to upstream
+        self._connected = connected
         # Whether nobody has received the end, and no later subscriber will. An error is then
         # reported when the last subscriber has cancelled.
         self._unseen = restarts
@@ -144,7 +144,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         return left_behind
 
     def defer(self, call: Callable[..., object], *args: Any) -> bool:
-        """Defer ``call(*args)`` if this thread is under the lock; otherwise return false.
+        """Defer ``call(*args)`` if this thread holds the lock; otherwise return false.
 
         This happens if a finalizer or signal handler interrupts code under the lock.
         """
@@ -207,7 +207,8 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         if self._deferred.enter(self._may_connect, min_subscribers):
             self._pid = process_id()
             stand_on(self, below)
-            self.turns = None  # the next request may come from another subscriber
+            # No pauses on an event loop: another subscriber may make the next request.
+            self.turns = None
             self.custody = None  # ``on_discard`` does not get elements that subscribers share
             try:
                 with awaited_nowhere():
@@ -272,17 +273,18 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
                 self._tell(ready, _drain)
 
     def _hand_to_all(self) -> tuple[list[MulticastSubscription], bool | None]:
-        """Enter the drains of all subscriptions, for an element that does not use the buffer.
+        """Get the right to deliver to all subscriptions, for an element that does not use the
+        buffer.
 
-        Return the subscriptions whose drains were entered, and whether a request to upstream is
-        due. The second value is ``None`` if a subscription is not ready for the element. Called
-        under the lock.
+        Return the subscriptions to which this thread must deliver, and whether a request to
+        upstream is due. The second value is ``None`` if a subscription is not ready for the
+        element. Called under the lock.
         """
         buffer, end = self.buffer, self.buffer.end
         ready: list[MulticastSubscription] = []
         for cursor, one in buffer.readers.items():
             # Not ready: the subscription has not received all earlier elements, has no demand, or
-            # another thread runs its drain.
+            # gets elements from another thread at present.
             if cursor.stop < end or cursor.start + cursor.demand.value <= end or not one.enter():
                 return ready, None
             ready.append(one)
@@ -341,10 +343,11 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     def _append(
         self, elements: list[T], weights: list[int], now: float
     ) -> tuple[list[MulticastSubscription] | None, list[MulticastSubscription]]:
-        """Add elements to the buffer, and enter the drains of the subscriptions that want them.
+        """Add elements to the buffer. Get the right to deliver to the subscriptions that want them.
 
-        Return the subscriptions to drop (``None``: the buffer is full), and the subscriptions whose
-        drain this thread must run. The latter have got their next elements. Called under the lock.
+        Return the subscriptions to drop (``None``: the buffer is full), and the subscriptions to
+        which this thread must deliver. The latter have got their next elements. Called under the
+        lock.
         """
         buffer = self.buffer
         lagging = buffer.append(elements, weights, now)
@@ -440,7 +443,9 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         everybody: list[MulticastSubscription],
         tell: Callable[[MulticastSubscription], object],
     ) -> None:
-        """Call ``tell`` with each subscription. If a call raises, end the publisher; re-raise."""
+        """Call ``tell`` with each subscription. If a call raises, end the publisher, and raise the
+        error.
+        """
         left: BaseException | None = None
         for one in everybody:
             try:
@@ -530,7 +535,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     def metrics_for(
         self, demand: int, waited_for_upstream: float, waited_for_demand: float
     ) -> tuple[BoundaryMetrics, ...]:
-        """Return the metrics of the buffer for one subscription, then of the boundaries above."""
+        """Return the metrics of the buffer for one subscription, and of the operators above."""
         retention = self._retention
         kept = 0 if retention is None else retention.max_kept
         mine = BoundaryMetrics(

@@ -56,7 +56,9 @@ class MulticastSubscription(Drain):
     # -- the methods of the subscription -----------------------------------------------------------
 
     def request(self, n: int, /) -> None:
-        """Ask for ``n`` more elements (§3.8). Request those of upstream that the buffer lacks."""
+        """Ask for ``n`` more elements (§3.8). Elements that the buffer lacks are requested of
+        upstream.
+        """
         if self._add_demand(n) < 0:
             return
         publisher = self._publisher
@@ -65,7 +67,6 @@ class MulticastSubscription(Drain):
         self._enter()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return the metrics of the buffer for this subscription, then of the boundaries above."""
         publisher, cursor = self._publisher, self.cursor
         if publisher is None:
             return ()
@@ -73,13 +74,13 @@ class MulticastSubscription(Drain):
         return publisher.metrics_for(demand, *self._waits.seconds(going_on=True))
 
     def enter(self) -> bool:
-        """Try to hold the drain, which delivers elements. True if the caller must now run it.
+        """Get the right to deliver. True if this thread must now deliver elements.
 
-        False if another thread runs the drain: that thread then looks for new elements again.
+        False if another thread is delivering: that thread then looks for new elements again.
         """
         return self._wip.enter()
 
-    # -- the drain: delivering elements ------------------------------------------------------------
+    # -- delivering elements -----------------------------------------------------------------------
 
     def pass_on(self, element: Any) -> None:
         """Deliver an element that did not use the buffer. The caller has called ``enter``."""
@@ -113,7 +114,8 @@ class MulticastSubscription(Drain):
         if publisher is None or self._demand.value < 0:
             return self._act_on_end()
         self._waits.end()
-        # If ``in_hand`` has elements, upstream's thread has put them there, and trims the buffer.
+        # Upstream's thread may have put elements in ``in_hand``. It then also trims the buffer, so
+        # that this thread need not.
         handed_out = bool(cursor.in_hand)
         burst = cursor.in_hand if handed_out else publisher.take(cursor)
         if burst is None:
@@ -153,7 +155,8 @@ class MulticastSubscription(Drain):
         for element in self.cursor.left:
             on_next(element)
             if buffer.starving:
-                publisher.ask()  # upstream may send elements in this call: the drain delivers them
+                # Elements that upstream sends within this call are delivered after the loop.
+                publisher.ask()
 
     def _stop(self) -> None:
         publisher = self._publisher
