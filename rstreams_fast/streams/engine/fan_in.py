@@ -64,26 +64,15 @@ class Prefetch:
         max_held: How many elements of all publishers together may be held.
     """
 
-    __slots__ = (
-        "_begun",
-        "_max_held",
-        "_name",
-        "_unfinished",
-        "asks",
-        "replenish_at",
-        "size",
-        "waits",
-    )
+    __slots__ = ("_begun", "_unfinished", "asks", "replenish_at", "size", "waits")
 
     def __init__(self, size: int, name: str, max_held: int) -> None:
         self.size = size
         self.replenish_at = replenish_at(size)
-        self._name = name
-        self._max_held = max_held
         self.asks: deque[tuple[Inner, int]] = deque()
         self._unfinished: deque[Inner] = deque()  # subscribers that made only a part of a request
         self._begun = False
-        self.waits = Waits(on_look=True)
+        self.waits = Waits(name, max_held, on_look=True)
 
     # -- for the thread that calls publishers (upward work) ----------------------------------------
 
@@ -137,10 +126,6 @@ class Prefetch:
     def is_due(self, demand: DemandCounter) -> bool:
         """Whether a request to a publisher is due."""
         return bool(self.asks or (self._unfinished and demand.value > 0))
-
-    def metrics(self, demand: DemandCounter, held: int) -> BoundaryMetrics:
-        """Return the metrics of the fan-in itself, in which ``held`` elements wait."""
-        return self.waits.metrics(demand, name=self._name, held=held, max_held=self._max_held)
 
     def clear(self) -> None:
         """Drop the references to inners. New deques replace those that another thread may use."""
@@ -200,7 +185,7 @@ class FanIn(Drain):
         inners = self._inners.copy()
         held = sum(len(what) for _, what in self._mail.copy() if isinstance(what, list))
         held += sum(len(inner.queue or ()) for inner in inners)
-        mine = self._ahead.metrics(self._demand, held)
+        mine = self._ahead.waits.metrics(self._demand.value, held)
         return (mine, *(metrics for inner in inners for metrics in inner.metrics()))
 
     def start(self) -> None:

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Final, cast
 
-from rstreams_fast.core import DemandCounter
-
 __all__ = ["BoundaryMetrics", "Waits", "metrics_above", "metrics_further_up", "metrics_of"]
 
 
@@ -51,12 +49,14 @@ class Waits:
 
     The thread that runs the drain writes the times; any thread reads them. With ``on_look`` the
     times are counted only from the first reading on, to save time before it. ``counts`` says
-    whether the times are counted now.
+    whether the times are counted now. ``name`` and ``max_held`` are those of the metrics.
     """
 
-    __slots__ = ("_demand", "_for_demand", "_since", "_upstream", "counts")
+    __slots__ = ("_demand", "_for_demand", "_max_held", "_name", "_since", "_upstream", "counts")
 
-    def __init__(self, *, on_look: bool = False) -> None:
+    def __init__(self, name: str, max_held: int, *, on_look: bool = False) -> None:
+        self._name = name
+        self._max_held = max_held
         self.counts = not on_look
         self._since = 0.0  # the time at which the drain began to wait; 0: the drain works
         self._for_demand = True
@@ -76,45 +76,31 @@ class Waits:
             else:
                 self._upstream += perf_counter() - since
 
-    def seconds(self, *, going_on: bool) -> tuple[float, float]:
-        """Return the seconds of waiting for upstream, and for demand.
+    def metrics(
+        self, demand: int, held: int, held_bytes: int | None = None, dropped: int = 0
+    ) -> BoundaryMetrics:
+        """Return the metrics of the boundary: the waiting times and the given values.
 
-        ``going_on``: add the wait that has not ended yet.
+        ``demand``: negative after the end of the stream. Before it, the wait that has not ended yet
+        counts, too.
         """
+        if self._since == _UNCOUNTED:  # demand may have come since begin(): look at it again
+            self._for_demand = demand == 0
         if not self.counts:
             self.counts = True
             if self._since == _UNCOUNTED:
                 # The drain may have ended its wait meanwhile: its next begin() corrects the time.
                 self._since = perf_counter()
         since, for_demand = self._since, self._for_demand
-        waiting = perf_counter() - since if since > 0 and going_on else 0.0
-        return (
-            self._upstream + (0.0 if for_demand else waiting),
-            self._demand + (waiting if for_demand else 0.0),
-        )
-
-    def metrics(
-        self,
-        demand: DemandCounter,
-        *,
-        name: str,
-        held: int,
-        max_held: int,
-        held_bytes: int | None = None,
-        dropped: int = 0,
-    ) -> BoundaryMetrics:
-        """Return the metrics of the boundary: the arguments, and the waiting times counted here."""
-        if self._since == _UNCOUNTED:  # demand may have come since begin(): look at it again
-            self._for_demand = demand.value == 0
-        for_upstream, for_demand = self.seconds(going_on=demand.value >= 0)
+        waiting = perf_counter() - since if since > 0 and demand >= 0 else 0.0
         return BoundaryMetrics(
-            name=name,
+            name=self._name,
             held=held,
-            max_held=max_held,
+            max_held=self._max_held,
             held_bytes=held_bytes,
-            demand=demand.pending,
-            waited_for_upstream=for_upstream,
-            waited_for_demand=for_demand,
+            demand=max(demand, 0),
+            waited_for_upstream=self._upstream + (0.0 if for_demand else waiting),
+            waited_for_demand=self._demand + (waiting if for_demand else 0.0),
             dropped=dropped,
         )
 

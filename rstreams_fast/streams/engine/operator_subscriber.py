@@ -6,16 +6,17 @@ wrong signal has no effect. The operator's own subscriber sees a publisher that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any, TypeVar
 
 from rstreams_fast.api import Subscriber, Subscription
+from rstreams_fast.core import FusedRun, RunStatus
 from rstreams_fast.errors import DemandExceededError, NoneSignalError, OverlappingCallsError
 from rstreams_fast.runtime.executors import Resource
 from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.runtime.turns import Turns
 from rstreams_fast.streams.engine.drain import Drain
-from rstreams_fast.streams.engine.metrics import BoundaryMetrics
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.signals import check_error_signal, report_late
 from rstreams_fast.streams.engine.upstream import Upstream
 
@@ -29,12 +30,14 @@ class OperatorSubscriber(Drain):
 
     ``_upstream`` requests and cancels. A subclass chooses how to treat an error of upstream:
     ``on_error`` signals the error at once; ``_keep_error`` and ``_fail_after_elements`` have the
-    drain signal the error after the elements that wait.
+    drain signal the error after the elements that wait. A subclass that holds elements sets
+    ``_waits``.
     """
 
-    __slots__ = ("_completed", "_upstream")
+    __slots__ = ("_completed", "_upstream", "_waits")
 
     _asked_from_below = False
+    _waits: Waits
 
     def __init__(self, subscriber: Subscriber[Any], resource: Resource | None) -> None:
         super().__init__(subscriber, resource)
@@ -154,6 +157,26 @@ class OperatorSubscriber(Drain):
         if self.turns is not None:
             self.turns.begin(running_loop())
         return super()._work_for_a_turn()
+
+    def _deliver_from(self, held: Sized, run: FusedRun) -> bool:
+        """Deliver elements of ``held``, the source of ``run``. After the last one, end the stream.
+
+        Return whether there is more to do at once. Only for the drain of a subscription that holds
+        elements.
+        """
+        self._waits.end()
+        completed = self._completed  # read before ``held``, so that an empty ``held`` means the end
+        status = self._burst_on(run)
+        if status is RunStatus.MORE:
+            return True
+        if status is not RunStatus.IDLE and status is not RunStatus.EXHAUSTED:
+            return self._answer(status, run)
+        if completed and not held:
+            if self._late_error is not None:
+                return self._end_late()
+            return self._answer(self._flush(run), run)
+        self._waits.begin(for_demand=status is RunStatus.IDLE)
+        return False
 
     def _request(self, n: int) -> None:
         """Request ``n`` elements of upstream. Only one thread at a time may call this (§2.7)."""

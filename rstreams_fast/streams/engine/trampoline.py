@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar, cast
 
 from rstreams_fast.api import Publisher, Subscriber
-from rstreams_fast.core import FusedRun, RunStatus, SpscRing
+from rstreams_fast.core import FusedRun, SpscRing
 from rstreams_fast.runtime.executors import Trampoline
 from rstreams_fast.streams.engine.boundary import InputRing, RingSubscriber
 from rstreams_fast.streams.engine.chain import Chained
@@ -46,7 +46,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
     Calls to the subscriber and to upstream are queued. ``start`` subscribes to upstream.
     """
 
-    __slots__ = ("_asked", "_bounce", "_input", "_waits", "ring")
+    __slots__ = ("_asked", "_bounce", "_input", "ring")
 
     def __init__(self, subscriber: Any) -> None:
         super().__init__(subscriber, None)
@@ -55,7 +55,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
         self._bounce = self.trampoline.run
         self.depth = 0  # a call from above ends here, so the nesting starts anew
         self._asked = 0
-        self._waits = Waits()
+        self._waits = Waits(NAME, TRAMPOLINE_PREFETCH)
         self._input = InputRing(SpscRing(TRAMPOLINE_PREFETCH))
         self.ring: SpscRing | None = self._input.elements
         slot = self._slot_by_bursts(subscriber)
@@ -98,19 +98,10 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
         run = self._run
         if run is None:
             return False
-        self._waits.end()
-        completed = self._completed  # read before the ring, so that an empty ring means the end
-        status = self._burst_on(run)
-        if status is RunStatus.MORE:
+        if self._deliver_from(self._input.elements, run):
             return True
-        if status is not RunStatus.IDLE and status is not RunStatus.EXHAUSTED:
-            return self._answer(status, run)
-        if completed and len(self._input.elements) == 0:
-            if self._late_error is not None:
-                return self._end_late()
-            return self._answer(RunStatus.DONE, run)
-        self._waits.begin(for_demand=status is RunStatus.IDLE)
-        self._replenish(self._asked - run.pulled)
+        if self._run is not None:  # the stream has not ended
+            self._replenish(self._asked - run.pulled)
         return False
 
     def _replenish(self, coming: int) -> None:
@@ -128,12 +119,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
         self._input.drop()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        mine = self._waits.metrics(
-            self._demand,
-            name=NAME,
-            held=len(self._input.elements),
-            max_held=TRAMPOLINE_PREFETCH,
-        )
+        mine = self._waits.metrics(self._demand.value, len(self._input.elements))
         return (mine, *self._upstream.metrics_further_up())
 
 

@@ -54,9 +54,7 @@ class _Outer:
         "_done",
         "_fn",
         "_idle",
-        "_name",
         "_pending",
-        "_prefetch",
         "_replenish_at",
         "_unasked",
         "_waiting",
@@ -70,15 +68,13 @@ class _Outer:
         self.inner = new_inner(arbiter, upstream)
         self._demand, self._pending = arbiter._demand, arbiter.pending.counter
         self._fn: ToPublisher | None = arbiter._using(options.fn)
-        self._name = options.describe()
-        self._prefetch = options.prefetch
         self._replenish_at = replenish_at(options.prefetch)
         self._done = False  # whether upstream has ended
         self._waiting: deque[Any] = deque()
         self._begun = False
         self._unasked = options.prefetch
         self._idle = True  # no publisher is active: the next element is used at once
-        self._waits = Waits()
+        self._waits = Waits(options.describe(), options.prefetch)
 
     def took(self, burst: list[Any], over: bool, /) -> bool:
         self._waiting += burst
@@ -119,9 +115,7 @@ class _Outer:
     def metrics(
         self, arbiter: SubscriptionArbiter, above: tuple[BoundaryMetrics, ...], /
     ) -> tuple[BoundaryMetrics, ...]:
-        mine = self._waits.metrics(
-            self._demand, name=self._name, held=len(self._waiting), max_held=self._prefetch
-        )
+        mine = self._waits.metrics(self._demand.value, len(self._waiting))
         # While a sequence is iterated, ``mine.demand`` is too large, and outstanding() is up to
         # date.
         demand = min(arbiter.outstanding(), mine.demand)

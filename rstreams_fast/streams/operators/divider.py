@@ -12,7 +12,7 @@ from threading import get_ident
 from typing import Any, Protocol
 
 from rstreams_fast.api import Subscriber
-from rstreams_fast.core import DemandCounter, FusedRun, Latch, RunStatus, Wip
+from rstreams_fast.core import DemandCounter, FusedRun, Latch, Wip
 from rstreams_fast.errors import check_request
 from rstreams_fast.runtime.parking import signallers_here
 from rstreams_fast.runtime.timers import Timer
@@ -35,8 +35,6 @@ class Division(Protocol):
 class Places(Protocol):
     """The rule that decides how many elements may be held, and so how many to request."""
 
-    #: The most elements that all substreams may hold together.
-    most: int
     #: Whether an element that leaves a substream makes room for another element.
     shared: bool
 
@@ -62,7 +60,6 @@ class Divider(OperatorSubscriber, ListSubscriber):
         "_asking",
         "_clocks",
         "_failed",
-        "_waits",
         "asked",
         "burst",
         "came",
@@ -82,7 +79,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
     division: Division
     places: Places
 
-    def __init__(self, subscriber: Subscriber[Any], name: str) -> None:
+    def __init__(self, subscriber: Subscriber[Any], name: str, max_held: int) -> None:
         super().__init__(subscriber, None)
         # Deliver without pauses, even on an event loop. Synchronous code on the loop may wait for a
         # substream: then the loop is blocked, and a pause would never end.
@@ -113,7 +110,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self._asking = Wip(held=True)
         #: The id of the thread on which upstream signals at present; 0: none.
         self.signals = 0
-        self._waits = Waits()
+        self._waits = Waits(name, max_held)
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more substreams or lists (§3.8)."""
@@ -133,9 +130,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         held = sum(len(each.elements) for each in list(self.open.values()))
-        mine = self._waits.metrics(
-            self._demand, name=self.name, held=held, max_held=self.places.most
-        )
+        mine = self._waits.metrics(self._demand.value, held)
         return (mine, *super().metrics())
 
     # -- signals from upstream ---------------------------------------------------------------------
@@ -321,18 +316,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         if self._demand.value < 0 or run is None:
             self.made.clear()
             return self._act_on_end()
-        self._waits.end()
-        # Read _completed before ``made``: otherwise a list between both reads would be lost.
-        completed = self._completed
-        status = self._burst_on(run)
-        if status is RunStatus.MORE:
-            return True
-        if status is not RunStatus.IDLE and status is not RunStatus.EXHAUSTED:
-            return self._answer(status, run)
-        if completed and not self.made:
-            return self._answer(self._flush(run), run)
-        self._waits.begin(for_demand=status is RunStatus.IDLE)
-        return False
+        return self._deliver_from(self.made, run)
 
     def ask(self) -> None:
         """Request as many elements as there is room for.

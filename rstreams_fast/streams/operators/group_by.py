@@ -50,7 +50,7 @@ class GroupBy(Boundary):
 
 
 def _subscription(subscriber: Subscriber[Any], options: GroupBy) -> Divider:
-    divider = Divider(subscriber, options.describe())
+    divider = Divider(subscriber, options.describe(), options.prefetch)
     divider.division = _ByKey(options)
     divider.places = SharedPlaces(divider, options.prefetch, options.patience, options.timer)
     return divider

@@ -215,7 +215,6 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         "_stopped",
         "_told",
         "_total",
-        "_waits",
         "_window",
         "ring",
     )
@@ -241,7 +240,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         self._asking = 0  # the id of the thread that makes a request at present; 0: none
         self._stopped = False
         self._told = False  # whether the failure of a call was signalled or reported
-        self._waits = Waits()
+        self._waits = Waits(options.describe(), options.prefetch)
         self._awaited = awaited_stream()
         # A future that is completed when all calls have ended.
         self._closing: asyncio.Future[None] | None = None
@@ -254,18 +253,12 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             self._go()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        options, elements, window = self._options, self._input.elements, self._window
-        above = super().metrics()
-        if options is None:
-            return above
+        options, window = self._options, self._window
+        # Running calls, and results that wait for demand.
         waiting = 0 if window is None else window.pending
-        mine = self._waits.metrics(
-            self._demand,
-            name=options.describe(),
-            held=min(len(elements) + waiting, options.prefetch),
-            max_held=options.prefetch,
-        )
-        return (mine, *above)
+        most = 0 if options is None else options.prefetch
+        held = min(len(self._input.elements) + waiting, most)
+        return (self._waits.metrics(self._demand.value, held), *super().metrics())
 
     def on_next(self, element: Any, /) -> None:
         if self._accepts(element, self._input.accept):

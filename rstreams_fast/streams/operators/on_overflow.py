@@ -16,7 +16,7 @@ from typing import Any
 
 from rstreams_fast._checks import check_capacity, check_count, check_plain
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
-from rstreams_fast.core import DemandCounter, FunctionSlot, FusedRun, Latch, RunStatus
+from rstreams_fast.core import DemandCounter, FunctionSlot, FusedRun, Latch
 from rstreams_fast.errors import BufferOverflowError, check_request, report_unraisable
 from rstreams_fast.runtime.executors import Resource
 from rstreams_fast.streams.engine.boundary import Boundary
@@ -139,7 +139,6 @@ class OverflowSubscription(OperatorSubscriber):
         "_kept",
         "_options",
         "_requested",
-        "_waits",
         "drops",
         "lock",
         "open",
@@ -168,7 +167,7 @@ class OverflowSubscription(OperatorSubscriber):
         self._requested = DemandCounter()  # the sum of all requests of downstream
         self._begun = False
         self._asked = Latch()  # a latch, closed when the request to upstream is made
-        self._waits = Waits(on_look=True)
+        self._waits = Waits(options.describe(), options.capacity, on_look=True)
         slot = self._slot_by_bursts(subscriber)
         self._run = FusedRun(self._held, (), slot, self._demand)
         # The function that delivers an element while no other element is held. None: the element
@@ -319,13 +318,7 @@ class OverflowSubscription(OperatorSubscriber):
             self._ask_for_all()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        mine = self._waits.metrics(
-            self._demand,
-            name=self._options.describe(),
-            held=len(self._held),
-            max_held=self._options.capacity,
-            dropped=self.drops,
-        )
+        mine = self._waits.metrics(self._demand.value, len(self._held), dropped=self.drops)
         return (mine, *super().metrics())
 
     # -- delivering elements -----------------------------------------------------------------------
@@ -359,18 +352,7 @@ class OverflowSubscription(OperatorSubscriber):
         run = self._run
         if run is None or (self._options.at_end and not self._completed):
             return False
-        self._waits.end()
-        status = self._burst_on(run)
-        if status is RunStatus.MORE:
-            return True
-        if status is not RunStatus.IDLE and status is not RunStatus.EXHAUSTED:
-            return self._answer(status, run)
-        if self._completed and not self._held:
-            if self._late_error is not None:
-                return self._end_late()
-            return self._answer(self._flush(run), run)
-        self._waits.begin(for_demand=status is RunStatus.IDLE)
-        return False
+        return self._deliver_from(self._held, run)
 
     def _stop(self) -> None:
         self._close()

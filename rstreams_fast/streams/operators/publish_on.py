@@ -145,13 +145,11 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         "_ended",
         "_enough",
         "_input",
-        "_name",
         "_queue",
         "_ready",
         "_started",
         "_takes_nothing",
         "_total",
-        "_waits",
         "ring",
     )
 
@@ -165,12 +163,11 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         self._started = False
         self._ready = Wip()  # start() is called twice; the second call starts the drain
         self._takes_nothing = program.takes_nothing
-        self._name = options.describe_within(need)
-        self._waits = Waits()
         self._ended = False  # whether no more elements are taken from the queue
         self._enough = False
         self._queue = options.new_queue(self, need)
         self._input = self._queue.input
+        self._waits = Waits(options.describe_within(need), self._queue.capacity)
         self.ring: SpscRing | None = self._input.elements if self._queue.direct else None
         if self.ring is None:
             # No pauses on an event loop: the queue also makes requests on the thread of upstream's
@@ -285,13 +282,8 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         return False if status is RunStatus.IDLE else self._answer(status, run)
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        mine = self._waits.metrics(
-            self._demand,
-            name=self._name,
-            held=len(self._input.elements),
-            max_held=self._queue.capacity,
-            held_bytes=self._queue.held_bytes,
-        )
+        held = len(self._input.elements)
+        mine = self._waits.metrics(self._demand.value, held, self._queue.held_bytes)
         return (mine, *super().metrics())
 
     def _drop_references(self) -> None:

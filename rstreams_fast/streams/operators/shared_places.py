@@ -28,14 +28,14 @@ class SharedPlaces:
     error.
     """
 
-    __slots__ = ("_checked", "_clock", "_patience", "_replenish_at", "_stuck_since", "most")
+    __slots__ = ("_checked", "_clock", "_patience", "_prefetch", "_replenish_at", "_stuck_since")
 
     shared = True
 
     def __init__(
         self, divider: Divider, prefetch: int, patience: float, timer: Timer | None
     ) -> None:
-        self.most = prefetch
+        self._prefetch = prefetch
         self._replenish_at = replenish_at(prefetch)
         self._patience = patience
         # The time at which the bound was reached, and how many elements had left the substreams
@@ -52,7 +52,7 @@ class SharedPlaces:
         asked = divider.asked
         if not asked and not divider.requested.value:
             return 0  # make no request before the subscriber's first request
-        room = self.most - (asked - divider.taken.value)
+        room = self._prefetch - (asked - divider.taken.value)
         dry = asked == divider.came and not divider.signals
         return room if dry or room >= self._replenish_at else 0
 
@@ -63,7 +63,7 @@ class SharedPlaces:
             self._clock.look()
 
     def _full(self, divider: Divider) -> bool:
-        return not divider.latch.won and divider.came - divider.taken.value >= self.most
+        return not divider.latch.won and divider.came - divider.taken.value >= self._prefetch
 
     def _stuck(self, divider: Divider) -> list[Substream]:
         """Return the substreams that hold elements, if the stream is stuck; else an empty list."""

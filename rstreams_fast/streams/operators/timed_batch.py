@@ -94,10 +94,8 @@ class _BatchSubscription(OperatorSubscriber):
         "_look_at_time",
         "_max_bytes",
         "_n",
-        "_name",
         "_news",
         "_seconds",
-        "_waits",
         "_weigher",
         "_weight",
     )
@@ -105,8 +103,7 @@ class _BatchSubscription(OperatorSubscriber):
     def __init__(self, subscriber: Subscriber[Any], options: TimedBatch) -> None:
         super().__init__(subscriber, None)
         self._run = FusedRun(None, (), subscriber.on_next, self._demand)
-        self._name = options.describe()
-        self._waits = Waits()
+        self._waits = Waits(options.describe(), options.n)
         self._n = options.n
         self._max_bytes = options.max_bytes
         self._weigher = options.weigher
@@ -139,13 +136,7 @@ class _BatchSubscription(OperatorSubscriber):
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         held_bytes = None if self._max_bytes is None else self._arrived_bytes - self._left_bytes
-        mine = self._waits.metrics(
-            self._demand,
-            name=self._name,
-            held=self._arrived - self._left,
-            max_held=self._n,
-            held_bytes=held_bytes,
-        )
+        mine = self._waits.metrics(self._demand.value, self._arrived - self._left, held_bytes)
         return (mine, *super().metrics())
 
     # -- signals from upstream ---------------------------------------------------------------------

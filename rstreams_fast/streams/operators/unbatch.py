@@ -72,14 +72,7 @@ class _Items(Iterator[Any]):
 
 
 class _UnbatchSubscription(OperatorSubscriber):
-    __slots__ = (
-        "_ended",
-        "_items",
-        "_next",
-        "_outstanding",
-        "_takes_nothing",
-        "_waits",
-    )
+    __slots__ = ("_ended", "_items", "_next", "_outstanding", "_takes_nothing")
 
     def __init__(self, subscriber: Subscriber[Any], program: Stages) -> None:
         super().__init__(subscriber, None)
@@ -88,7 +81,7 @@ class _UnbatchSubscription(OperatorSubscriber):
         self._outstanding = False
         self._ended = False
         self._takes_nothing = program.takes_nothing
-        self._waits = Waits()
+        self._waits = Waits(Unbatch().describe(), 1)
         slot = self._slot_by_bursts(subscriber, waits=True)
         self._run = FusedRun(self._items, self._stages(program.stages), slot, self._demand)
 
@@ -103,12 +96,8 @@ class _UnbatchSubscription(OperatorSubscriber):
         self._enter()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        mine = self._waits.metrics(
-            self._demand,
-            name=Unbatch().describe(),
-            held=int(self._next is not None or self._items.current is not None),
-            max_held=1,
-        )
+        held = int(self._next is not None or self._items.current is not None)
+        mine = self._waits.metrics(self._demand.value, held)
         return (mine, *super().metrics())
 
     # -- delivering elements -----------------------------------------------------------------------

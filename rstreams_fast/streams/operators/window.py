@@ -40,7 +40,8 @@ class Window(Boundary):
 
 
 def _subscription(subscriber: Subscriber[Any], options: Window) -> Divider:
-    divider = Divider(subscriber, options.describe())
+    at_once = -(-options.n // options.skip)
+    divider = Divider(subscriber, options.describe(), options.n * at_once)
     divider.division = divider.places = _ByCount(options)
     return divider
 
@@ -52,14 +53,13 @@ class _ByCount:
     bound on the elements of several windows.
     """
 
-    __slots__ = ("_n", "_skip", "_to_stream", "most")
+    __slots__ = ("_n", "_skip", "_to_stream")
 
     shared = False
 
     def __init__(self, options: Window) -> None:
         self._n, self._skip = options.n, options.skip
         self._to_stream = options.to_stream
-        self.most = options.n * -(-options.n // options.skip)
 
     def room(self, divider: Divider, /) -> int:
         requested = divider.requested.value

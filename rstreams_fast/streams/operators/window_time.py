@@ -45,7 +45,7 @@ class WindowTime(Boundary):
 
 
 def _subscription(subscriber: Subscriber[Any], options: WindowTime) -> Divider:
-    divider = Divider(subscriber, options.describe())
+    divider = Divider(subscriber, options.describe(), options.prefetch)
     divider.division = _ByTime(divider, options)
     divider.places = SharedPlaces(divider, options.prefetch, options.patience, options.timer)
     return divider

@@ -44,7 +44,6 @@ class _LatestSubscription(FanIn):
         "_dropped",
         "_latest",
         "_main",
-        "_name",
         "_others",
         "_pending",
         "_unpaired",
@@ -55,7 +54,6 @@ class _LatestSubscription(FanIn):
         self, subscriber: Subscriber[Any], upstream: Publisher[Any], options: WithLatestFrom
     ) -> None:
         super().__init__(subscriber)
-        self._name = options.describe()
         self._others = tuple(new_inner(self, each) for each in options.others)
         self._main = new_inner(self, upstream)
         self._unsubscribed.extend((*self._others, self._main))
@@ -67,7 +65,7 @@ class _LatestSubscription(FanIn):
         self._latest: dict[Inner, Any] = {}
         self._unpaired: set[Inner] = set()
         self._dropped = 0  # how many elements were replaced before they were delivered
-        self._waits = Waits()
+        self._waits = Waits(options.describe(), len(self._others))
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
@@ -75,13 +73,8 @@ class _LatestSubscription(FanIn):
             self._call_up()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        mine = self._waits.metrics(
-            self._demand,
-            name=self._name,
-            held=len(self._latest),
-            max_held=len(self._others),
-            dropped=self._dropped,
-        )
+        held = len(self._latest)
+        mine = self._waits.metrics(self._demand.value, held, dropped=self._dropped)
         inners = (self._main, *self._others)
         return (mine, *(metrics for inner in inners for metrics in inner.metrics()))
 

@@ -26,7 +26,7 @@ from rstreams_fast.runtime.executors import process_id
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.streams.engine.boundary import ListSubscriber
 from rstreams_fast.streams.engine.chain import Link, stand_on
-from rstreams_fast.streams.engine.metrics import BoundaryMetrics
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.signals import forked, leaves, refuse, report_late
 from rstreams_fast.streams.engine.trampoline import subscribe_to
 from rstreams_fast.streams.engine.upstream import Upstream
@@ -532,19 +532,13 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         shut_down = ShutDownError("§3.14: shut down: the last subscriber cancelled or was dropped")
         return moved, buffer.close(shut_down, at_once=True), None
 
-    def metrics_for(
-        self, demand: int, waited_for_upstream: float, waited_for_demand: float
-    ) -> tuple[BoundaryMetrics, ...]:
+    def waits(self) -> Waits:
+        """Return the counter of the times for which one subscription waits."""
+        kept = 0 if self._retention is None else self._retention.max_kept
+        return Waits(self._name, min(self.buffer.size + kept, UNBOUNDED), on_look=True)
+
+    def metrics_for(self, demand: int, waits: Waits) -> tuple[BoundaryMetrics, ...]:
         """Return the metrics of the buffer for one subscription, and of the operators above."""
-        retention = self._retention
-        kept = 0 if retention is None else retention.max_kept
-        mine = BoundaryMetrics(
-            name=self._name,
-            held=self.buffer.held,
-            max_held=min(self.buffer.size + kept, UNBOUNDED),
-            held_bytes=None if retention is None else retention.held_bytes,
-            demand=demand,
-            waited_for_upstream=waited_for_upstream,
-            waited_for_demand=waited_for_demand,
-        )
+        held_bytes = None if self._retention is None else self._retention.held_bytes
+        mine = waits.metrics(demand, self.buffer.held, held_bytes)
         return (mine, *self._upstream.metrics())

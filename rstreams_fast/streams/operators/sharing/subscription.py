@@ -27,9 +27,9 @@ class _Publisher(Protocol):
 
     def leave(self, subscription: MulticastSubscription) -> None: ...
 
-    def metrics_for(
-        self, demand: int, waited_for_upstream: float, waited_for_demand: float
-    ) -> tuple[BoundaryMetrics, ...]: ...
+    def waits(self) -> Waits: ...
+
+    def metrics_for(self, demand: int, waits: Waits) -> tuple[BoundaryMetrics, ...]: ...
 
 
 class MulticastSubscription(Drain):
@@ -46,7 +46,7 @@ class MulticastSubscription(Drain):
         self._hand_over = burst_slot(subscriber)
         self.identity = id(subscriber)
         self.cursor = Cursor(self._demand, by_bursts=self._hand_over is not None)
-        self._waits = Waits(on_look=True)
+        self._waits = publisher.waits()
 
     @property
     def is_cancelled(self) -> bool:
@@ -71,7 +71,7 @@ class MulticastSubscription(Drain):
         if publisher is None:
             return ()
         demand = min(max(0, cursor.limit - cursor.at), UNBOUNDED)
-        return publisher.metrics_for(demand, *self._waits.seconds(going_on=True))
+        return publisher.metrics_for(demand, self._waits)
 
     def enter(self) -> bool:
         """Get the right to deliver. True if this thread must now deliver elements.
