@@ -10,7 +10,7 @@ from rstreams_fast.errors import WorkDroppedError, expect
 
 __all__ = ["call_at_exit", "exiting", "too_late"]
 
-_lock = threading.RLock()  # reentrant: the garbage collector may call this
+_lock = threading.RLock()  # reentrant: a finalizer may run while its thread holds the lock
 _callbacks: list[Callable[[], object]] = []
 _exiting = False
 _too_late = False

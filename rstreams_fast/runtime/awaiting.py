@@ -62,12 +62,13 @@ def _awaited(stream: Awaited | None) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(ValueError):  # garbage collection closes this in another context
+        # ValueError: the garbage collector closes this generator in another context.
+        with contextlib.suppress(ValueError):
             _awaiting.reset(before)
 
 
 def awaited_here(unclosed: set[asyncio.Future[Any]]) -> AbstractContextManager[None]:
-    """Return a context in which subscriptions belong to a stream awaited on the running loop.
+    """Return a context manager for subscriptions of a stream that is awaited on the running loop.
 
     ``unclosed`` collects the futures that the caller must await at the end.
     """
@@ -78,7 +79,7 @@ def awaited_here(unclosed: set[asyncio.Future[Any]]) -> AbstractContextManager[N
 
 
 def awaited_nowhere() -> AbstractContextManager[None]:
-    """Return a context in which subscriptions have no loop.
+    """Return a context manager for subscriptions that have no loop.
 
     It is for callers that block their thread, and for subscriptions that several subscribers share.
     """

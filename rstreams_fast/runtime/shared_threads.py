@@ -34,7 +34,8 @@ class SharedThreads:
     def __init__(self, linger: float = THREAD_LINGER) -> None:
         self._linger = linger
         self._works: deque[Work] = deque()
-        self._waiting: list[threading.Lock] = []  # an event for each sleeping thread
+        self._waiting: list[threading.Lock] = []
+        """An event for each sleeping thread."""
         # Reentrant: a finalizer may run on the thread that holds the lock.
         self._lock = threading.RLock()
         self._free = 0

@@ -91,7 +91,7 @@ def check_timer(timer: object) -> None:
 
 
 class _Alarm:
-    """A planned call. Of ``cancel`` and ``take``, which is to run the work, only the first acts."""
+    """A planned call. If ``cancel`` comes before ``take``, the call is not made."""
 
     __slots__ = ("_latch", "_queue", "when_dropped", "work")
 
@@ -212,7 +212,7 @@ class _TimerThread:
         self._lock = threading.RLock()
         self._news = new_event()
         self._thread: threading.Thread | None = None
-        self._looks_up_at = -math.inf  # when the thread wakes up by itself
+        self._looks_up_at = -math.inf  # the time at which the thread wakes up by itself
         self._lingers_until = math.inf
         self._was_empty = False
         self._closed = False

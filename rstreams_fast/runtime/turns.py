@@ -58,7 +58,7 @@ class Turns:
         return loop is not None and perf_counter() >= self._until and running_loop() is loop
 
     def pause(self, paused: _Paused) -> None:
-        """Keep the drain (a loop that delivers elements) until the consumer's next millisecond."""
+        """Keep ``paused``, a drain (a loop that delivers elements), for the consumer's next turn."""
         self._paused.append(paused)
         wake = self.wake
         if wake is not None:

@@ -1,1 +1,1 @@
-"""The code that runs in one partition: read-ahead, pump of calls, threads, conversions, counts."""
+"""The code that runs in one partition: it reads ahead, makes calls, converts values and counts."""

@@ -118,7 +118,7 @@ def _listed(result: Any) -> Any:
 
 
 def _are_several(result: Any) -> bool:
-    """Whether ``result`` is an iterable of frames. A frame itself iterates over column names."""
+    """Whether ``result`` is an iterable of frames, and not one frame (which yields column names)."""
     return (
         isinstance(result, Iterable)
         and not isinstance(result, str | bytes | Mapping)
@@ -223,7 +223,8 @@ class _BatchesOnThreads:
                         raise job.failure
                     self._partition.budget.release(job.lease)
             finally:
-                self._threads.close()  # also if the exit of ``at_work`` fails
+                # Close the threads here, too, since the exit of ``at_work`` may fail.
+                self._threads.close()
             if (failure := self._failure or self._read_ahead.error) is not None:
                 raise failure
 
@@ -309,7 +310,7 @@ class _BatchesOnThreads:
             if not self._closed:
                 failure = closed
         except StopIteration as stopped:
-            # In a generator Python replaces a StopIteration by an error without this label.
+            # In a generator Python replaces a StopIteration by an error that names no function.
             failure = RuntimeError(f"{options.label} raised StopIteration")
             failure.__cause__ = stopped
         except BaseException as raised:

@@ -128,7 +128,8 @@ class CallStage:
         import pyarrow as pa
 
         with self._partition.at_work(first, self.stop):
-            pa.array(())  # imports pandas (half a second) outside the time-out of a call
+            # This imports pandas. The half second must not count for the time-out of a call.
+            pa.array(())
             most = self._options.bounds.seconds
             late_at = math.inf if most is None else time.monotonic() + most + LAST_SECONDS
             self._partition.threads.start(self._run, "loop")

@@ -1,4 +1,4 @@
-"""Makes and ends the event loop of a stage, and tells its own errors from a user's callback's."""
+"""Makes and ends a stage's event loop; tells errors of the stage from those of user callbacks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def is_the_stages(raised: BaseException) -> bool:
 
 
 def end_tasks(loop: asyncio.AbstractEventLoop, patience: Callable[[], float]) -> None:
-    """Cancel the tasks of ``loop``, close its generators; wait ``patience()`` s for each step."""
+    """Cancel the tasks of ``loop`` and close its generators; wait ``patience()`` seconds for each."""
 
     def wait_for(tasks: set[asyncio.Task[Any]]) -> None:
         if tasks:

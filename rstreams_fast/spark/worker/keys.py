@@ -83,7 +83,7 @@ def keys_of(array: pa.Array | PythonColumn, name: str) -> list[Any]:
 
 
 class _KeyList(list[Any]):
-    """A list that can be hashed. The hash is made of the initial elements, and stays."""
+    """A list that can be hashed. Its hash is always that of its initial elements."""
 
     __slots__ = ("hash",)
 
@@ -99,7 +99,7 @@ class _KeyList(list[Any]):
 
 
 class _KeyDict(dict[Any, Any]):
-    """A dict that can be hashed. The hash is made of the initial items, and stays."""
+    """A dict that can be hashed. Its hash is always that of its initial items."""
 
     __slots__ = ("hash",)
 

@@ -74,7 +74,7 @@ class LoopWatch:
         return min(LOOP_CHECK_SECONDS, max(0.0, moment - time.monotonic()))
 
     def look(self) -> None:
-        """Check whether the function blocks the loop. The thread that awaits results calls it."""
+        """Check whether the user's function blocks the loop. The main thread calls this method."""
         now = time.monotonic()
         if self._answered:
             self._answered = False

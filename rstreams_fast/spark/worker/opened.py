@@ -65,7 +65,7 @@ class _Opened:
 
 
 def opened(key: str, factory: Callable[[], Any]) -> _Opened:
-    """Return the open value of ``key``; open it with ``factory`` if it is not open."""
+    """Return the open manager of ``key``; if there is none, open one that ``factory`` makes."""
     with _lock:
         found = _values.get(key)
         if found is None:

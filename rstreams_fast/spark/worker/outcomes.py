@@ -69,7 +69,7 @@ class RowFailures:
 
     def refuse(self, result: Any, error: Exception) -> Any:
         """Return the replacement for a result that does not fit its declared type."""
-        # The call was counted as a success before its result was converted. Count it once only.
+        # The call was counted as a success before its result was converted: undo that.
         self._ended -= 1
         self._count(error)
         return result._replace(value=None, error=error) if isinstance(result, Outcome) else None
@@ -104,7 +104,7 @@ def outcome_fields() -> list[pa.Field]:
 
 
 def outcomes_of(results: list[Outcome | None]) -> pa.Array:
-    """Return the column of outcomes; null for a row without a call."""
+    """Return a column of the errors, attempts and seconds of calls; null for a row without a call."""
     import pyarrow as pa
 
     return pa.array(
@@ -128,7 +128,7 @@ def outcomes_of(results: list[Outcome | None]) -> pa.Array:
 
 
 def within(values: pa.Array, outcomes: pa.Array) -> pa.Array:
-    """Return one column of structs with value and outcome; null for a row without a call."""
+    """Return a column of structs that join values and outcomes; null for a row without a call."""
     import pyarrow as pa
 
     fields = [pa.field("value", values.type), *outcome_fields()]
@@ -138,9 +138,8 @@ def within(values: pa.Array, outcomes: pa.Array) -> pa.Array:
 
 
 def outcome_with_inputs(outcome: Outcome, rows: int, batch: pa.RecordBatch) -> pa.Array:
-    """Return the outcome column for the ``rows`` output rows of a call with the input ``batch``.
-
-    If the call failed, the column has the input rows, too.
+    """Return the column ``outcome`` (error, attempts, seconds) for the ``rows`` output rows of a
+    call. If the call failed, the column has the rows of its input ``batch``, too.
     """
     import pyarrow as pa
 

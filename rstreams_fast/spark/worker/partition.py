@@ -36,7 +36,7 @@ class StageSource(ItemSource, Protocol):
         """Whether there will be no more items."""
 
     def name_of(self, item: Any) -> str:
-        """Describe the item of a call for the note of its failure."""
+        """Describe the item of a call, for the note that a failure of the call gets."""
 
 
 _INTERVAL_MONTHS: Final = 21

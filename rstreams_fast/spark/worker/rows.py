@@ -294,7 +294,7 @@ class ResultColumns:
         self.rows_in_work -= count
         lease = None
         if batch.left == 0 and self.layout.on is not None:
-            # These bytes are released when the main thread has yielded the rows to Spark.
+            # The batch's bytes are released when the main thread has yielded its last rows.
             lease = batch.lease
         self.outputs.append(Output(self.layout.output(rows, arrays), count, lease))
 
@@ -329,7 +329,7 @@ class _RowSink(ABC):
 
     @abstractmethod
     def _append(self, chunk: _Chunk) -> None:
-        """Expect the results of ``chunk`` after the results of earlier chunks."""
+        """Queue ``chunk``, some rows whose results will come after those of earlier chunks."""
 
 
 class OrderedSink(_RowSink):

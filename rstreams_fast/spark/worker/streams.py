@@ -113,7 +113,7 @@ class _BatchPublisher:
             self._changed.notify()
 
     def cancel(self) -> None:
-        """Stop the batches; never blocks."""
+        """Deliver no more batches. Never blocks."""
         self._partition.read_ahead.cancel()
         with self._changed:
             self._demand.cancel()

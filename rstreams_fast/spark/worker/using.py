@@ -85,7 +85,7 @@ class Client:
 class PlainClient:
     """The client of a sync function: the main thread enters and leaves its context manager.
 
-    Both happen in one context, so that the manager can reset a context variable that it set.
+    Entering and leaving share a context, so that the manager can reset a context variable.
     """
 
     def __init__(self, factory: Callable[[], Any] | None) -> None:

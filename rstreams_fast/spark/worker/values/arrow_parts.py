@@ -208,7 +208,7 @@ def fields_of(kind: pa.DataType) -> list[pa.Field]:
 
 
 def parts_of(array: pa.Array) -> list[pa.Array]:
-    """Return the array of each field that ``fields_of`` returns, without values below nulls."""
+    """Return an array for each field of ``fields_of``, without the fields of null entries."""
     import pyarrow as pa
 
     array = array.drop_null()

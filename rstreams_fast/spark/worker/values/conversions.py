@@ -233,7 +233,7 @@ class _ConversionRule(NamedTuple):
     """Returns a value that Arrow takes, or raises."""
 
     def many(self, values: Any) -> Any:
-        """Return ``values``; if the type of one of them is not plain, convert all."""
+        """Return ``values``; if the type of one of them needs a conversion, convert all."""
         if self.plain.issuperset(map(type, values)):
             return values
         convert = self.convert
@@ -321,7 +321,7 @@ def _unviewed(value: Any) -> Any:
 
 
 def _instance(wanted: type, but_no: type | None = None) -> Converter:
-    # Arrow itself would accept a number as a count of units, and a datetime as a date.
+    # Arrow itself would accept a number as a time or a date, and a datetime as a date.
     def convert(value: Any) -> Any:
         if isinstance(value, wanted) and not (but_no and isinstance(value, but_no)):
             return value
@@ -495,7 +495,7 @@ def check_names(names: Sequence[str], schema: pa.Schema, label: str) -> None:
 def _check_nulls(batch: pa.RecordBatch, label: str) -> None:
     for place, field in enumerate(batch.schema):
         if field.nullable and not forbids_nulls(field.type):
-            continue  # making an object for the array takes time
+            continue  # and make no object for the array, which takes time
         array = batch.column(place)
         if forbidden_null(array, field):
             for row in range(len(array)):
