@@ -62,7 +62,7 @@ class Gradient:
         self._rest = 0
 
     def answered(self, begun: int, seconds: float) -> None:
-        """Adapt the limit by a call that began in the round ``begun`` and took ``seconds``."""
+        """Adapt the limit to a call that took ``seconds``; ``round`` was ``begun`` at its start."""
         if begun != self.round:
             # The call began under an older limit: its latency does not show the effect of the
             # present one.
@@ -111,7 +111,7 @@ class AdaptiveGate:
         self, settings: CallSettings, loop: asyncio.AbstractEventLoop, counts: CallCounts
     ) -> None:
         self._loop = loop
-        # A call with a list returns a RetryAfter in the place of each key that the service refused.
+        # A call with a list of keys returns a RetryAfter for each key that the service refused.
         self._lists = settings.batch is not None
         self._most_held = settings.policy.most_held
         self._counters = counts
@@ -179,7 +179,7 @@ class AdaptiveGate:
 
     def _admit(self) -> None:
         while self._waiting and self._inside < int(self._gradient.limit) and not self._held:
-            # If the future is done, its call was cancelled while it waited.
+            # A call whose future is done was cancelled while it waited: skip it.
             if not (future := self._waiting.popleft()).done():
                 self._inside += 1
                 future.set_result(None)

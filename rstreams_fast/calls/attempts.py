@@ -119,7 +119,7 @@ class Tries:
         if trace is not None and trace.counts is counts:
             trace.attempted(error)
         else:
-            trace = None  # the trace belongs to a function that calls this one
+            trace = None  # an outer call is traced, not this one
         if _is_cancelled():
             return None
         pause = self._obey(error) if isinstance(error, RetryAfter) else self._back_off(error)

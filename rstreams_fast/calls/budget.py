@@ -299,7 +299,7 @@ class _Leased:
         with self._asking:
             with self._lock:
                 if self._has and all(amount > 0 for amount in self._has.values()):
-                    return  # another thread has refilled the account while this one waited
+                    return  # while this thread waited, another has refilled
                 if self._over and time.monotonic() < self._over_until:
                     return
             self._ask(self._wanted())
@@ -367,7 +367,7 @@ class _Leased:
         with self._lock:
             self._asked_at = time.monotonic()
             self._over, self._over_until = over, self._asked_at + ASK_AGAIN_SECONDS
-            # Calls in flight may have spent something since the request.
+            # Subtract what calls in flight have spent since the request.
             self._has = {unit: of - self._used.get(unit, 0.0) for unit, of in found.items()}
 
     def _exchange(self, asked: dict[str, Any]) -> tuple[dict[str, float], str]:

@@ -85,7 +85,7 @@ class CircuitState:
     def __init__(self, circuit: Circuit, clock: Callable[[], float] = time.monotonic) -> None:
         self._circuit = circuit
         self._clock = clock
-        # Reentrant: the garbage collector may end a call on a thread that holds the lock.
+        # Reentrant: a finalizer may end a call on the thread that holds the lock.
         self._lock = threading.RLock()
         share = isinstance(circuit.failures, float)
         self._ended: deque[bool] = deque(maxlen=SHARE_OF if share else int(circuit.failures))
@@ -115,7 +115,8 @@ class CircuitState:
             self.check()
             if self._open_until is not None:  # this call tests whether the service works again
                 if self._probes_until is not None:
-                    # The previous test call did not end in time: a new era ignores its result.
+                    # The previous test call did not end in time. The new number makes ``leave``
+                    # ignore its result.
                     self._era += 1
                 self._probes_until = self._clock() + self._circuit.reset
             return self._era
@@ -163,7 +164,7 @@ class CircuitState:
         return call
 
     def open_seconds(self) -> float:
-        """Return for how many seconds the circuit has been open in all; half open counts, too."""
+        """Return for how many seconds in all the circuit has been open or half open."""
         opened_at = self._opened_at
         return self._open_seconds + (0.0 if opened_at is None else self._clock() - opened_at)
 

@@ -51,7 +51,7 @@ class Surroundings:
         failures: Wraps a function so that its failures become results.
         weigh: Estimates the units of a call from its arguments. Default: ``Limit.weigh`` of the
             key, or the sum over a list of keys.
-        wrap: Wraps all other parts. The window calls the wrapper, which may empty its item.
+        wrap: Wraps all other parts. The wrapper may empty the item of its call, to free memory.
         tracer: Traces some of the calls.
     """
 
@@ -81,9 +81,9 @@ def surrounded(
     """Return ``call`` with its policy around it, in the order that ``Policy`` promises.
 
     The lines of this function add the parts from inside to outside. Without a ``loop`` no call may
-    suspend. If ``admitted``, a window asks the limit before each call, so this function adds no
-    limit. ``in_lists`` wraps the calls that neither the cache nor the journal answers, for example
-    to gather keys in lists.
+    suspend. If ``admitted``, the ``CallWindow`` asks the limit before it starts a call, so this
+    function adds no limit. ``in_lists`` wraps the calls that neither the cache nor the journal
+    answers, for example to gather keys in lists.
     """
     if around.client:
         call = partial(call, *around.client)
@@ -147,8 +147,8 @@ class CallEngine:
             or settings.batch is not None
             or (remembers and gate is not None)  # a result from cache or journal needs no permit
         )
-        # A wrapper may empty the items: then the window cannot repeat their calls. With a cache or
-        # a journal the window does not know which items make calls: then it cannot trace them.
+        # A wrapper may empty the items: then the CallWindow cannot repeat their calls. With a cache
+        # or a journal the CallWindow does not know which items make calls, and cannot trace them.
         recovers = admitted and around.wrap is None and not (remembers and tracer is not None)
         self._counts_attempts = recovers and not remembers
         if admitted and not recovers:
@@ -181,7 +181,7 @@ class CallEngine:
             on_ready=on_ready,
             concurrency=at_once,
             capacity=capacity,
-            # Twice as many items as running calls wait: enough even if all calls end in one turn.
+            # Twice as many items as running calls wait: enough even if all calls end at once.
             ahead=2 * at_once,
             patience=STEP_SECONDS,
             spread=spread,
@@ -193,7 +193,7 @@ class CallEngine:
         if gate is not None and admitted:
             call_with = gate.admit(self.window, call)
         if recovery is None and (admitted or in_lists is not None):
-            tracer = None  # ``sampled`` inside of ``call`` traces the calls
+            tracer = None  # ``call`` traces itself already
         traced = call
         if tracer is not None:
             traced = traced_call(call, tracer) if recovery is None else recovery.traced(tracer)
@@ -221,7 +221,7 @@ class CallEngine:
     @property
     def at_work(self) -> bool:
         """Whether calls run. If so, ``on_ready`` is called after a call has ended."""
-        self.window.take(0)  # take() makes the window call on_ready again
+        self.window.take(0)  # only after a take() does the window call on_ready again
         if self.window.running:
             return True
         return self._lists is not None and bool(self._lists.running)

@@ -45,7 +45,7 @@ def counted(fn: Callable[..., Awaitable[Any]], counts: CallCounts) -> Callable[.
 
 
 class Recovery:
-    """Repeats the plain calls of a window after ``RetryAfter``, on the loop's thread."""
+    """Repeats calls of a ``CallWindow`` after ``RetryAfter``, on the loop's thread."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ def patient(
 ) -> Callable[..., Awaitable[Any]]:
     """Return a function that calls ``fn``, and calls it again after each ``RetryAfter``.
 
-    A call that reaches this function has a permit of the ``gate`` already, if there is a gate.
+    A call that reaches this function has a permit of the ``gate`` (the limit) already, if any.
     """
     attempts = Attempts(settings.policy, settings.label, counts)
     fn = counts.attempted(fn)
@@ -132,7 +132,7 @@ async def _made_again(
 ) -> Any:
     """Wait as long as ``error`` asks, then call ``fn`` again; repeat after each ``RetryAfter``.
 
-    The call has a permit of the ``gate`` already, and returns the permit while it waits.
+    The call has a permit of the ``gate`` (the limit), and returns the permit while it waits.
     """
     tries, most = Tries(attempts), attempts.most_held
     while True:
@@ -185,7 +185,7 @@ def guarded(
     if judges := [each for each in (auto, circuit, meter) if each is not None]:
         fn = fn if counts_here else counts.attempted(fn)
         fn, deadlines = _judged(fn, deadlines, judges), None
-    # The meter asks the gate for permits, so this function must not.
+    # The meter, which counts units, asks for permits: this function must not do it again.
     gate = gate if meter is None else None
 
     async def call(*args: Any, progress: _Progress | None = None) -> Any:
@@ -259,7 +259,7 @@ def _judged(
     deadlines: Deadlines | None,
     judges: list[AdaptiveGate | CircuitState | Meter],
 ) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` with time-outs, so that the ``judges`` learn how each attempt ends."""
+    """Return ``fn`` with time-outs, and with ``judges``, which learn how each attempt ends."""
     if deadlines is not None:
         fn = deadlines.around(fn)
     for judge in judges:

@@ -114,7 +114,7 @@ def reset_call(token: Token[Any]) -> None:
     try:
         _of_function.reset(token)
     except ValueError:
-        # The garbage collector ended the call in another context, which has no id to remove.
+        # The garbage collector ended the call in another context: there is nothing to undo.
         return
 
 

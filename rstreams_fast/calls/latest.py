@@ -41,7 +41,7 @@ class LatestUsed(Generic[T]):
             self._kept.move_to_end(place)
             if len(self._kept) > MOST_KEPT:
                 dropped = self._kept.popitem(last=False)
-        del dropped  # after the lock is free: a finalizer may run code of the user
+        del dropped  # not under the lock: a finalizer may run code of the user
         return found
 
     def clear(self) -> None:

@@ -149,7 +149,7 @@ class PolicyFunction:
                 self.__qualname__,
                 self._settings.called_id,
             )
-        # The settings have the id by which a process finds the cache.
+        # The pickled settings have the id by which another process finds the same cache.
         return type(self), (self._settings,)
 
     def __repr__(self) -> str:
@@ -347,7 +347,7 @@ class _PlainFunction(PolicyFunction):
         result = self.fn(*args, **kwargs)
         refuse_coroutine("Policy(fn)", self.fn, result, "; make it 'async def' itself")
         if isinstance(result, types.GeneratorType | types.AsyncGeneratorType):
-            # The body would run later, without the policy; a cache would keep a used-up generator.
+            # A generator would run later, without the policy. A cache would keep it, used up.
             raise TypeError(
                 f"Policy(fn): {self._settings.label} is a generator, whose body would run "
                 "without the policy: return a list, or surround the function that it calls"

@@ -65,14 +65,14 @@ class CallPump:
 
     @property
     def left(self) -> list[Any]:
-        """The items that the window has not taken."""
+        """The items that wait for a call."""
         return self._items[self._next_item :]
 
     def move(self) -> bool:
         """Move results out and items in, until nothing can move, or a call has failed.
 
         Returns:
-            Whether more can be moved in a later turn of the loop.
+            Whether more can be moved in a later step of the loop.
         """
         window, done = self._window, 0
         while done < WORK_PER_TURN:

@@ -64,7 +64,8 @@ class WindowSamples:
     def _is_traced(self, started: int) -> bool:
         if self._tracer is None:
             return False
-        # Count the started calls: calls that wait for a limit start long before they get here.
+        # Count the calls that the window has started. A call may wait for a limit before it reaches
+        # this line.
         self._tracer.left -= 1 if self._looks_at_each else started - self._begun
         self._begun = started
         return self._tracer.left < 0

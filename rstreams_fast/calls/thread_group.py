@@ -51,7 +51,7 @@ def _stack_bytes() -> int:
 @functools.cache
 def _keep_to_one_heap() -> None:
     """Make all threads share one heap: glibc reserves 64 MiB for each heap of a thread."""
-    # If the C library is not glibc, nothing is to do.
+    # If the C library is not glibc, there is nothing to do.
     with contextlib.suppress(ImportError, OSError, AttributeError):
         import ctypes
 

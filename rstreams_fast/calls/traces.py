@@ -38,7 +38,7 @@ class Tracer(Protocol):
     """One of so many calls is traced."""
 
     def begin(self) -> AbstractContextManager[Trace]:
-        """Set ``left``, and return a context manager for a call, whose value is the trace.
+        """Choose the next call to trace. Return a context manager for this call, and its trace.
 
         In the block the trace is ``current``. The end of the block ends the trace.
         """

@@ -48,11 +48,11 @@ class Usage:
         return tuple(self.estimate.values())
 
     def cost(self, unit: str, refused: bool) -> float:
-        """Return the cost of the attempt. A ``refused`` attempt has no estimated cost."""
+        """Return the units that the attempt reported; else its estimate, or 0 if it was refused."""
         return self.spent.get(unit, 0.0 if refused else self.estimate.get(unit, 0.0))
 
     def settle(self, gate: PermitGate | TimedGate, pace: Pace, refused: bool) -> bool:
-        """Tell the ``gate`` by how much the real cost of the attempt differs from the estimate.
+        """Tell ``gate``, the limit, by how much the real cost of the attempt exceeds the estimate.
 
         Return whether the service has too few units left for another call of this weight.
         """
@@ -162,7 +162,7 @@ class Meter:
                 error = raised
                 raise
             finally:
-                # Nothing is to reset if the garbage collector ends the call in another context.
+                # ValueError: the garbage collector ends the call in another context.
                 with contextlib.suppress(ValueError):
                     _current.reset(token)
                 self._leave(usage, permit, error)

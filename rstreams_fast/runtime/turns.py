@@ -58,7 +58,7 @@ class Turns:
         return loop is not None and perf_counter() >= self._until and running_loop() is loop
 
     def pause(self, paused: _Paused) -> None:
-        """Keep ``paused``, a drain (a loop that delivers elements), for the consumer's next turn."""
+        """Keep a paused drain (a loop that delivers elements), to be resumed by ``go_on``."""
         self._paused.append(paused)
         wake = self.wake
         if wake is not None:

@@ -1,1 +1,1 @@
-"""The journal: answers of calls, in files that outlive the process."""
+"""The journal: answers (results of calls) in files that outlive the process."""

@@ -85,7 +85,7 @@ class JournalledCalls:
     def around(self, fn: Call, loop: asyncio.AbstractEventLoop) -> Call:
         """Return ``fn``, which is called only for keys without a journalled answer.
 
-        Each call runs in a copy of the present context. Answers of the same turn of the ``loop``
+        Each call runs in a copy of the present context. Answers of the same step of the ``loop``
         are logged together: a log record for each call would take most of the call's time.
         """
         answers, writer, counts, lists = self._answers, self._writer, self._counts, self._lists

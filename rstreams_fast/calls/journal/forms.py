@@ -22,7 +22,7 @@ class AnswerForm(Protocol):
         """A text that identifies the form: answers with another text are not found."""
 
     def array(self, answers: list[Any]) -> pa.Array:
-        """Return the column of ``answers``. Any exception means: an answer cannot be stored."""
+        """Return an Arrow array of ``answers``. Any exception means: an answer cannot be stored."""
 
     def value(self, scalar: pa.Scalar) -> Any:
         """Return the answer from which ``array`` made ``scalar``."""

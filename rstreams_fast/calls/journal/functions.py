@@ -47,7 +47,7 @@ class _Texts:
         self.type = pa.string()
 
     def array(self, answers: list[Any]) -> pa.Array:
-        """Return the column of ``answers``."""
+        """Return an Arrow array of ``answers``, as texts."""
         import pyarrow as pa
 
         return pa.array(answers, self.type)

@@ -83,7 +83,7 @@ class Folder:
         except (pa.ArrowException, OSError) as refused:
             # The library of pyarrow for this file system may be missing, for example.
             why = masked(str(refused), uri)
-        # Raised outside the except clause, or the error's context would show the URI.
+        # Raise outside the except clause: else the new error's context would show the URI.
         if why is not None:
             raise ValueError(f"Journal(uri): {shown_uri(uri)!r} cannot be used: {why}")
         self.path = f"{root.rstrip('/')}/{place}".rstrip("/")

@@ -96,7 +96,7 @@ class Log:
     def clear(self) -> None:
         """Remove all records. The caller has stored them in a segment."""
         used = self._map.tell()
-        # Clear the first head before the rest: to a reader it then means that there are no records.
+        # Clear the head of the first record before the rest. Then a reader finds no records.
         self._map[: _HEAD.size] = bytes(_HEAD.size)
         self._map[:used] = bytes(used)
         self._map.seek(0)

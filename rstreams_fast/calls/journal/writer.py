@@ -213,15 +213,15 @@ class JournalWriter:
                 yield _COLUMNAR + digests[0] + content
 
     def _columnar(self, answers: Sequence[Any]) -> bytes | None:
-        """Return an Arrow IPC stream of answers that are objects: only the declared fields of an
-        object may be written.
+        """Return an Arrow IPC stream of ``answers`` that are no plain data. It has only their
+        declared columns. ``None``: an answer does not fit these.
         """
         import pyarrow as pa
 
         try:
             batch = pa.record_batch([self._form.array(list(answers))], names=["answer"])
         except Exception:
-            # Skip the answer: the stage itself raises an error if it does not fit its type.
+            # Skip an answer that does not fit its type: the stage itself raises an error for it.
             return None
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -312,14 +312,15 @@ class JournalWriter:
                     self._enough.clear()
                 while self._waiting[0]:
                     self._write_waiting()
-            # The journal may be closed before this thread has begun: write the answers now.
+            # If the journal was closed before this thread began, write the answers now.
             while self._waiting[0]:
                 self._write_waiting()
             self._merge_all()
         except Exception as raised:
             self._fail(raised, "raised by the journal in")
         finally:
-            # After an idle end ``_is_over`` has set the event already, and a newer thread may run.
+            # If the thread was idle, ``_is_over`` has set the event, and a newer thread may have
+            # cleared it.
             if not over:
                 self._ended.set()
 

@@ -125,7 +125,7 @@ class _PermitLoop:
         self.pid = process_id()
         self._limit = limit
         self._private = PrivateLoop("rstreams-fast-limit", serves_threads=True)
-        # Reentrant: the garbage collector may end a call on a thread that holds the lock.
+        # Reentrant: a finalizer may end a call on the thread that holds the lock.
         self._lock = threading.RLock()
         self._calls = 0
         """How many calls wait or run."""
@@ -268,7 +268,7 @@ class _PermitLoop:
     ) -> None:
         try:
             permit = await gate.acquire(weights)
-        except BaseException as raised:  # a LimitLost; or a CancelledError, while Python exits
+        except BaseException as raised:  # LimitLost, or CancelledError while Python exits
             if ticket.set_running_or_notify_cancel():
                 ticket.set_exception(_lost(raised))
             return
@@ -281,7 +281,7 @@ class _PermitLoop:
     async def _wait(self, gate: PermitGate) -> None:
         try:
             permit = await gate.acquire()
-        except BaseException as raised:  # a LimitLost; or a CancelledError, while Python exits
+        except BaseException as raised:  # LimitLost, or CancelledError while Python exits
             self._refuse(raised)
         else:
             self._granted(permit, gate)

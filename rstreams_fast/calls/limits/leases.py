@@ -188,7 +188,7 @@ class _Permits:
         self._look_again()
 
     def _look_again(self) -> None:
-        if self._timer is not None:  # the time of the timer was computed with the previous clocks
+        if self._timer is not None:  # its time was computed with the previous clocks
             self._timer.cancel()
             self._timer = None
         self._grant()
@@ -533,14 +533,14 @@ class _Server:
             lambda: _Lease(self), sock=listening, backlog=ACCEPTED_AT_ONCE
         )
         asyncio.run_coroutine_threadsafe(serving, self._loop).result()
-        # create_server has set the backlog to ACCEPTED_AT_ONCE, which bounds the connections that
-        # one turn of the loop accepts. More connections than those may wait.
+        # create_server uses its backlog also to bound the connections that one step of the loop
+        # accepts. More connections than these may wait, so set the backlog again.
         listening.listen(BACKLOG)
 
     def let_wait(self, stranger: _Lease) -> None:
         """Let a new connection prove that it knows the token."""
         if len(self.strangers) >= _most_strangers():
-            # Close the oldest one: a client that knows the token answers at once.
+            # Close the oldest connection: a client that knows the token answers at once.
             oldest = next(iter(self.strangers))
             del self.strangers[oldest]
             oldest.lose()

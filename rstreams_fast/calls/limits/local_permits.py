@@ -161,7 +161,9 @@ class LocalPermits:
         return bool(self._due) and self._last_due > monotonic() + RESERVE_SECONDS
 
     def _check(self, number: int, due: float) -> None:
-        """Grant a permit at its start time; reserve another time if it is late, or calls stop."""
+        """Grant a permit at its start time; if that is over, or calls are held, reserve another
+        time.
+        """
         _, permit, weights = self._due.pop(number)
         try:
             # A timer may fire a millisecond early, which does no harm: only late calls wait again.
@@ -197,7 +199,7 @@ class LocalPermits:
 
     def offer(self, permit: int | None) -> None:
         self.give_back(permit)
-        # Until then each waiting stage has looked for a free permit at least once.
+        # By that time each waiting stage has looked for a free permit at least once.
         self._offered_until = monotonic() + 1.5 * POLL_SECONDS
 
     def hold(self, seconds: float) -> None:
@@ -210,7 +212,7 @@ class LocalPermits:
         try:
             self._shared.spend(change)
             if self._next_look is not None and min(change) < 0:
-                # The time of the timer was computed with the previous clocks.
+                # The timer's time came from the previous clocks: compute it again.
                 self._next_look.cancel()
                 self._look()
         except OSError as raised:

@@ -273,7 +273,7 @@ class PermitGate:
         The admitted call, which waits before its next attempt, gives its permit back meanwhile.
         """
         if not self._counts:
-            # The window counts a call as running only after the call's first step.
+            # Wait a step: the window counts a call as running only after the call's first step.
             await asyncio.sleep(0)
         self.hold(asked)
         used = self._used
@@ -285,7 +285,7 @@ class PermitGate:
             await asyncio.sleep(pause)
             if self._failure is not None:
                 raise self._failure
-            if None in used:  # without a None in the list all running calls have permits again
+            if None in used:  # else a call that ended has left its permit to this one
                 permit = await self.acquire()
                 if None in used:
                     used.remove(None)

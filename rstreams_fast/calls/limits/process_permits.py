@@ -31,7 +31,7 @@ class ProcessPermits:
         self._held: set[int] = set()
         self._next = itertools.count()
         self._missed_at = -WANTED_SECONDS
-        # Reentrant: the garbage collector may end a call on a thread that holds the lock.
+        # Reentrant: a finalizer may end a call on the thread that holds the lock.
         self._lock = threading.RLock()
 
     def join(self, numbers: Numbers) -> None:

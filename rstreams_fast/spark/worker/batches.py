@@ -118,7 +118,7 @@ def _listed(result: Any) -> Any:
 
 
 def _are_several(result: Any) -> bool:
-    """Whether ``result`` is an iterable of frames, and not one frame (which yields column names)."""
+    """Whether ``result`` is an iterable of frames, not one frame, which yields column names."""
     return (
         isinstance(result, Iterable)
         and not isinstance(result, str | bytes | Mapping)

@@ -27,7 +27,8 @@ class _Opened:
     """
 
     def __init__(self, factory: Callable[[], Any]) -> None:
-        # The manager's __exit__ runs in this context, too, as it may reset context variables.
+        # The manager is opened and closed in one copy of the context, so that its __exit__ may
+        # reset context variables.
         self._context: Final = copy_context()
         before = dict(self._context)
         self._value: Final = self._context.run(self._open, factory)

@@ -104,7 +104,7 @@ def outcome_fields() -> list[pa.Field]:
 
 
 def outcomes_of(results: list[Outcome | None]) -> pa.Array:
-    """Return a column of the errors, attempts and seconds of calls; null for a row without a call."""
+    """Return a column of errors, attempts and seconds of calls; null for a row without a call."""
     import pyarrow as pa
 
     return pa.array(

@@ -180,7 +180,7 @@ class ReadAhead:
         return found
 
     def cancel(self) -> None:
-        """Stop reading. Never blocks: a read that has begun ends in its own time."""
+        """Stop reading. Never blocks, even if the reading thread is within a read that takes long."""
         self._cancelled = True
         self.ring.close()
         self._budget.cancel()
