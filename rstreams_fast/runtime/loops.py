@@ -56,9 +56,9 @@ def describe_loop(loop: asyncio.AbstractEventLoop | None) -> str:
 def loop_resource(loop: asyncio.AbstractEventLoop | None, name: str) -> Resource:
     """Return a resource that runs work on ``loop``.
 
-    With ``None``, this is the loop that runs in this thread, or on which the stream is awaited, or
-    else a private loop, whose thread gets the ``name``. Raises ``WorkDroppedError`` if the loop is
-    closed.
+    If ``loop`` is ``None``, the resource uses the loop that runs in this thread, or on which the
+    stream is awaited, or else a private loop, whose thread gets the ``name``. Raises
+    ``WorkDroppedError`` if the loop is closed.
     """
     if loop is None:
         loop = loop_of_program()
@@ -195,7 +195,7 @@ class _Share:
         self._private.execute(work, when_dropped)
 
     def close(self) -> None:
-        """Tell the owner, once, that this user has ended. The finalizer does so at the latest."""
+        """Tell the private loop, once, that this user no longer needs it."""
         with self._lock:
             given_back, self._given_back = self._given_back, True
         if not given_back:

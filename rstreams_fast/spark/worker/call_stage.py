@@ -128,7 +128,7 @@ class CallStage:
         import pyarrow as pa
 
         with self._partition.at_work(first, self.stop):
-            # This imports pandas. The half second must not count for the time-out of a call.
+            # This imports pandas, which takes half a second. Do it outside the time-out of a call.
             pa.array(())
             most = self._options.bounds.seconds
             late_at = math.inf if most is None else time.monotonic() + most + LAST_SECONDS

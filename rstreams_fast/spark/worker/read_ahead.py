@@ -180,7 +180,7 @@ class ReadAhead:
         return found
 
     def cancel(self) -> None:
-        """Stop reading. Never blocks, even if the reading thread is within a read that takes long."""
+        """Stop reading. Never blocks: the thread may still be within its last read, which goes on."""
         self._cancelled = True
         self.ring.close()
         self._budget.cancel()

@@ -32,7 +32,7 @@ _NAIVE: Final = frozenset(f"datetime64[{unit}]" for unit in ("D", "h", "m", "s",
 
 
 def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
-    """Return ``rows`` as Arrow batches, which may need a cast; ``None`` if they are no rows."""
+    """Return ``rows`` as Arrow batches, which may need a cast; ``None`` if it has another type."""
     import pyarrow as pa
 
     if isinstance(rows, pa.RecordBatch):
