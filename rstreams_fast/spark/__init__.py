@@ -87,4 +87,4 @@ __all__ = [
     "writer",
 ]
 
-serve_at(own_addresses)  # executors must reach the process that serves a job's limits
+serve_at(own_addresses)  # the driver serves a job's limits to executors

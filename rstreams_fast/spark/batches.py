@@ -1,4 +1,4 @@
-"""``map_batches``: a function of whole Arrow batches, on a few threads or on a loop."""
+"""``map_batches``: calls a function of whole Arrow batches, on a few threads or on a loop."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def map_batches(
     if isinstance(bounds, Bounds):
         if bounds.rows is not None:
             raise ValueError("map_batches(bounds): rows are not called one by one: give bytes")
-        # A call takes its place in the window until its output batches have left. So with
-        # ``concurrency`` places there are never more calls with output in memory.
+        # A call counts until its output batches have left. So at most ``concurrency`` calls have
+        # output in memory.
         bounds = replace(bounds, rows=concurrency)
     options = options_of(
         fn,

@@ -32,7 +32,8 @@ def _with_windows(stock: Any) -> Any:
     def worker(*args: Any) -> Any:
         try:
             if install():
-                # Spark collects garbage after each task: it need not visit imported objects.
+                # Spark collects garbage after each task. Frozen, the imported objects are not
+                # visited.
                 gc.freeze()
         except Exception as failed:
             print(f"rstreams_fast.spark.daemon: {failed!r}: runs as ever", file=sys.stderr)

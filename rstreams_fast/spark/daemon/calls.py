@@ -137,7 +137,7 @@ class ThreadCalls:
         return call
 
     def close(self) -> None:
-        """Make no more calls; running calls end in their own time."""
+        """Make no more calls; do not wait for the running calls."""
         self._threads.close()
 
     def join(self) -> None:
@@ -267,7 +267,7 @@ class LoopCalls:
             self._end()
 
     def _end(self) -> None:
-        # At the second call _run runs the loop for its last tasks: do not stop it.
+        # After the first call _run runs the loop for its last tasks. Do not stop it then.
         if self._loop is not None and not self._ended:
             self._ended = True
             self._loop.stop()
@@ -312,7 +312,7 @@ def _outcome(pending: deque[Any], admission: Admission) -> Any:
         return tuple([call.outcome() if type(call) is UdfCall else call for call in row])
     except Abandoned:
         pass
-    # Outside the except clause, so that Abandoned is not the context of the user's exception.
+    # Raise outside the except clause: else Abandoned would be the context of the user's exception.
     raise admission.failure_among(call for each in (row, *pending) for call in _calls_of(each))
 
 

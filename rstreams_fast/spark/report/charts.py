@@ -36,7 +36,7 @@ def charts_of(samples: Sequence[Sample], *, most: int | None = None) -> list[dic
         samples: Samples of a ``Watch``.
         most: The most moments to show. Default: all samples.
     """
-    samples = list(samples)  # another thread may add to the list
+    samples = list(samples)  # a copy: another thread may add to the list
     if most is not None and len(samples) > most:
         samples = samples[:: -(len(samples) // most + 1)][::-1]  # keeps the latest sample
     stages = list(samples[-1].calls) if samples else []
@@ -79,7 +79,10 @@ def charts_of(samples: Sequence[Sample], *, most: int | None = None) -> list[dic
 
 
 def _waits(samples: Sequence[Sample]) -> list[_Line]:
-    """Return a line for each cause: its share of all stages' time in the second before a sample."""
+    """Return a line for each cause of waiting: its share of the time of all stages.
+
+    A point shows the share in the second before its sample.
+    """
     shares: dict[str, list[float | None]] = {cause: [] for cause in CAUSES}
     first = 0
     for index, sample in enumerate(samples):

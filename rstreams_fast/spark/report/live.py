@@ -1,4 +1,6 @@
-"""A running job on a terminal or in a notebook: a bar for the rows, lines for phases and stalls."""
+"""A running job on a terminal or in a notebook: a bar for the rows, a line for each phase, and for
+each stall (calls that run, and do not end).
+"""
 
 from __future__ import annotations
 

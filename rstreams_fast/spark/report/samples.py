@@ -1,4 +1,4 @@
-"""The metrics of stages over time: samples, for a bar and for charts, and stalls."""
+"""The metrics of stages over time, as samples, for a bar and for charts; stages that stall."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Watch:
             failures={stage: total.failures for stage, total in totals.items()},
             times=self._times(totals, now),
         )
-        # Set before the sample is added: other threads look up its stages here.
+        # Set ``stages`` before the sample is added: other threads look up its stages there.
         self.stages = totals
         self.samples.append(sample)
         if len(self.samples) > MOST_SAMPLES:

@@ -203,7 +203,7 @@ _PLACES: Final = {
 
 
 def _help(cause: str, stage: StageMetrics, time: TaskTime) -> str:
-    """Return the sentence about the setting that would help."""
+    """Return a sentence: which setting to change, so that ``stage`` waits less for ``cause``."""
     if cause == "service":
         at_once = (time.service + time.limit + time.retry_after + time.retry) / time.calls
         if at_once >= ALL_IN_FLIGHT * stage.concurrency:

@@ -151,7 +151,7 @@ def run(options: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             return _say_stopped(options)
         except (CommandError, JobError) as failure:
-            if stopped:  # Java got the signal, too, and its end caused this error
+            if stopped:  # Ctrl-C ended Java, too, which caused this error
                 return _say_stopped(options)
             _complain(str(failure))
             if isinstance(failure, CommandError):

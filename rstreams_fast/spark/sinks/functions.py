@@ -126,7 +126,7 @@ class FunctionSink(Sink):
             )
         part = "" if frame.batch is None else str(frame.batch)
         calls = self._calls(_RowIds(names, words.key or names, frame.job or self._label, part))
-        # The version keeps equal rows of different jobs and batches apart.
+        # The journal's version keeps equal rows of different jobs and batches apart.
         version = ascii((frame.job, part))
         outcomes = self._stage(calls, version).as_map_fn(names, TOLD)
         return _Drain(calls, outcomes, words.letters, f"{frame.run}-{part}")

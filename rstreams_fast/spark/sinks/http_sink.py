@@ -156,7 +156,7 @@ class HttpSink(CalledSink):
         with importing("aiohttp", "sinks.http", "'rstreams_fast[http]'"):
             import aiohttp
         pool = aiohttp.TCPConnector(limit=concurrency)
-        # No time-out here: time-outs belong to the policy.
+        # Set no time-out: the policy has the time-outs.
         waits = aiohttp.ClientTimeout(total=None)
         async with aiohttp.ClientSession(connector=pool, timeout=waits) as session:
             yield _Client(session, self)

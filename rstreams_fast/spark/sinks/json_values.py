@@ -11,7 +11,7 @@ __all__ = ["json_value"]
 
 
 def json_value(value: Any) -> Any:
-    """Return what stands for ``value`` in JSON, if JSON has no such values."""
+    """Return ``value``, whose type JSON lacks, as a text or a number."""
     if isinstance(value, dt.datetime | dt.date | dt.time):
         return value.isoformat()
     if isinstance(value, Decimal):

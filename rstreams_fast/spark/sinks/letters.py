@@ -91,7 +91,7 @@ class LetterFile:
         try:
             self._files, root = fs.FileSystem.from_uri(uri)
             self._folder = root.rstrip("/")
-            # If the folder cannot be made, this raises before a row is sent.
+            # Make the folder now: if this fails, no row has been sent yet.
             self._files.create_dir(self._folder, recursive=True)
         except (pa.ArrowException, OSError) as refused:
             why = masked(str(refused), uri)

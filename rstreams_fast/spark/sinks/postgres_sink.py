@@ -184,7 +184,7 @@ class PostgresSink(Sink):
             if self.key:  # rows with the same key are one row of the table
                 counting = "select count(*) from {stage} where {part} = any({tokens}::bigint[])"
                 (moved,) = self._run(db, counting, frame, **staged).fetchone()
-            if moved != rows:  # a server that has crashed empties unlogged tables
+            if moved != rows:  # a crashed server empties the staging table
                 raise RuntimeError(f"{moved} of {rows} rows are in the staging table")
         return True
 

@@ -21,7 +21,7 @@ class WriteReport:
         rows: Rows that were written.
         retried: How often a row was sent again, because its call or the row itself had failed.
         dead: Rows that are in ``dead_letters``.
-        calls: Calls of the sink: requests, or copies.
+        calls: Calls of the sink: HTTP requests, or copies into PostgreSQL.
         bytes: Bytes of the rows in Arrow's form.
         seconds: Seconds of the whole write.
         repeated: Whether an earlier run of the same job or batch was committed. Then this run wrote

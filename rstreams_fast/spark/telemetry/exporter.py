@@ -135,7 +135,7 @@ class Exporter:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_open.clear)  # a child has no exporter threads
+    os.register_at_fork(after_in_child=_open.clear)  # a forked child lacks the threads
 
 
 @atexit.register

@@ -137,7 +137,7 @@ class Client:
         return SpanOptions(f"{parent.trace_id:032x}", f"{parent.span_id:016x}", sample, most)
 
     def end_spans(self) -> bool:
-        """Send the root span if it has children; return whether this succeeded, if needed."""
+        """Send the root span if it has children; return ``False`` if this failed."""
         root, self._root = self._root, None
         if root is None or not self._any_span:
             return True

@@ -95,7 +95,7 @@ class CallSpan:
             attributes["spark.stage"] = counters.spark_stage
             attributes["spark.partition"] = counters.partition
             attributes["spark.attempt"] = counters.attempt
-        span_id = os.urandom(8).hex()  # the function may have seeded ``random``
+        span_id = os.urandom(8).hex()  # not from ``random``, which the function may have seeded
         start = time.time_ns() - int(before * 1e9)
         self._written = WrittenSpan(counters.stage, span_id, start, attributes, [])
         self._failed_attempts = 0
@@ -117,7 +117,7 @@ class CallSpan:
     ) -> None:
         if (otel := self._spans.current_span) is not None:
             otel.leave(self._user)
-        # Nothing is to reset if the garbage collector ends the call in another context.
+        # ValueError: the garbage collector ends the call in another context.
         with suppress(ValueError):
             current.reset(self._token)
         self._end(self._error if error is None else error)
@@ -152,7 +152,7 @@ class CallSpan:
             error is self._noted or getattr(error, "__cause__", None) is self._noted
         )
         if not (noted or isinstance(error, NOT_MADE)):
-            attempts += 1  # the last one, which nobody noted
+            attempts += 1  # the last attempt, which ``attempted`` did not count
         if error is not None:
             error = as_judged(error)
             outcome = _outcome_of(error)

@@ -180,7 +180,7 @@ class ReadAhead:
         return found
 
     def cancel(self) -> None:
-        """Stop reading. Never blocks: the thread may still be within its last read, which goes on."""
+        """Stop reading. Never blocks: a read that has begun goes on in its thread."""
         self._cancelled = True
         self.ring.close()
         self._budget.cancel()
