@@ -168,7 +168,7 @@ def let_others_run() -> None:
 
 
 def check_same_process(owner: object, creator: int) -> None:
-    """Raise a ``RuntimeError`` in a forked child: the threads that would wake it are missing."""
+    """Raise a ``RuntimeError`` in a forked child: no thread there would end the wait."""
     if os.getpid() != creator:
         raise RuntimeError(
             f"this {type(owner).__name__} was made by process {creator} and cannot be waited for "
@@ -221,7 +221,7 @@ def end_error(error: BaseException | None) -> BaseException:
 
 
 def wake_quietly(waker: Callable[[], object]) -> None:
-    """Call the waker of a producer. An exception of it is reported, not raised.
+    """Call the waker of a producer. An exception of the waker is reported, not raised.
 
     If it were raised, the calling consumer would lose the elements that it has taken out.
     """

@@ -155,7 +155,8 @@ def take_cancellation(raised: BaseException, waits_for: Any) -> bool:
 class _EagerCall(Coroutine[Any, Any, Any]):
     """One call of an async function.
 
-    It runs the first step in its own context, and is the coroutine of the task for the others.
+    The object runs the first step of the call. A task that makes the other steps has this object as
+    its coroutine.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -163,8 +164,8 @@ class _EagerCall(Coroutine[Any, Any, Any]):
         self.context = contextvars.copy_context()
         self.coro: Any = None
         self.waits_for: Any = None
-        self.suspended = False  # whether the first step suspended, and no other step was made yet
-        self.finished = False  # whether the coroutine finished in its first step
+        self.suspended = False  # whether only the first step was made, and was suspended
+        self.finished = False
         self.result: Any = None
         self.error: BaseException | None = None
 

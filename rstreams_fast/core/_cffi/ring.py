@@ -72,7 +72,8 @@ class Putting(spec.Putting):
         self.there = 0
 
     def __enter__(self) -> None:
-        if self._surrounded:  # in the inner ``with``, as the outer one must handle interrupts
+        # Enter only in the inner ``with``: if an interrupt comes, the outer one ends the call.
+        if self._surrounded:
             self.there = self._enter()
         self._surrounded = True
 
@@ -80,7 +81,7 @@ class Putting(spec.Putting):
         if self._left:
             return
         interrupted, self._leaving = self._leaving, True
-        # An interrupted call may have left without a wake. One wake too many does no harm.
+        # An interrupted call may not have woken the other side. A needless wake does no harm.
         if self._leave() or (interrupted and self.done):
             self._wake()
         self._left = True
@@ -287,8 +288,8 @@ class BoundedRing(spec.BoundedRing):
             if prepare(self._ring):
                 event.sleep(left)
             else:
-                # Either there is an element now, or the ring is closed, but a producer is still
-                # within a call. Let that producer run.
+                # Either an element has just come; or the ring is closed, and a producer is still
+                # within a call. Let the producer run.
                 time.sleep(0)
         return True
 

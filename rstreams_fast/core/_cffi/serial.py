@@ -1,8 +1,7 @@
 """``SignalSerializer`` on the C type ``rsf_serial``, which has a bounded mailbox (queue).
 
-As with the ring, C manages the indices of a Python list. One thread at a time holds the *drain*,
-and delivers. No thread waits for another one, except for room in the mailbox with
-``on_full="wait"``.
+As with the ring, C manages the indices of a Python list. One thread at a time delivers. No thread
+waits for another one, except for room in the mailbox with ``on_full="wait"``.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         self._cells: Any = ffi.new("rsf_serial_cell[]", places)
         self._serial: Any = ffi.new("rsf_serial *")
         lib.rsf_serial_init(self._serial, self._cells, self._capacity)
-        self._take_at: Any = ffi.new("uint64_t *")  # only for the thread that holds the drain
+        self._take_at: Any = ffi.new("uint64_t *")  # only for the delivering thread
 
     def on_subscribe(self, subscription: Any, /) -> None:
         if subscription is None:
@@ -68,7 +67,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         with self._subscribing:
             subscription, self._subscription = self._subscription, None
         self._wake()
-        # The thread that holds the drain drops the queued elements and the subscriber.
+        # The delivering thread drops the queued elements and the subscriber.
         if lib.rsf_serial_enter(self._serial):
             self._drain()
         if subscription is not None:
@@ -154,12 +153,12 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             with self._changed:
                 self._changed.notify_all()
 
-    # -- delivery, by the thread that holds the drain ----------------------------------------------
+    # -- delivery ----------------------------------------------------------------------------------
 
     def _drain(self, raised: BaseException | None = None) -> None:
-        """Deliver all signals, and leave the drain. Then raise ``raised``, if any.
+        """Deliver all signals, and let other threads deliver again. Then raise ``raised``, if any.
 
-        That is an exception such as ``KeyboardInterrupt``, which is no ``Exception``.
+        ``raised`` is an exception such as ``KeyboardInterrupt``, which is no ``Exception``.
         """
         try:
             while True:
@@ -216,7 +215,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             if found == _TERMINAL:
                 with self._subscribing:
                     self._finished = True
-                    if not self._announce:  # otherwise the subscription is new, and is cancelled
+                    if not self._announce:  # otherwise _step cancels the new subscription
                         self._subscription = None
                 self._drop_queued()  # elements are left only if an error is signalled before them
                 if self._terminal is True:

@@ -31,8 +31,8 @@ __all__ = ["drain_function", "drain_source"]
 
 _CO_NESTED: Final = 0x10  # as inspect.CO_NESTED; the import of inspect is slow
 
-#: Whether code objects are immortal: so in free-threaded CPython 3.13, which does not specialise
-#: code for the types that it meets, either.
+#: Whether code objects are never freed, as in CPython 3.13 without a GIL. This version does not
+#: specialise code for the types that it meets, so runs can share a code object.
 _CODE_IS_IMMORTAL: Final = "free-threading" in sys.version and sys.version_info < (3, 14)
 
 _DELIVER: Final = {
@@ -68,9 +68,9 @@ def drain_source(shape: tuple[str, ...], first: int, to: str, counted: bool) -> 
     Args:
         shape: The names of the stages of the run.
         first: The number of the first stage that the loop carries out.
-        to: What the receiver ``slot`` is: a function to ``"call"``; the ``offer`` of a ``"ring"``,
-            whose result is checked; a ``"list"``; or the ``"function"`` of a ``FunctionSlot``,
-            whose other fields follow as arguments.
+        to: What ``slot``, the receiver of the results, is: a function to ``"call"``; the ``offer``
+            of a ``"ring"``, whose result is checked; a ``"list"``; or the ``"function"`` of a
+            ``FunctionSlot``, whose other fields follow as arguments.
         counted: Whether to count the dropped elements.
     """
     numbered = [(i, STAGES[name], name) for i, name in enumerate(shape)][first:]

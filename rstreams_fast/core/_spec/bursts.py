@@ -60,7 +60,9 @@ class BurstIterator(Generic[T]):
         try:
             return self._burst.pop()
         except IndexError:
-            pass  # refill below, so that its exceptions do not have the IndexError as context
+            # Refill after this block: otherwise errors of _refill would have the IndexError as
+            # context.
+            pass
         return self._refill()
 
     def __aiter__(self) -> AsyncIterator[T]:

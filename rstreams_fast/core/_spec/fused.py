@@ -103,8 +103,8 @@ class FusedRun:
             raise TypeError(f"demand must be a DemandCounter, got {type(demand).__name__}")
         self._demand: DemandCounter = demand
         self._state = [STAGES[op[0]].first_state(op) for op in self._program]
-        # How many source elements one result takes at least. Each requested result allows the run
-        # to pull this many.
+        # The fewest source elements that one result takes. For each requested result the run may
+        # pull this many.
         self._ratio = 1
         for op in self._program:
             needs = STAGES[op[0]].needs
@@ -149,7 +149,7 @@ class FusedRun:
                 return element
 
             return from_ring
-        if type(source) is deque:  # a subclass may iterate in its own way, so it is an iterable
+        if type(source) is deque:  # a subclass of deque may iterate in its own way
 
             def from_deque() -> Any:
                 try:
@@ -373,7 +373,7 @@ class FusedRun:
         return element
 
 
-# -- one function for each stage: (the run, the stage's number, its argument, the element) --------
+# -- one function for each stage: (the run, the stage's number, its argument, the element) ---------
 
 
 def _map(_run: FusedRun, index: int, fn: Any, element: Any) -> Any:

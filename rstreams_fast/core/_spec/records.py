@@ -87,8 +87,10 @@ class RecordRing(BoundedRing):
         whole = np.frombuffer(storage, np.uint8)
         self._start = -ctypes.addressof(ctypes.c_ubyte.from_buffer(storage)) % ALIGNMENT
         self._bytes = whole[self._start : self._start + size]
-        self._head = 0  # how many records were ever taken out; modulo _slots it is an index
-        self._tail = 0  # how many records were ever put in
+        # How many records were ever taken out, and how many were ever put in. Modulo _slots these
+        # numbers are indices.
+        self._head = 0
+        self._tail = 0
         self._view_with(whole.view)
 
     def _view_with(self, export: Callable[[], Any]) -> None:
@@ -104,7 +106,8 @@ class RecordRing(BoundedRing):
         return dtype
 
     def __len__(self) -> int:
-        head = self._head  # read before the tail, so that the difference is never negative
+        # Read the head before the tail: otherwise the difference might be negative.
+        head = self._head
         return min(self._tail - head, self._capacity)
 
     # -- the methods of the producer ---------------------------------------------------------------

@@ -39,10 +39,11 @@ else:
 class Putting:
     """One call on the producer's side of a ring, used as ``with inside, inside``.
 
-    ``call`` is the name of the call, if it needs an open ring. The call sets ``done`` to the number
-    of elements that it put in; at its end waiting threads are woken. The context manager is used
-    twice, because a ``KeyboardInterrupt`` may come before the first step of the inner ``__exit__``.
-    The outer one then does the rest.
+    If ``call``, the name of the call, is given, the ring must be open. The call sets ``done`` to
+    the number of elements that it put in. At the end of the call waiting threads are woken.
+
+    The context manager is used twice, because a ``KeyboardInterrupt`` may come before the first
+    step of the inner ``__exit__``. The outer ``__exit__`` then does the rest.
     """
 
     __slots__ = ("_call", "_leaving", "_left", "_ring", "_surrounded", "done")
@@ -99,8 +100,8 @@ class BoundedRing:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = check_capacity("capacity", capacity)
-        # Reentrant: the garbage collector may run any code, such as disarm(). Code here enters the
-        # lock, not the condition: an interrupt may come within the condition's own __enter__.
+        # Reentrant: the garbage collector may run any code, such as disarm(). Use the lock in
+        # ``with``, not the condition: an interrupt may come within the condition's own __enter__.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._inside: dict[str, Putting] = {}  # the running call of each side
@@ -108,7 +109,8 @@ class BoundedRing:
         self._error: BaseException | None = None
         self._waker: Callable[[], object] | None = None
         self._producer_waker: Callable[[], object] | None = None
-        # For each side, the call that awaits, and its bell. Only that call may remove its waker.
+        # For each side, the call that awaits, and the ``Bell`` that wakes it. Only this call may
+        # remove its waker.
         self._awaiting: dict[str, tuple[Putting, Bell]] = {}
         self._creator = os.getpid()
 
@@ -255,10 +257,10 @@ class BoundedRing:
             return True
 
     def _leave_for_lost(self, side: str) -> bool:
-        """End the call on ``side`` of a coroutine whose loop was closed, if there is one.
+        """End the call on ``side`` that awaits on a closed loop, if there is one. Return whether
+        there was.
 
-        Such a coroutine never continues, and would block the side for ever. Return whether there
-        was one.
+        The coroutine of such a call never continues, and would block the side for ever.
         """
         inside, bell = self._awaiting.get(side, (None, None))
         if inside is None or bell is None or not bell.is_lost() or not self._end_awaiting(inside):

@@ -86,7 +86,7 @@ class SignalSerializer(Generic[T]):
         self._mailbox: deque[Any] = deque()
         self._changed = threading.Condition()  # reentrant, for finalizers and signal handlers
         self._creator = os.getpid()
-        self._owner: int | None = None  # the thread that delivers
+        self._owner: int | None = None
         # The terminal signal: an error, or True for completion.
         self._terminal: BaseException | bool | None = None
         self._finished = False

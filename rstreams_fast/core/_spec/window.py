@@ -30,7 +30,7 @@ class _Call:
         self.done = False
         self.result: Any = None
         self.followers: list[_Call] = []
-        self.leads = False  # whether equal items may share this call while it runs
+        self.leads = False
         # The key of this call, and the calls of the same key that wait for it.
         self.turn: tuple[Any, deque[_Call]] | None = None
 
@@ -109,8 +109,8 @@ class CallWindow:
             raise TypeError(f"key must be callable, got {type(key).__name__}")
         self._key = key
         self._turns: dict[Any, tuple[Any, deque[_Call]]] = {}
-        self._line: deque[_Call] = deque()  # calls that may start once a running call has ended
-        self._places: deque[_Call] = deque()  # items in order of submission, or of completion
+        self._line: deque[_Call] = deque()
+        self._places: deque[_Call] = deque()  # items in the order in which ``take`` returns results
         self._pending = 0
         self._submitted = 0
         self._tasks: dict[asyncio.Task[Any], _Call] = {}
@@ -285,7 +285,7 @@ class CallWindow:
         if self._in_flight is not None:
             self._in_flight.clear()
         for task, call in list(self._tasks.items()):
-            call.turn = None  # forget the calls that wait for this call
+            call.turn = None  # otherwise the end of this call would start calls that wait for it
             task.cancel()
 
     @contextlib.contextmanager
@@ -304,7 +304,7 @@ class CallWindow:
         return self.failure is None and not self._cancelled and self._pending < self._capacity
 
     def _may_submit(self) -> bool:
-        # With a key, only the item's key tells whether its call has to wait.
+        # With a key, the item's key decides later whether the call has to wait.
         return self._permits.pending > 0 if self._key is None else self._permits.value >= 0
 
     def _submit(self, item: Any) -> bool:
@@ -376,7 +376,7 @@ class CallWindow:
             self._tell_end()
             self._fail(call, raised)
             if not isinstance(raised, Exception | asyncio.CancelledError):
-                # Call on_ready, too: the caller of submit may not see the exception.
+                # The caller may not see the exception, but learns of the failure by on_ready.
                 self._notify_soon()
                 raise
             return
@@ -434,7 +434,7 @@ class CallWindow:
             except Exception:  # ``==`` of the item raises: find the call by identity
                 try:
                     self._in_flight = {k: c for k, c in self._in_flight.items() if c is not call}
-                except Exception:  # ``==`` of other items raises: forget all calls
+                except Exception:  # ``==`` of another item raises: share no running call
                     self._in_flight = {}
         self._permits.request(1)
         self._tell_end()
