@@ -58,7 +58,7 @@ class PendingDemand:
         return True
 
     def ask(self, inner: Inner, most: int = UNBOUNDED) -> bool:
-        """Request the demand, at most ``most``, through the subscriber ``inner``; false if none."""
+        """Request the demand, at most ``most``, through ``inner``. False if it is 0."""
         n = self.counter.value
         if n <= 0 or not inner.attached or inner.asked >= UNBOUNDED:
             return False
@@ -163,15 +163,14 @@ class SubscriptionArbiter(FanIn):
         self._current: Inner | None = None
         self._over = False  # whether the current publisher has ended
         self._error: BaseException | None = None
-        #: The demand that was not requested of any publisher yet. A sequence gets no requests: the
-        #: drain delivers as many of its elements as this demand.
+        #: The demand that was not requested of any publisher yet. While the drain iterates a
+        #: sequence, which gets no requests, this is the demand for the sequence's elements.
         self.pending = PendingDemand()
         # The iterator and the stages of the current publisher, if that is a sequence (say, a list).
         self._sequence: tuple[Iterator[Any], tuple[tuple[Any, ...], ...]] | None = None
         self._ending: Ended | None = None
 
     def request(self, n: int, /) -> None:
-        """Ask for ``n`` more elements (§3.8)."""
         if self.pending.add(self, n):
             if self._sequence is not None:
                 self._enter()
@@ -249,7 +248,7 @@ class SubscriptionArbiter(FanIn):
         self._enter()
 
     def _first_element(self, _element: object) -> bool:
-        """Call ``on_first_element``. Serves as the predicate of a ``skip_while``; skips nothing."""
+        """The predicate of a ``skip_while`` that skips nothing: it calls ``on_first_element``."""
         on_first_element, self.on_first_element = self.on_first_element, None
         if on_first_element is not None:
             on_first_element()
@@ -265,7 +264,7 @@ class SubscriptionArbiter(FanIn):
         if changed:
             self._change_over()
         publisher = self._publisher
-        if publisher is not None:  # do not replace None: another thread may be in go_on()
+        if publisher is not None:  # else a publisher that go_on() stores meanwhile would be lost
             self._publisher = None
             self._begin_with(publisher)
             changed = True

@@ -95,7 +95,7 @@ class _Joint:
     def close(self, runs: list[Run], *, guarded: bool = False) -> Publisher[Any]:
         """Return the publisher of the run, and add the run to ``runs``.
 
-        ``guarded``: the part below tolerates a publisher that breaks the rules.
+        ``guarded``: the part below tolerates a publisher that breaks the rules of Reactive Streams.
         """
         stages = Stages(tuple(self.stages), self.seed)
         source = self.source

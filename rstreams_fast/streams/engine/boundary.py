@@ -71,7 +71,7 @@ class StagesBoundary(Boundary):
     def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:
         """Return a publisher of the results of ``stages`` for the elements of ``upstream``.
 
-        Its attribute ``where`` says in words on which threads the publisher works.
+        The publisher's attribute ``where`` says in words on which threads it works.
         """
         raise NotImplementedError
 
@@ -93,7 +93,7 @@ class StagesSource:
         raise NotImplementedError
 
     def whole(self) -> PullSource | None:
-        """Return a source of all elements if all are there already, else ``None``.
+        """Return a source of all elements, if the publisher has all of them already, else ``None``.
 
         A subscriber may iterate that source in place of subscribing.
         """
@@ -193,7 +193,7 @@ def burst_slot(subscriber: Subscriber[Any]) -> Callable[[list[Any]], None] | Non
 
     ``None`` if ``subscriber`` takes elements only by ``on_next``.
     """
-    # Read ``ring`` once: the subscriber may drop it at any time.
+    # Read ``ring`` once: the subscriber may drop the ring at any time.
     if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
         return partial(_offer_all, ring, subscriber.on_burst)
     if isinstance(subscriber, ListSubscriber):

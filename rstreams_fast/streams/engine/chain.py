@@ -29,7 +29,7 @@ class Chained(Protocol):
 
 
 class Link:
-    """A base for ``Chained`` subscribers other than drains, whose base is ``Drain``."""
+    """A base for ``Chained`` subscribers that do not derive from ``Drain``."""
 
     __slots__ = ("__weakref__", "custody", "depth", "trampoline", "turns")
 

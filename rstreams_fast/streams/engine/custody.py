@@ -51,9 +51,10 @@ class Custody:
     def __init__(self, hook: Callable[[Any], object], below: Custody | None = None) -> None:
         self._hook = hook
         self._below = below
-        # ``id(element)`` -> the element, and how often it has entered. None after the end.
+        # ``id(element)``: the element, and how often it has entered. None after the stream's end.
         self._held: dict[int, tuple[Any, int]] | None = {}
-        self._lock = threading.RLock()  # reentrant: the garbage collector may call a method
+        # Reentrant: a finalizer may call a method while this thread holds the lock.
+        self._lock = threading.RLock()
 
     def inner(self) -> Custody:
         """Return a new custody for an inner publisher, such as one of ``merge``.
@@ -183,7 +184,7 @@ class Custody:
         """Return a function that calls ``fn``, which only reads an element, as in ``filter``.
 
         The element is claimed for the time of the call. If the result of ``fn`` equals ``drops``,
-        the hook of ``on_discard`` gets the element. ``drops=None``: it never does.
+        the hook of ``on_discard`` gets the element. ``drops=None``: the hook never gets it.
         """
 
         @wraps(fn, updated=())
@@ -235,7 +236,7 @@ class Custody:
         match name:
             case "map" | "map_not_none" | "reduce":
                 return [(name, self.using(fn, makes=True), *seed)]
-            case "scan":  # its function also gets the previous result, which was delivered
+            case "scan":  # the function of scan also gets the previous result, which was delivered
                 return [(name, self.using(fn, makes=True, last=True), *seed)]
             case "filter" | "take_while":
                 return [(name, self.looking(fn, drops=False))]

@@ -24,7 +24,7 @@ def _ignore(_element: object) -> None:
 
 def _describe_run(run: Run) -> list[str]:
     program = run.program
-    if program is None:  # the publisher has no stages
+    if program is None:
         return [f"  | {run.above}"]
     stages = [describe_stage(stage) for stage in program.stages]
     if program.seed is not MISSING:

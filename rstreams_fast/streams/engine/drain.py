@@ -123,7 +123,7 @@ class Drain:
         except Exception as refused:
             self._bad_request(refused)
             return
-        if before == 0:  # if demand was left, the drain works already, or waits for elements
+        if before == 0:  # otherwise the drain does not wait for demand
             self._enter()
 
     def _add_demand(self, n: int) -> int:
@@ -157,7 +157,7 @@ class Drain:
         if self._wip.enter():
             self._go()
         elif self._resource is not None and process_id() != self._pid:
-            self._refused(forked())  # the thread that delivers is in the parent process
+            self._refused(forked())  # the process was forked: the parent has the thread that works
 
     def _go(self) -> None:
         """Run the drain on this thread, or on the resource (an executor).
@@ -239,7 +239,7 @@ class Drain:
             pass  # the next turn also handles the events that other threads brought meanwhile
         if first:
             turns.pause(self)
-        if self._demand.value < 0:  # the stream is over: clean up now
+        if self._demand.value < 0:  # the stream is over: clean up before the next turn
             self.resume()
 
     def resume(self) -> None:
@@ -293,7 +293,7 @@ class Drain:
         return status
 
     def _flush(self, run: FusedRun) -> RunStatus:
-        """Deliver the elements that stages still hold after the last element: a partial batch."""
+        """Deliver the elements that stages hold at the end of the source, such as a last batch."""
         status = run.finish()
         if self._on_burst is not None:
             self._on_burst()
@@ -305,7 +305,7 @@ class Drain:
         If ``subscriber`` has none of these, its ``on_next`` gets the results. ``waits``: the source
         of the run may wait in the middle of a burst (a list of elements).
         """
-        # Read ``ring`` once: the subscriber may drop it at any time.
+        # Read ``ring`` once: the subscriber may drop the ring at any time.
         if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
             self._on_burst = subscriber.on_burst
             return ring
@@ -321,12 +321,12 @@ class Drain:
         return subscriber.on_next
 
     def _interrupted(self, leaving: BaseException) -> None:
-        """End the stream, because ``leaving`` (say, ``KeyboardInterrupt``) leaves the drain."""
+        """End the stream, because ``leaving``, such as ``KeyboardInterrupt``, stops the drain."""
         if self._resource is None and self._asked_from_below:
             ended = self._demand.cancel()
         else:
-            # The exception propagates to a resource's thread, or to upstream. So downstream gets
-            # it by on_error.
+            # The exception propagates to the executor, or to upstream. So downstream gets it by
+            # on_error.
             ended = self._demand.terminate()
             if ended:
                 self._failure = leaving
@@ -435,7 +435,8 @@ class Drain:
                 report_late(failure)
         elif self._demand.cancelled:
             drop(self._drop_everything())
-        # Otherwise the thread that called terminate() will store the error, and call _enter().
+        # If the stream has failed, but _failure is not set yet, the thread that called terminate()
+        # will set _failure, and call _enter().
         self._report_undelivered()
         return False
 

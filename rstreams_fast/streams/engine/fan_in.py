@@ -169,11 +169,11 @@ class FanIn(Drain):
     def __init__(self, subscriber: Subscriber[Any], prefetch: Prefetch = NO_PREFETCH) -> None:
         super().__init__(subscriber, None)
         self._ahead = prefetch
-        #: Inners that have not subscribed yet. They subscribe before any request is made.
+        #: Inner subscribers that have not subscribed yet. They subscribe before any request.
         self._unsubscribed: deque[Inner] = deque()
         self._on_next: Callable[[Any], object] | None = subscriber.on_next
         self._take_burst: Callable[[list[Any]], None] | None = None
-        self._inners: set[Inner] = set()  # inners to cancel at the end of the stream
+        self._inners: set[Inner] = set()  # inner subscribers to cancel at the end of the stream
         self._mail: deque[tuple[Inner, list[Any] | Ended]] = deque()
         self._open = True
         self._delivering: list[Any] | None = None
@@ -181,7 +181,6 @@ class FanIn(Drain):
         self._up = Wip(held=True)
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return the fan-in's own metrics, then those of the boundaries above each inner."""
         inners = self._inners.copy()
         held = sum(len(what) for _, what in self._mail.copy() if isinstance(what, list))
         held += sum(len(inner.queue or ()) for inner in inners)
@@ -268,7 +267,7 @@ class FanIn(Drain):
         self._inners.add(inner)
         if self._demand.value >= 0:
             return True
-        # _stop() may have run before the inner was added: cancel it here.
+        # _stop() may have run before the inner was added: cancel the inner here.
         self._inners.discard(inner)
         inner.cancel()
         return False
@@ -305,7 +304,7 @@ class FanIn(Drain):
     def _enter(self) -> None:
         if self._wip.enter():
             self._drain()
-        if self._to_ask():  # even if another thread delivers elements, which may take long
+        if self._to_ask():  # even while another thread delivers elements, which may take long
             self._call_up()
 
     def _to_ask(self) -> bool:
@@ -319,7 +318,7 @@ class FanIn(Drain):
         return self._demand.value < 0 and self._act_on_end()
 
     def _take(self, inner: Inner, what: list[Any] | Ended) -> None:  # noqa: ARG002
-        """Deliver elements of ``inner`` (a list), or end the stream as ``inner`` has ended."""
+        """Deliver a list of elements of ``inner``, or end the stream as ``inner`` has ended."""
         if isinstance(what, list):
             self._deliver(what)
         elif what.error is None:
@@ -339,7 +338,7 @@ class FanIn(Drain):
                 take_burst(burst)
             else:
                 self._delivering = burst
-                if self._open:  # _stop(), on another thread, may have missed _delivering
+                if self._open:  # false if _stop(), on another thread, came before _delivering
                     for element in burst:
                         on_next(element)
         except RecursionError:
@@ -441,5 +440,4 @@ class Combined(Generic[A]):
         self._argument = argument
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Make the ``FanIn`` of ``subscriber``, and start it."""
         self._make(subscriber, self._upstream, self._argument).start()

@@ -1,8 +1,8 @@
 """Inners: the subscribers of an operator that has several publishers.
 
 The *owner* of an inner is the subscription of that operator: a fan-in, or a subscription arbiter.
-``InnerSubscriber`` subscribes to any publisher. ``_InnerSequence`` iterates an internal sequence,
-without a subscription. Both implement ``Inner``, and give the owner bursts (lists) of elements.
+``InnerSubscriber`` subscribes to any publisher. ``_InnerSequence`` iterates a sequence, such as a
+list, without a subscription. Both implement ``Inner``, and give the owner lists of elements.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class InnerOwner(Protocol):
     custody: Custody | None
 
     def _inner_attached(self, inner: Any, /) -> None:
-        """Note that ``inner`` accepts requests from now on. Called at most once."""
+        """Called, at most once, when ``inner`` begins to accept requests."""
 
     def _inner_burst(self, inner: Any, burst: list[Any], over: bool = False, /) -> None:
         """Take a list of requested elements of ``inner``. ``over``: ``inner`` has completed."""
 
     def _inner_ended(self, inner: Any, error: BaseException | None, /) -> None:
-        """Note that ``inner`` has completed, or failed with ``error``. No call follows."""
+        """Called when ``inner`` has completed, or failed with ``error``. No call follows."""
 
     def _lacking_for(self, inner: Any, /) -> list[Any]:
         """Return the inners that must send an element before the owner can use those of ``inner``.
@@ -69,7 +69,8 @@ class Inner(Link):
         asked: How many elements were requested. The requesting thread counts them.
         came: How many elements have come. The signalling thread counts them.
         attached: Whether this inner accepts requests. Only some owners set it.
-        queue: The elements that wait for delivery. As the two below, for the owner's drain only.
+        queue: The elements that wait for delivery. Only the drain of ``owner`` uses this attribute,
+            ``consumed`` and ``done``.
         consumed: How many elements were delivered since the last request.
         done: Whether this inner has ended.
     """
@@ -139,7 +140,7 @@ class Inner(Link):
             self.custody.close()
 
     def _tell_owner(self, error: BaseException | None) -> None:
-        """Report the end to the owner; without an owner, report the error as late."""
+        """Report the end to the owner. If the owner was dropped, only report the error."""
         owner = self.owner
         if owner is not None:
             owner._inner_ended(self, error)
@@ -151,7 +152,7 @@ class Inner(Link):
 
 
 def new_inner(owner: InnerOwner, publisher: Publisher[Any]) -> Inner:
-    """Return an inner of ``publisher``, not subscribed yet. ``owner`` is initialized."""
+    """Return an ``Inner`` for ``publisher``, which has not subscribed yet."""
     sequence = sequence_of(publisher)
     if sequence is not None:
         return _InnerSequence(owner, *sequence)
@@ -227,14 +228,12 @@ class InnerSubscriber(Inner, ListSubscriber):
     # -- signals from the publisher --------------------------------------------------------------
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription, cancel any other (§2.5)."""
         if self._upstream.attach(subscription):
             owner = self.owner
             if owner is not None:
                 owner._inner_attached(self)
 
     def on_next(self, element: Any, /) -> None:
-        """Pass a requested element to the owner."""
         if element is None:
             error = NoneSignalError("§2.13: the publisher signalled on_next(None)")
             self._break(error)
@@ -264,13 +263,11 @@ class InnerSubscriber(Inner, ListSubscriber):
             owner._inner_burst(self, burst)
 
     def on_error(self, error: BaseException, /) -> None:
-        """Pass the error to the owner, unless upstream has ended before."""
         check_error_signal(self, error)
         if not self._end(error):
             report_late(error)
 
     def on_complete(self) -> None:
-        """Pass the completion to the owner, unless upstream has ended before."""
         self._end(None)
 
     def _end(self, error: BaseException | None) -> bool:
@@ -336,7 +333,7 @@ class _InnerSequence(Inner):
             if custody is not None:
                 program = custody.stages(program, enters=True)
             self._run = FusedRun(iterator, program, self._results.append, self._demand)
-        if self.owner is None:  # cancel() may have run before _iterator was set
+        if self.owner is None:  # cancel() has run, perhaps before _iterator was set
             self._close()
         elif not (self._ended and self._finish()):
             owner._inner_attached(self)
@@ -377,7 +374,7 @@ class _InnerSequence(Inner):
         if self.asked or self.custody is not None or iterator is None or stages is None:
             return None
         self._demand = demand = DemandCounter(UNBOUNDED)
-        if self.owner is None:  # cancel() may have run before _demand was set
+        if self.owner is None:  # cancel() has run, perhaps before _demand was set
             demand.cancel()
         self._close()
         return iterator, stages.stages, demand
@@ -408,7 +405,7 @@ class _InnerSequence(Inner):
             self._give(owner, burst)
 
     def _passed_on(self, burst: list[Any], custody: Custody) -> list[Any]:
-        if self._demand is None:  # otherwise there are stages, and the first registers the elements
+        if self._demand is None:  # no stages; otherwise the first stage registers the elements
             for element in burst:
                 custody.enter(element)
         return custody.pass_on(burst)
@@ -491,7 +488,7 @@ class _InnerSequence(Inner):
         self._tell_owner(error)
 
     def _close(self) -> None:
-        self._iterator = self._stages = None  # drop stages, too: their seed may be an element
+        self._iterator = self._stages = None  # the stages, too: a seed in them may be an element
         run, self._run = self._run, None
         if run is not None:
             run.clear()

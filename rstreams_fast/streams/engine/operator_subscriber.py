@@ -1,4 +1,4 @@
-"""The base of operators that subscribe to one publisher and deliver by a drain (§4.1).
+"""The base of operators that subscribe to one publisher.
 
 The publisher may break the rules of Reactive Streams. Then the stream ends with an error, or the
 wrong signal has no effect. The operator's own subscriber sees a publisher that keeps the rules.
@@ -29,9 +29,8 @@ class OperatorSubscriber(Drain):
     """The subscriber of upstream, and the subscription of downstream. Subclasses add ``on_next``.
 
     ``_upstream`` requests and cancels. A subclass chooses how to treat an error of upstream:
-    ``on_error`` signals the error at once; ``_keep_error`` and ``_fail_after_elements`` have the
-    drain signal the error after the elements that wait. A subclass that holds elements sets
-    ``_waits``.
+    ``on_error`` signals the error at once; ``_keep_error`` and ``_fail_after_elements`` signal the
+    error after the elements that wait. A subclass that holds elements sets ``_waits``.
     """
 
     __slots__ = ("_completed", "_upstream", "_waits")
@@ -50,7 +49,6 @@ class OperatorSubscriber(Drain):
             self._begin()
 
     def on_next(self, element: Any, /) -> None:
-        """Take an element of upstream."""
         raise NotImplementedError
 
     def on_error(self, error: BaseException, /) -> None:
@@ -60,7 +58,7 @@ class OperatorSubscriber(Drain):
         self._fail(error)
 
     def _keep_error(self, error: BaseException) -> None:
-        """Have the drain signal an error of upstream, after the elements that wait."""
+        """Signal an error of upstream after the elements that wait."""
         check_error_signal(self, error)
         if self._completed:
             self._fail(error)  # upstream has signalled its end before, which breaks a rule
@@ -68,7 +66,7 @@ class OperatorSubscriber(Drain):
             self._fail_after_elements(error)
 
     def _fail_after_elements(self, error: BaseException) -> None:
-        """Have the drain signal ``error`` after the elements that wait.
+        """Signal ``error`` after the elements that wait.
 
         If upstream has ended before, ``error`` is only reported.
         """
@@ -151,7 +149,7 @@ class OperatorSubscriber(Drain):
         """
         if self._resource is not None:
             self.turns = Turns(self._enter)
-            self.turns.begin(running_loop())  # the loop of the subscribing thread
+            self.turns.begin(running_loop())
 
     def _work_for_a_turn(self) -> bool:
         if self.turns is not None:

@@ -87,7 +87,7 @@ class Pipeline(Generic[T_co]):
 
 
 def sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
-    """Return the source and the stages of ``publisher``, so that a subscriber can iterate them.
+    """Return the source and the stages of ``publisher``, for a caller that iterates the source.
 
     ``None`` if the source is no sequence (such as a list), if ``publisher`` has parts that are not
     stages, or if the stages take no element at all.
@@ -97,7 +97,7 @@ def sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
 
 
 def _sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
-    # Not ``isinstance``: a subclass may override ``subscribe``.
+    # A subclass of Pipeline may override ``subscribe``, so ``isinstance`` does not suffice.
     if getattr(type(publisher), "subscribe", None) is not Pipeline.subscribe:
         return publisher.sequence() if isinstance(publisher, PullSegment) else None
     pipeline: Any = publisher
@@ -118,7 +118,7 @@ def _sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
 
 
 def as_pipeline(publisher: Publisher[Any]) -> Pipeline[Any]:
-    """Return ``publisher`` as a pipeline. A foreign publisher is guarded against broken rules."""
+    """Return ``publisher`` as a pipeline, which keeps the rules even if ``publisher`` does not."""
     if isinstance(publisher, Pipeline):
         return publisher
     name = f"from_publisher({type(publisher).__name__})"

@@ -30,7 +30,6 @@ class PullSegment:
         self._executor = executor
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Open the source anew for ``subscriber``."""
         _PullSubscription(subscriber, self._origin, self._program, self._executor)._begin()
 
     def sequence(self) -> tuple[PullSource, Stages] | None:

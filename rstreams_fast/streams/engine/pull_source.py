@@ -17,7 +17,7 @@ class PullSource(Protocol):
     """A source of elements that is iterated anew for each subscriber."""
 
     def open(self) -> Iterator[Any]:
-        """Return a new iterator. If this raises, the subscriber gets the ``on_error``."""
+        """Return a new iterator. If this raises, the subscriber gets the exception."""
         ...
 
     def describe(self) -> str:

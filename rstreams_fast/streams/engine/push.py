@@ -30,20 +30,20 @@ class Watch(Protocol):
         """Return a function that calls ``on_next``, and that the stages call in its place."""
 
     def asks(self, demand: int, /) -> None:
-        """Note a request, before it is added to the demand. ``demand`` is the previous demand."""
+        """Called at each request, before it is added to ``demand``, the previous demand."""
 
     def asked_first(self) -> None:
-        """Note that a request has raised the demand from zero."""
+        """Called when a request has raised the demand from zero."""
 
     def close(self) -> None:
-        """Note the end of the stream, and drop all references."""
+        """Drop all references. Called at the end of the stream."""
 
 
 class UpstreamCalls(Protocol):
     """Makes the calls of one ``PushSubscription`` to upstream, on threads of its own choice."""
 
     def is_ready(self) -> bool:
-        """Note that ``on_subscribe`` came; return whether upstream accepts requests from now on."""
+        """Return whether upstream accepts requests from now on. Called after ``on_subscribe``."""
 
     def ask(self, subscription: PushSubscription, /) -> None:
         """Have ``subscription._ask_now`` called, now or later, on a thread for upstream calls."""
@@ -104,7 +104,7 @@ class PushSubscription(OperatorSubscriber):
         self._early = early
         self._calls = calls
         if calls is not None:
-            self.turns = None  # ``calls`` chooses threads, which need no pauses for an event loop
+            self.turns = None  # ``calls`` makes requests on threads where no event loop waits
         self._watch = None if watch is None else watch(self)
         on_next: Callable[[Any], object] = subscriber.on_next
         if self._watch is not None:
@@ -288,7 +288,7 @@ class PushSubscription(OperatorSubscriber):
 
     def _act_on_end(self) -> bool:
         super()._act_on_end()
-        self._backlog.clear()  # an element may have come after _drop_references
+        self._backlog.clear()  # an element may have come after the call of _drop_references()
         return False
 
     def _drop_references(self) -> None:
@@ -304,7 +304,7 @@ class PushSubscription(OperatorSubscriber):
     # -- requests to upstream ----------------------------------------------------------------------
 
     def _count(self, counted: DemandCounter, status: RunStatus, run: FusedRun) -> None:
-        """Count one received element. If a stage dropped it, owe a request for a replacement."""
+        """Count one received element. If a stage dropped it, one more must be requested."""
         if counted.value > 0:
             counted.fulfil(1)
         if status is RunStatus.DROPPED and not self._unbounded:

@@ -64,7 +64,6 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
     # -- signals from upstream -------------------------------------------------------------------
 
     def on_next(self, element: Any, /) -> None:
-        """Put the element in the ring."""
         if self._accepts(element, self._input.accept):
             self._enter()
 
@@ -159,5 +158,4 @@ class Below(Generic[A]):
         self.where = where
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Subscribe to upstream on behalf of ``subscriber``."""
         subscribe_to(self._upstream, self._make(subscriber, self._argument))

@@ -141,7 +141,7 @@ class Upstream:
         return first
 
     def unwanted(self) -> None:
-        """Handle an element after the end: cancel upstream, if ``cancel`` left this to do."""
+        """Cancel upstream, if ``cancel`` left that to this thread, as an unwanted element came."""
         if self._asker == get_ident() and self.latch.won:
             self._cancel_attached()
 

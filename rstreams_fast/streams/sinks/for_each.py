@@ -109,7 +109,7 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         self.upstream.unwanted()  # the element came after the end (§2.8)
 
     def _failed(self, name: str, raised: BaseException) -> None:
-        """End with the exception ``raised`` of the user's function that is called ``name``."""
+        """End with ``raised``, an exception of the user's function with the name ``name``."""
         if isinstance(raised, Exception):
             self.fail(raised)
         elif is_async_cancellation(raised):

@@ -93,10 +93,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _IteratorSubscriber(RingSubscriber):
-    """The subscriber of an iteration. It puts elements in a ring, and wakes a waiting consumer.
-
-    The attribute ``bell`` wakes the consumer.
-    """
+    """The subscriber of an iteration. It puts elements in a ring; ``bell`` wakes the consumer."""
 
     __slots__ = (
         "__weakref__",
@@ -139,7 +136,7 @@ class _IteratorSubscriber(RingSubscriber):
             return
         if get_ident() == self.subscriber_thread and is_internal(subscription):
             self._by_turns = True
-            self.upstream.due = self._prefetch  # this is requested after subscribe has returned
+            self.upstream.due = self._prefetch  # to be requested after subscribe has returned
         else:
             self._ask(self._prefetch)
 

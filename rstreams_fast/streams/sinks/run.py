@@ -92,8 +92,10 @@ class Run:
             subscriber.drop_references()
             try:
                 subscriber.upstream.cancel()
-            finally:  # KeyboardInterrupt may come, but other threads wait for the end
-                self._seen = True  # the caller knows of the cancel, so nothing is reported
+            finally:
+                # Wake waiting threads even after a KeyboardInterrupt. The caller knows of the
+                # cancel, so it need not be reported.
+                self._seen = True
                 self.settle(failure_of(CancelledError("the stream was cancelled")))
 
     def result(self, timeout: float | None = None) -> None:
@@ -182,7 +184,7 @@ class Run:
             del failure
 
     def _when_done(self, callback: Callable[[], object]) -> bool:
-        """Have ``callback`` called at the end of the run; false, without a call, if it is done."""
+        """Have ``callback`` called at the end of the run. False if the run has ended before."""
         with self._lock:
             if not self._done:
                 self._waiting.append(callback)
@@ -235,7 +237,7 @@ _DRAINING: Final = (Drain._burst_on.__code__, Drain._flush.__code__)
 
 
 class RunSubscriber(Generic[T]):
-    """A base of subscribers that record their end in ``run``; they first request ``demand``."""
+    """A base of subscribers that record their end in a ``Run``. ``demand``: the first request."""
 
     __slots__ = ("__weakref__", "_demand", "run", "upstream")
 
@@ -299,5 +301,5 @@ class RunSubscriber(Generic[T]):
         """Accept no more elements, and drop the references to objects of the user."""
 
     def is_called_by(self, frame: FrameType) -> bool:
-        """Return whether ``frame`` runs a function of this subscriber: the stream waits for it."""
+        """Return whether ``frame`` is a call of this subscriber, for which the stream waits."""
         return frame.f_code in _DRAINING and frame.f_locals["self"]._subscriber is self

@@ -15,7 +15,6 @@ __all__ = ["ArrowSource", "arrow_source"]
 
 
 def arrow_source(source: Any, chunk: int | None, schema: Any) -> ArrowSource:
-    """Return the source of ``rstreams_fast.from_arrow``, after a check of its arguments."""
     stream = hasattr(source, "__arrow_c_stream__")
     if not stream and not hasattr(source, "__arrow_c_array__"):
         raise TypeError(
@@ -37,7 +36,8 @@ class ArrowSource:
         self._stream = stream
         self._chunk = chunk
         self._schema = schema
-        self._used = threading.Lock()  # taken by the first subscriber to a RecordBatchReader
+        # A RecordBatchReader serves one subscriber, which takes this lock.
+        self._used = threading.Lock()
 
     def open(self) -> Iterator[Any]:
         pa = pyarrow_for("from_arrow")

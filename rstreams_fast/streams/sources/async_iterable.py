@@ -93,7 +93,6 @@ class AsyncIterableSource(Generic[T]):
         vars(self).update(state, _taken=Latch())
 
     def subscribe(self, subscriber: Subscriber[T], /) -> None:
-        """Subscribe ``subscriber``. Elements are awaited when the subscriber requests them."""
         iterable = self._iterable
         if self._one_shot:
             if not self._taken.win() or iterable is None:
@@ -115,10 +114,10 @@ class AsyncIterableSource(Generic[T]):
 
 
 class _Pulling(Drain):
-    """The subscription. A task on the loop awaits elements and signals them.
+    """The subscription. A task on the event loop awaits elements and signals them.
 
-    Requests and cancels start the drain, which wakes or cancels that task. The drain and the task
-    run on the same loop, and the task never awaits within a signal. So signals never overlap.
+    Requests and cancels have ``_work`` called, which wakes or cancels that task. It is called on
+    the same loop, and the task never awaits within a signal. So signals never overlap.
     """
 
     __slots__ = (
@@ -175,7 +174,7 @@ class _Pulling(Drain):
                 if self._awaited is not None:
                     self._awaited.add(self._task)
                 # A stream may be garbage-collected while its task waits for demand. asyncio must
-                # not warn then: the task is closed, or is cancelled by another collected object.
+                # not warn of a pending task then: Python or a finalizer ends the task.
                 self._task._log_destroy_pending = False  # type: ignore[attr-defined]
         elif self._parked is not None:
             if not self._parked.done():
@@ -226,7 +225,7 @@ class _Pulling(Drain):
             if aclose is not None:
                 error = await self._close(aclose, error)
             self._end(error)
-        except GeneratorExit:  # the loop was closed, and Python drops this coroutine
+        except GeneratorExit:  # the loop was closed, and this coroutine dropped: await nothing
             if self._demand.value >= 0:
                 self._end(WorkDroppedError("the event loop was closed while the source was in use"))
             raise

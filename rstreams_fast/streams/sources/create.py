@@ -31,7 +31,6 @@ def create_source(
     capacity: int | None,
     on_drop: Callable[[Any], object] | None,
 ) -> Foreign:
-    """Return the source of ``rstreams_fast.create``, after a check of its arguments."""
     check_plain("create(fn): fn", fn, _HINT)
     options = OverflowBoundary(overflow, capacity, on_drop, name="create", argument="overflow=")
     source = _Created(fn, options)
@@ -53,7 +52,8 @@ class Emitter(Generic[T]):
         # Reentrant: the garbage collector may run any code under the lock.
         self._lock = threading.RLock()
         self._target: OverflowSubscription | None = target
-        self._at_end: list[Callable[[], object]] | None = []  # None after the functions were called
+        # The functions of ``on_cancel``; None after they were called.
+        self._at_end: list[Callable[[], object]] | None = []
 
     def next(self, element: T, /) -> bool:
         """Send ``element``.

@@ -44,7 +44,6 @@ def interval_source(  # noqa: PLR0917 - the parameters of the public function, i
     executor: Any,
     timer: Timer | None,
 ) -> Foreign:
-    """Return the source of ``rstreams_fast.interval``, after a check of its arguments."""
     period = check_seconds("seconds", seconds, positive=True)
     if period < SHORTEST:  # tick numbers would soon exceed the precision of a float
         raise ValueError(f"seconds must be at least {SHORTEST}, got {period}")

@@ -25,7 +25,8 @@ class IterableSource:
         self._name = name
         self.is_sequence = type(iterable) in _SEQUENCES
         if not self.is_sequence:
-            self._used = threading.Lock()  # taken by the first subscriber to a one-shot iterator
+            # A one-shot iterator serves one subscriber, which takes this lock.
+            self._used = threading.Lock()
 
     def open(self) -> Iterator[Any]:
         iterator = iter(self._iterable)

@@ -59,7 +59,6 @@ def using_source(
     stream_of: Callable[[Any], Publisher[Any]],
     close: Callable[[Any], object],
 ) -> Foreign:
-    """Return the source of ``rstreams_fast.using``."""
     made = partial(_use, factory, stream_of, close)
     return defer_source(made, f"using({describe_callable(factory)})")
 
@@ -89,7 +88,6 @@ def _close(close: Callable[[Any], object], resource: Any) -> None:
 
 
 def generate_source(state: Any, fn: Callable[[Any], tuple[Any, Any] | None]) -> IterableSource:
-    """Return the source of ``rstreams_fast.generate``."""
     return IterableSource(_Generated(state, fn), f"generate({describe_callable(fn)})")
 
 

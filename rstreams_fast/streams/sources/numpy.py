@@ -15,7 +15,6 @@ __all__ = ["ArraySource", "array_source"]
 
 
 def array_source(array: np.ndarray[Any, Any], chunk: int) -> ArraySource:
-    """Return the source of ``rstreams_fast.from_numpy``, after a check of its arguments."""
     np = numpy_for("from_numpy")
     if not isinstance(array, np.ndarray):
         raise TypeError(f"array must be a numpy array, got {type(array).__name__}")
