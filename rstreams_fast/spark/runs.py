@@ -11,6 +11,7 @@ cover, so that a late attempt does not count again.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -411,6 +412,7 @@ _KINDS: Final = {
 }
 
 
+@functools.lru_cache(maxsize=1)
 def process_of(pid: int) -> str:
     """Return the boot, the PID namespace and the start of a process, or an empty string."""
     try:
