@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import weakref
 from pathlib import Path
 from typing import Any
@@ -56,10 +57,12 @@ def test_the_files_of_caches_and_journals_made_anew_are_closed(tmp_path: Path) -
     for number in range(MICRO_BATCHES):
         words: dict[str, Any] = {
             "cache": rs.Cache(bytes=1 << 20, scope="executor"),
-            "journal": rs.Journal(str(tmp_path), version=str(number)),
+            "journal": rs.Journal(str(tmp_path), version=str(number // 2)),
         }
         stage = made(rs.enrich, asked, on="k", output=OUTPUT, **words)
-        assert rows(stage, [1]) == [(1, 1, 1)]
+        assert rows(stage, [number]) == [(number, number, number)]
         gc.collect()
         counts.append(sum(1 for _ in Path("/proc/self/fd").iterdir()))
     assert counts[-1] <= counts[KEPT + 2] + 5
+    found = [os.path.realpath(entry) for entry in Path("/proc/self/fd").iterdir()]
+    assert not [path for path in found if path.endswith(".arrow")], "segments are open"

@@ -173,6 +173,8 @@ def test_a_journal_sends_no_row_again_but_those_of_another_batch(
         assert writer.report is not None
         assert (writer.report.rows, writer.report.dead) == (90, 10)
         assert sum(map(len, noted(place))) - before == again
+    # The answers of the batch before are removed.
+    assert len(list((tmp_path / "journal").iterdir())) == 1
 
 
 class Collects:

@@ -233,13 +233,13 @@ def test_what_is_removed_meanwhile_is_called_again_and_looked_for_once(
     for segment in files(uri):
         segment.unlink()
     listed = Counter[str]()
-    sizes = Folder.sizes
+    names = Folder.names
 
     def counted(self: Any) -> Any:
         listed["times"] += 1
-        return sizes(self)
+        return names(self)
 
-    monkeypatch.setattr(Folder, "sizes", counted)
+    monkeypatch.setattr(Folder, "names", counted)
     digest_of = KeyDigest("Doubling", "1")
     answers._readers.clear()
     assert all(answers.get(digest_of((k,))) is MISSING for k in range(3000))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
 import threading
 from bisect import bisect_left
@@ -90,13 +91,18 @@ class Answers:
     def refresh(self) -> None:
         """Index the segments that were written since the last ``refresh``."""
         for _ in range(REFRESH_TRIES):
-            found = self.folder.sizes()
+            found = self.folder.names()
             with self._lock:
-                whole = self._add(found.keys())
+                whole = self._add(found)
                 for digest in self.unwritten:
                     self._filter[_first_of(digest)[0] & (len(self._filter) - 1)] = 1
             if whole:
                 return
+
+    def close(self) -> None:
+        """Close all segments. ``get`` opens them again."""
+        with self._lock:
+            self._readers.clear()
 
     def add(self, digest: bytes, answer: Any) -> None:
         """Keep an answer that this process has just logged, so that ``get`` finds it."""
@@ -120,6 +126,9 @@ class Answers:
         if 2 * len(found & self._seen) < len(self._seen):
             self._index, self._seen = ([], ()), set()
             self._filter = bytearray(FILTER_BYTES)
+            # The batches of removed segments would keep their space on the disk.
+            self._batches.clear()
+            self._bytes = 0
         for name in sorted(found - self._seen):
             run = None
             try:
@@ -236,10 +245,10 @@ class Answers:
                 batch = self._read(name, index)
                 if batch is None:
                     return None
-                self._bytes += batch.nbytes
+                self._bytes += _bytes_of(batch)
             self._batches[name, index] = batch
             while self._bytes > READ_BYTES and len(self._batches) > 1:
-                self._bytes -= self._batches.popitem(last=False)[1].nbytes
+                self._bytes -= _bytes_of(self._batches.popitem(last=False)[1])
             return batch
 
     def _read(self, name: str, index: int) -> Any:
@@ -255,6 +264,11 @@ class Answers:
         except FileNotFoundError:
             self._readers.pop(name, None)
             raise
+
+
+def _bytes_of(batch: pa.RecordBatch) -> int:
+    # A mapped batch takes at least one page.
+    return max(int(batch.nbytes), mmap.PAGESIZE)
 
 
 _known: Final[LatestUsed[Answers]] = LatestUsed()

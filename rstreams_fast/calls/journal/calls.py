@@ -23,7 +23,15 @@ from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.words import CallSettings
 from rstreams_fast.core import MISSING
 
-__all__ = ["WAIT_SECONDS", "Call", "JournalledCalls", "digest_of_text", "find_answers", "tidy_up"]
+__all__ = [
+    "WAIT_SECONDS",
+    "Call",
+    "JournalledCalls",
+    "digest_of_text",
+    "find_answers",
+    "place_of",
+    "tidy_up",
+]
 
 MANY_SEGMENTS: Final = 512
 """A stage that ends may merge the segments of a journal if there are at least so many."""
@@ -56,7 +64,7 @@ class JournalledCalls:
         """``key_of`` makes the key from the arguments. Default: the arguments are the key."""
         self._journal = journal
         self._digest_of = KeyDigest(settings.label, journal.version)
-        place = digest_of_text(settings.label, journal.version, form.text)
+        place = place_of(settings.label, journal.version, form.text)
         self._answers = answers_of(journal.uri, place, form)
         self._key_of = key_of
         self._as_outcomes = settings.as_outcomes
@@ -81,6 +89,8 @@ class JournalledCalls:
         self._writer.close()
         if tidy:
             tidy_up(self._writer, self._answers, self._journal)
+        # The process may keep the index for weeks, and never look at these segments again.
+        self._answers.close()
 
     def around(self, fn: Call, loop: asyncio.AbstractEventLoop) -> Call:
         """Return ``fn``, which is called only for keys without a journalled answer.
@@ -175,6 +185,11 @@ def tidy_up(writer: JournalWriter, answers: Answers, journal: Journal) -> None:
         answers.folder.compact()
     if journal.max_bytes is not None:
         bound(journal.uri, journal.max_bytes)
+
+
+def place_of(label: str, version: str, form: str) -> str:
+    """Return the name of the folder with the answers of a function, in the text of a form."""
+    return digest_of_text(label, version, form)
 
 
 def digest_of_text(*parts: str) -> str:

@@ -18,6 +18,7 @@ from rstreams_fast.calls.journal.calls import (
     Call,
     digest_of_text,
     find_answers,
+    place_of,
     tidy_up,
 )
 from rstreams_fast.calls.journal.journal import Journal
@@ -62,7 +63,7 @@ class _Open:
 
     def __init__(self, journal: Journal, label: str) -> None:
         form = _Texts()
-        place = digest_of_text(label, journal.version, form.text)
+        place = place_of(label, journal.version, form.text)
         self._journal = journal
         self.answers = answers_of(journal.uri, place, form)
         self.digest_of = KeyDigest(label, journal.version)
@@ -101,6 +102,7 @@ class _Open:
             self.is_open = False
             self.writer.close()
             tidy_up(self.writer, self.answers, self._journal)
+            self.answers.close()
 
     def put(self, digest: bytes, answer: Any) -> None:
         """Store an answer. ``TypeError``: the answer is no plain value."""

@@ -121,8 +121,13 @@ class Folder:
             )
             raise
 
-    def sizes(self) -> dict[str, int]:
-        """Return the names of the segments and their bytes, even if another process merges.
+    def remove_all(self) -> None:
+        """Remove the directory and its segments, if it exists."""
+        with contextlib.suppress(OSError):
+            self.files.delete_dir(self.path)
+
+    def names(self) -> set[str]:
+        """Return the names of all segments, even if another process merges meanwhile.
 
         A merge first writes the merged segment, then removes its parts. A listing may miss both.
         So the folder is listed again until no segment of the previous listing has disappeared.
@@ -130,17 +135,27 @@ class Folder:
         found = self._list()
         while True:
             before, found = found, self._list()
-            if before.keys() <= found.keys():
+            if before <= found:
+                self.newest = max(self.newest, _latest(found))
                 return found
 
-    def _list(self) -> dict[str, int]:
+    def _list(self) -> set[str]:
+        if not self.is_local:
+            return set(self.sizes())
+        try:
+            # pyarrow asks for the size of each file, which takes ten times as long.
+            with os.scandir(self.path) as entries:
+                return {entry.name for entry in entries if entry.name.endswith(_SUFFIX)}
+        except FileNotFoundError:
+            return set()
+
+    def sizes(self) -> dict[str, int]:
+        """Return the names of the segments and their bytes. A merge meanwhile may hide some."""
         from pyarrow import fs
 
         selector = fs.FileSelector(self.path, allow_not_found=True)
         infos = self.files.get_file_info(selector)
-        found = {info.base_name: info.size for info in infos if info.base_name.endswith(_SUFFIX)}
-        self.newest = max(self.newest, _latest(found))
-        return found
+        return {info.base_name: info.size for info in infos if info.base_name.endswith(_SUFFIX)}
 
     def write(self, table: pa.Table, since: str | None = None) -> str:
         """Write a segment; return its name.

@@ -17,6 +17,9 @@ from rstreams_fast._third_parties import pyarrow_for
 from rstreams_fast.calls.errors import CircuitOpenError
 from rstreams_fast.calls.functions import label_of
 from rstreams_fast.calls.ids import named
+from rstreams_fast.calls.journal.calls import place_of
+from rstreams_fast.calls.journal.journal import Journal
+from rstreams_fast.calls.journal.segments import Folder
 from rstreams_fast.calls.keys import KeyDigest
 from rstreams_fast.calls.lists.batching import Batching
 from rstreams_fast.calls.policy import PolicyFunction
@@ -126,10 +129,18 @@ class FunctionSink(Sink):
             )
         part = "" if frame.batch is None else str(frame.batch)
         calls = self._calls(_RowIds(names, words.key or names, frame.job or self._label, part))
-        # The journal's version keeps equal rows of different jobs and batches apart.
-        version = ascii((frame.job, part))
-        outcomes = self._stage(calls, version).as_map_fn(names, TOLD)
-        return _Drain(calls, outcomes, words.letters, f"{frame.run}-{part}")
+        outcomes = self._stage(calls, _version(frame.job, part)).as_map_fn(names, TOLD)
+        drain = _Drain(calls, outcomes, words.letters, f"{frame.run}-{part}")
+        if self._policy is not None and self._policy.journal is not None and frame.batch:
+            # Spark begins a batch when the batch before is committed, and never repeated.
+            journal = self._journal(_version(frame.job, str(frame.batch - 1)))
+            place = place_of(self._label, journal.version, str(_answers()))
+            drain.useless = journal.uri, place
+        return drain
+
+    def _journal(self, version: str) -> Journal:
+        journal: Journal = self._policy.journal
+        return replace(journal, version=f"{journal.version} {version}")
 
     def _calls(self, ids: _RowIds | None) -> _Calls:
         kind = _AsyncCalls if is_coroutine_function(self._fn) else _PlainCalls
@@ -139,13 +150,12 @@ class FunctionSink(Sink):
         words, policy, letters = self._words, self._policy, self._words.letters
         called: Any = calls
         if policy is not None:
-            if (journal := policy.journal) is not None:
-                version = f"{journal.version} {version}"
-                policy = replace(policy, journal=replace(journal, version=version))
+            if policy.journal is not None:
+                policy = replace(policy, journal=self._journal(version))
             called = policy(calls)
         return lookup(
             called,
-            pyarrow_for("rstreams_fast.spark").bool_(),
+            _answers(),
             using=words.using,
             concurrency=words.concurrency or DEFAULT_CALLS,
             batch=words.batch,
@@ -154,6 +164,16 @@ class FunctionSink(Sink):
             bounds=words.bounds,
             metrics=words.metrics,
         )
+
+
+def _answers() -> Any:
+    """Return the type of the results of rows."""
+    return pyarrow_for("rstreams_fast.spark").bool_()
+
+
+def _version(job: str, part: str) -> str:
+    """Return the journal's version, which keeps equal rows of different jobs and batches apart."""
+    return ascii((job, part))
 
 
 class _Calls:
@@ -274,6 +294,8 @@ class _Drain:
         self._outcomes = outcomes
         self._letters = letters
         self._run = run
+        self.useless: tuple[str, str] | None = None
+        """The URI and the folder of a journal that no batch needs any more."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all rows of ``batches``, then yield one batch of counts."""
@@ -291,6 +313,8 @@ class _Drain:
                     file.put(dead)
                     calls.counts.dead += dead.num_rows
                     refused += _never_sent(dead)
+        if self.useless is not None and not partition:
+            Folder(*self.useless).remove_all()
         counts = calls.counts
         counts.retried = max(0, calls.failed - (counts.dead - refused))
         counts.rows -= counts.dead
