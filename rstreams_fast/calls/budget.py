@@ -410,7 +410,6 @@ _accounts_lock: Final = ForkLock()
 
 
 def account_of(budget: Budget) -> Account:
-    """Return the account of ``budget`` in this process."""
     key = os.getpid(), budget.name, budget._address
     with _accounts_lock:
         found = _accounts.get(key)

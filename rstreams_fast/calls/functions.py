@@ -65,7 +65,6 @@ def check_seconds(name: str, value: object) -> float:
 
 
 def unwrapped(fn: Any) -> Any:
-    """Return the function inside of ``partial`` objects."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     return fn

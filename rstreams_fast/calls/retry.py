@@ -92,7 +92,6 @@ def _seconds_of(value: Any) -> float:
 
 
 def _seconds_until(text: str) -> float:
-    """Return the seconds until an HTTP date."""
     try:
         moment = email.utils.parsedate_to_datetime(text)
     except (TypeError, ValueError):

@@ -81,7 +81,6 @@ class ThreadGroup:
         self._lock = threading.Lock()
 
     def start(self, target: Callable[[], object], name: str) -> None:
-        """Start a thread of the group."""
         thread = _start_thread(functools.partial(self._run, target), f"rstreams-{name}")
         with self._lock:
             self._threads.append(thread)

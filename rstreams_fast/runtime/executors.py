@@ -158,7 +158,6 @@ class Worker:
             self._starting = False
 
     def close(self) -> None:
-        """Have the thread end after all queued work."""
         if self._pid != process_id():
             return  # in a forked child the thread does not exist, and the lock may be held for ever
         with self._lock:

@@ -88,7 +88,6 @@ class HeldLoop:
         self._on_loop = on_loop
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:
-        """Have ``work`` called soon, as a callback of the loop."""
         self._on_loop.execute(work, when_dropped)
 
     def close(self) -> None:
@@ -191,7 +190,6 @@ class _Share:
         self._given_back = False
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:
-        """Have ``work`` called soon, as a callback of the loop."""
         self._private.execute(work, when_dropped)
 
     def close(self) -> None:

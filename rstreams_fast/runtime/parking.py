@@ -88,7 +88,6 @@ class Doorbell:
             self._answer = answer
 
     def disarm(self) -> None:
-        """Forget the function that ``arm`` got."""
         with self._lock:
             self._answer = None
 

@@ -81,7 +81,6 @@ def is_patient(timer: Timer | None) -> bool:
 
 
 def check_timer(timer: object) -> None:
-    """Raise ``TypeError`` for an object that is neither ``None`` nor a timer."""
     for method in ("now", "call_later"):
         if timer is not None and not callable(getattr(timer, method, None)):
             raise TypeError(

@@ -112,7 +112,6 @@ class Folder:
         self._is_proved = True
 
     def make(self) -> None:
-        """Make the directory, if it is missing."""
         try:
             self.files.create_dir(self.path, recursive=True)
         except OSError as refused:
@@ -197,7 +196,6 @@ class Folder:
             file.write(content)
 
     def remove(self, name: str) -> None:
-        """Remove a segment, if it exists."""
         with contextlib.suppress(OSError):
             self.files.delete_file(f"{self.path}/{name}")
 

@@ -104,7 +104,6 @@ class TimedGate:
         self.see = gate.see
 
     def take(self, weights: tuple[float, ...] = ()) -> tuple[_PermitLoop, _Permit]:
-        """Block until a call of ``weights`` may start; return its permit, for ``release``."""
         with self._waits:
             return self._take(weights)
 
@@ -157,7 +156,6 @@ class _PermitLoop:
             self._used = True
 
     def permit(self) -> _Permit:
-        """Block until there is a permit, and return it."""
         with self._lock:
             if self._idle and self._keeps(monotonic()):
                 return self._idle.pop()
@@ -189,7 +187,6 @@ class _PermitLoop:
             self._run(self._return_later if stays else self._return_idle)
 
     def hold(self, seconds: float) -> None:
-        """Admit no call for ``seconds``."""
         with self._lock:
             until = monotonic() + min(seconds, PATIENCE_SECONDS)
             self._held_until = max(self._held_until, until)

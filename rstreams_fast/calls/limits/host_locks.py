@@ -287,7 +287,6 @@ class HostLocks:
         return start
 
     def held_until(self) -> float:
-        """Return the time before which no call may start."""
         return self._read()[0]
 
     def hold(self, seconds: float) -> None:

@@ -68,7 +68,7 @@ class LimitLost(StageError):
 
 
 class JobPermits:
-    """Asks the driver for permits. Only the loop's thread may use the object.
+    """A ``_PermitSource`` that asks the driver for permits. Only the loop's thread may use it.
 
     When a connection ends, the driver takes its permits back. A stage that goes on connects again.
     It declares the permits of its running calls, and asks again for the permits of its waiting
@@ -191,23 +191,19 @@ class JobPermits:
             self._connection.send(message)
 
     def ask(self, weights: Weights) -> None:
-        """Ask the driver for a permit for a call of ``weights``."""
         self._asks.append(weights)
         self._send(ASK + pack_units(weights))
 
     def spend(self, change: Weights) -> None:
-        """Charge ``change`` more units than were asked for; negative numbers give back."""
         if self._connection is None:
             self._unsaid = [sum(both) for both in zip(self._unsaid, change, strict=True)]
         else:
             self._send(SPEND + pack_units(change))
 
     def see(self, left: Weights, weights: Weights) -> None:
-        """Report to the driver that the service has ``left`` units after a call of ``weights``."""
         self._send(SEE + pack_units(left + weights))
 
     def give_back(self, permit: None) -> None:  # noqa: ARG002
-        """Return a permit to the driver."""
         self._has -= 1
         self._send(GIVE_BACK)
 
@@ -215,11 +211,9 @@ class JobPermits:
     offer = give_back
 
     def wanted(self) -> bool:
-        """Whether other stages may want a permit."""
         return True  # only the driver knows
 
     def hold(self, seconds: float) -> None:
-        """Make the driver grant no permits for ``seconds``."""
         self._held_until = max(self._held_until, self._loop.time() + seconds)
         self._send(HOLD + SECONDS.pack(seconds))
 
@@ -295,12 +289,10 @@ class _Connection(asyncio.Protocol):
             self.welcomed.set_exception(failure)
 
     def send(self, message: bytes) -> None:
-        """Send a message, unless the connection is closing."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(message)
 
     def abort(self) -> None:
-        """Close the connection, if there is one."""
         if not self.welcomed.done():
             self.welcomed.cancel()
         if self._transport is not None:

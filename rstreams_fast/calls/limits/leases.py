@@ -176,13 +176,11 @@ class _Permits:
         self._grant()
 
     def spend(self, change: tuple[float, ...]) -> None:
-        """Charge ``change`` more units than were reserved; negative numbers give back."""
         now = asyncio.get_running_loop().time()
         self._clocks = self._pace.spend(now, self._clocks, change)
         self._look_again()
 
     def see(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
-        """Adopt the service's report that ``left`` units remain after a call of ``weights``."""
         now = asyncio.get_running_loop().time()
         self._clocks = self._pace.follow(now, self._clocks, left, weights)
         self._look_again()

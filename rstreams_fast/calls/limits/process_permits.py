@@ -35,7 +35,6 @@ class ProcessPermits:
         self._lock = threading.RLock()
 
     def join(self, numbers: Numbers) -> None:
-        """Use the limit until ``leave``. ``numbers`` apply unless newer numbers are in use."""
         with self._lock:
             if not self._users or numbers.made > self.numbers.made:
                 if numbers[1:] != self.numbers[1:]:
@@ -46,7 +45,6 @@ class ProcessPermits:
             self._users += 1
 
     def leave(self) -> None:
-        """End the use that ``join`` began."""
         with self._lock:
             self._users -= 1
 
@@ -54,7 +52,6 @@ class ProcessPermits:
         """Do nothing: there is no file."""
 
     def take_one(self) -> tuple[int | None, float] | None:
-        """Return a permit and 0 seconds; ``None``: no permit is free."""
         with self._lock:
             of = self.numbers.concurrency
             if of is None:
@@ -66,7 +63,6 @@ class ProcessPermits:
             return permit, 0.0
 
     def wanted(self) -> bool:
-        """Whether a stage has just found no permit, or too many permits are in use."""
         of = self.numbers.concurrency
         too_many = of is not None and len(self._held) > of
         return too_many or monotonic() < self._missed_at + WANTED_SECONDS
@@ -77,7 +73,6 @@ class ProcessPermits:
             self._held.discard(permit)
 
     def reserve(self, weights: tuple[float, ...], latest: float) -> float:
-        """Return when a call of ``weights`` may start; reserve this time if it is <= ``latest``."""
         with self._lock:
             now = monotonic()
             start, clocks = self.pace.reserve(now, self._clocks, self._not_before, weights)
@@ -86,21 +81,17 @@ class ProcessPermits:
             return start
 
     def held_until(self) -> float:
-        """Return the time before which no call may start."""
         return self._not_before
 
     def hold(self, seconds: float) -> None:
-        """Let no call start for ``seconds``."""
         with self._lock:
             self._not_before = max(self._not_before, monotonic() + seconds)
 
     def spend(self, change: tuple[float, ...]) -> None:
-        """Charge ``change`` more units than were reserved; negative numbers give back."""
         with self._lock:
             self._clocks = self.pace.spend(monotonic(), self._clocks, change)
 
     def see(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
-        """Adopt the service's report that ``left`` units remain after a call of ``weights``."""
         with self._lock:
             self._clocks = self.pace.follow(monotonic(), self._clocks, left, weights)
 

@@ -102,7 +102,6 @@ class ProcessStore:
         return of, key
 
     def get(self, place: Any) -> Any:
-        """Return the result, or ``MISSING``. ``TypeError``: the key has no hash."""
         with self._lock:
             try:
                 result, until, _ = self._entries[place]
@@ -158,7 +157,6 @@ class HostStore:
         return _RESULT + digest.digest()
 
     def get(self, place: bytes) -> Any:
-        """Return the result, or ``MISSING``."""
         try:
             with self._env.begin() as transaction:
                 found = transaction.get(place)
@@ -174,7 +172,6 @@ class HostStore:
             return MISSING
 
     def put(self, place: bytes, result: Any, seconds: float) -> None:
-        """Store a result that can be pickled."""
         try:
             content = pickle.dumps(result, 5)
         except Exception:  # the methods of a user's type may raise anything

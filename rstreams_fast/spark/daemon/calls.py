@@ -137,11 +137,9 @@ class ThreadCalls:
         return call
 
     def close(self) -> None:
-        """Make no more calls; do not wait for the running calls."""
         self._threads.close()
 
     def join(self) -> None:
-        """Wait for the threads to end, at most ``STAGE_CLOSE_SECONDS``."""
         self._group.join(STAGE_CLOSE_SECONDS)
 
 
@@ -217,7 +215,6 @@ class LoopCalls:
         self._call_soon(self._stop)
 
     def join(self) -> None:
-        """Wait for the loop to end, at most ``STAGE_CLOSE_SECONDS``."""
         self._group.join(STAGE_CLOSE_SECONDS)
 
     # -- the loop's thread -------------------------------------------------------------------------

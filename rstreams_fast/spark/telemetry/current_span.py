@@ -61,5 +61,4 @@ def enter(span: WrittenSpan, options: SpanOptions) -> Token[Context]:
 
 
 def leave(token: Token[Context]) -> None:
-    """Make the previous span current again."""
     detach(token)

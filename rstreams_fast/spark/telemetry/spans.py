@@ -127,7 +127,6 @@ class CallSpan:
             self._spans.ended.append(self._written)
 
     def attempted(self, error: BaseException) -> None:
-        """Note that an attempt has failed."""
         self._noted = error
         name = "refused"
         if not isinstance(error, NOT_MADE):
@@ -137,13 +136,11 @@ class CallSpan:
         self._written.events.append((time.time_ns(), name, about))
 
     def waited(self, cause: str, seconds: float) -> None:
-        """Note that the call has waited before an attempt; ``cause`` is ``limit``, for example."""
         name = f"rstreams.wait.{cause}"
         attributes = self._written.attributes
         attributes[name] = attributes.get(name, 0.0) + seconds
 
     def failed(self, error: BaseException) -> None:
-        """Note that the call has failed with ``error``, although it returns an ``Outcome``."""
         self._error = error
 
     def _end(self, error: BaseException | None) -> None:

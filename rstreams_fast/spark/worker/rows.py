@@ -59,7 +59,6 @@ class Layout:
 
     @property
     def columns(self) -> Columns:
-        """The object that converts results to columns."""
         return Columns(self.names, self.types, ValueSource(lenient=self.lenient))
 
     @property
@@ -370,7 +369,6 @@ class OrderedSink(_RowSink):
         return head is not None and (bool(head.results) or not head.left)
 
     def flush(self) -> None:
-        """Emit the rows whose calls have ended, without waiting for a full batch."""
         self._put([])
         if self.waiting:
             head = self._expected[0]
@@ -477,7 +475,6 @@ class UnorderedSink(_RowSink):
         return self._waiting > 0
 
     def flush(self) -> None:
-        """Emit the rows whose calls have ended, without waiting for a full batch."""
         import pyarrow as pa
 
         self._waiting = 0

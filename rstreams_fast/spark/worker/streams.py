@@ -104,7 +104,6 @@ class _BatchPublisher:
         self._partition.threads.start(serve, "source")
 
     def request(self, n: int, /) -> None:
-        """Request ``n`` more batches, as in rule 3.9 of Reactive Streams."""
         with self._changed:
             try:
                 self._demand.request(n)
@@ -113,7 +112,6 @@ class _BatchPublisher:
             self._changed.notify()
 
     def cancel(self) -> None:
-        """Deliver no more batches. Never blocks."""
         self._partition.read_ahead.cancel()
         with self._changed:
             self._demand.cancel()

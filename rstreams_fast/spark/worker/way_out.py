@@ -71,7 +71,6 @@ class WayOut:
 
     @property
     def waiting(self) -> bool:
-        """Whether results wait for more results, so that they leave in one batch."""
         return self._sink.waiting
 
     def take(self, window: CallWindow, most: int) -> int:
@@ -82,7 +81,6 @@ class WayOut:
         return taken
 
     def flush(self) -> None:
-        """Emit the results that wait for more results."""
         if self._sink.waiting and not self._sink.outputs:
             self._sink.flush()
             self._hand_over()
