@@ -58,7 +58,7 @@ class PendingDemand:
         return True
 
     def ask(self, inner: Inner, most: int = UNBOUNDED) -> bool:
-        """Request the demand, at most ``most``, through ``inner``. False if it is 0."""
+        """Request the demand, at most ``most``, through ``inner``. False if it made no request."""
         n = self.counter.value
         if n <= 0 or not inner.attached or inner.asked >= UNBOUNDED:
             return False
@@ -242,7 +242,7 @@ class SubscriptionArbiter(FanIn):
             self._call_up()
             return
         self._mail.append((companion.inner, COMPLETED))
-        # The drain may be busy with a sequence or a burst: stop it at once.
+        # The drain may be busy with many elements: stop it at once.
         self.pending.counter.cancel()
         self._cut_short()
         self._enter()
@@ -264,7 +264,8 @@ class SubscriptionArbiter(FanIn):
         if changed:
             self._change_over()
         publisher = self._publisher
-        if publisher is not None:  # else a publisher that go_on() stores meanwhile would be lost
+        # Clear the field only if it is set: go_on(), on another thread, may set it meanwhile.
+        if publisher is not None:
             self._publisher = None
             self._begin_with(publisher)
             changed = True

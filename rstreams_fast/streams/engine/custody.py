@@ -51,7 +51,7 @@ class Custody:
     def __init__(self, hook: Callable[[Any], object], below: Custody | None = None) -> None:
         self._hook = hook
         self._below = below
-        # ``id(element)``: the element, and how often it has entered. None after the stream's end.
+        # Maps ``id(element)`` to the element and the number of its entries. None after the end.
         self._held: dict[int, tuple[Any, int]] | None = {}
         # Reentrant: a finalizer may call a method while this thread holds the lock.
         self._lock = threading.RLock()
@@ -64,7 +64,7 @@ class Custody:
         return Custody(self._hook, self)
 
     def enter(self, element: Any) -> None:
-        """Hold ``element`` until it is claimed or discarded."""
+        """Record ``element`` as undelivered, until it is claimed (used) or discarded."""
         with self._lock:
             held = self._held
             if held is not None:
@@ -73,7 +73,7 @@ class Custody:
         self.release(element)
 
     def claim(self, *elements: Any) -> bool:
-        """Remove ``elements``, which the caller now owns.
+        """Remove ``elements`` from this record, because the caller uses them now.
 
         False if the stream has ended: the hook of ``on_discard`` has got the elements already.
         """
@@ -152,7 +152,7 @@ class Custody:
     # -- wrapping the functions of the user --------------------------------------------------------
 
     def using(self, fn: Function, *, makes: bool = False, last: bool = False) -> Function:
-        """Return a function that claims its arguments, which are elements, and calls ``fn``.
+        """Return a function that claims its arguments (takes them from here), and calls ``fn``.
 
         If ``fn`` raises or returns ``None``, the hook of ``on_discard`` gets the arguments.
 
@@ -165,7 +165,7 @@ class Custody:
         @wraps(fn, updated=())
         def use(*elements: Any) -> Any:
             own = elements[-1:] if last else elements
-            if not self.claim(*own):  # the stream is over, and nobody gets the result
+            if not self.claim(*own):  # the stream is over: do not call fn
                 return elements[-1] if makes else NO_PUBLISHER
             result = None
             try:
@@ -183,8 +183,8 @@ class Custody:
     def looking(self, fn: Function, *, drops: bool | None) -> Function:
         """Return a function that calls ``fn``, which only reads an element, as in ``filter``.
 
-        The element is claimed for the time of the call. If the result of ``fn`` equals ``drops``,
-        the hook of ``on_discard`` gets the element. ``drops=None``: the hook never gets it.
+        The element leaves this custody during the call. If the result of ``fn`` equals ``drops``,
+        the hook of ``on_discard`` gets the element; otherwise the element enters again.
         """
 
         @wraps(fn, updated=())

@@ -92,7 +92,7 @@ TRAMPOLINE_PREFETCH: Final = 64
 
 
 def replenish_at(prefetch: int) -> int:
-    """Return after how many consumed elements as many are requested again: three quarters."""
+    """Return three quarters of ``prefetch``: when so many are consumed, as many are requested."""
     return max(1, prefetch - (prefetch >> 2))
 
 

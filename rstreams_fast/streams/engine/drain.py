@@ -123,13 +123,13 @@ class Drain:
         except Exception as refused:
             self._bad_request(refused)
             return
-        if before == 0:  # otherwise the drain does not wait for demand
+        if before == 0:  # only a drain that has no demand waits for requests
             self._enter()
 
     def _add_demand(self, n: int) -> int:
-        """Add ``n``. Return the previous demand, or a negative number if the stream is over."""
+        """Add ``n`` to the demand. Return the demand before; negative if the stream is over."""
         if self._pid != process_id():
-            # The threads that would serve the request live in the parent process only.
+            # In a forked child. The threads that would serve the request are in the parent only.
             if self._demand.value >= 0:
                 self._fail(forked())
             return CANCELLED
@@ -157,13 +157,10 @@ class Drain:
         if self._wip.enter():
             self._go()
         elif self._resource is not None and process_id() != self._pid:
-            self._refused(forked())  # the process was forked: the parent has the thread that works
+            self._refused(forked())  # in a forked child, which has no thread that delivers
 
     def _go(self) -> None:
-        """Run the drain on this thread, or on the resource (an executor).
-
-        Only for the thread for which ``_wip.enter()`` returned true.
-        """
+        """Deliver on this thread, or have the executor do so, after ``_wip.enter()`` was true."""
         if self._resource is None:
             self._drain()
         else:
@@ -391,7 +388,7 @@ class Drain:
 
     def _bad_request(self, refused: Exception) -> None:
         """Fail the stream with the error of a wrong ``request(n)`` (§3.9)."""
-        # The traceback would keep the caller's frame alive, and so the subscriber.
+        # Drop the traceback: it would keep the caller's frame alive, and so the subscriber.
         self._fail(refused.with_traceback(None))
 
     def _fail(self, error: BaseException) -> None:
@@ -426,7 +423,8 @@ class Drain:
         Always false: nothing more to do.
         """
         failure = self._failure
-        if failure is not None:  # if None, do not write: another thread may be storing an error
+        # Clear the field only if it is set: another thread may set it meanwhile.
+        if failure is not None:
             self._failure = None
             subscriber = self._drop_everything()
             if subscriber is not None:
@@ -446,7 +444,8 @@ class Drain:
         A thread that stores an error then has the drain run again, so no error is missed.
         """
         error = self._late_error
-        if error is not None:  # if None, do not write: another thread may be storing an error
+        # Clear the field only if it is set: another thread may set it meanwhile.
+        if error is not None:
             self._late_error = None
             report_late(error)
 
@@ -472,7 +471,7 @@ class Drain:
         """Drop, or close, the objects that the subclass holds."""
 
     def _begin(self) -> None:
-        """Signal ``on_subscribe``, then run the drain."""
+        """Signal ``on_subscribe``, then begin to deliver."""
         if self._introduce():
             self._go()
 

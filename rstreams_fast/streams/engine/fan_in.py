@@ -78,7 +78,7 @@ class Prefetch:
 
     def begun(self, demand: DemandCounter) -> bool:
         """Whether the subscriber has made its first request."""
-        if not self._begun:  # nothing was delivered yet, so the demand is the sum of all requests
+        if not self._begun:  # no request is consumed yet, so demand above 0 shows the first request
             self._begun = demand.value > 0
         return self._begun
 
@@ -304,7 +304,7 @@ class FanIn(Drain):
     def _enter(self) -> None:
         if self._wip.enter():
             self._drain()
-        if self._to_ask():  # even while another thread delivers elements, which may take long
+        if self._to_ask():  # do not wait for another thread that delivers: that may take long
             self._call_up()
 
     def _to_ask(self) -> bool:
@@ -338,7 +338,8 @@ class FanIn(Drain):
                 take_burst(burst)
             else:
                 self._delivering = burst
-                if self._open:  # false if _stop(), on another thread, came before _delivering
+                # If _stop(), on another thread, ran before _delivering was set, _open is false.
+                if self._open:
                     for element in burst:
                         on_next(element)
         except RecursionError:

@@ -217,7 +217,7 @@ class InnerSubscriber(Inner, ListSubscriber):
 
     def cancel(self) -> None:
         self.owner = None
-        self._publisher = None  # drop the reference, if subscribe() was not called yet
+        self._publisher = None
         self._upstream.cancel()
         if self.custody is not None:
             self.custody.close()
@@ -333,7 +333,7 @@ class _InnerSequence(Inner):
             if custody is not None:
                 program = custody.stages(program, enters=True)
             self._run = FusedRun(iterator, program, self._results.append, self._demand)
-        if self.owner is None:  # cancel() has run, perhaps before _iterator was set
+        if self.owner is None:  # cancel() has run, perhaps too early to close the iterator
             self._close()
         elif not (self._ended and self._finish()):
             owner._inner_attached(self)
@@ -374,14 +374,14 @@ class _InnerSequence(Inner):
         if self.asked or self.custody is not None or iterator is None or stages is None:
             return None
         self._demand = demand = DemandCounter(UNBOUNDED)
-        if self.owner is None:  # cancel() has run, perhaps before _demand was set
+        if self.owner is None:  # cancel() has run, perhaps too early to cancel this demand
             demand.cancel()
         self._close()
         return iterator, stages.stages, demand
 
     def cancel(self) -> None:
         self.owner = None
-        self._source = None  # drop the reference, if subscribe() was not called yet
+        self._source = None
         if self._demand is not None:
             self._demand.cancel()
         self._close()
@@ -405,7 +405,7 @@ class _InnerSequence(Inner):
             self._give(owner, burst)
 
     def _passed_on(self, burst: list[Any], custody: Custody) -> list[Any]:
-        if self._demand is None:  # no stages; otherwise the first stage registers the elements
+        if self._demand is None:  # there are no stages, of which the first registers the elements
             for element in burst:
                 custody.enter(element)
         return custody.pass_on(burst)
@@ -488,7 +488,7 @@ class _InnerSequence(Inner):
         self._tell_owner(error)
 
     def _close(self) -> None:
-        self._iterator = self._stages = None  # the stages, too: a seed in them may be an element
+        self._iterator = self._stages = None  # a seed in the stages may be an element: drop both
         run, self._run = self._run, None
         if run is not None:
             run.clear()

@@ -49,7 +49,7 @@ class Waits:
 
     The thread that runs the drain writes the times; any thread reads them. With ``on_look`` the
     times are counted only from the first reading on, to save time before it. ``counts`` says
-    whether the times are counted now. ``name`` and ``max_held`` are those of the metrics.
+    whether the times are counted now. ``name`` and ``max_held``: see ``BoundaryMetrics``.
     """
 
     __slots__ = ("_demand", "_for_demand", "_max_held", "_name", "_since", "_upstream", "counts")
@@ -79,12 +79,12 @@ class Waits:
     def metrics(
         self, demand: int, held: int, held_bytes: int | None = None, dropped: int = 0
     ) -> BoundaryMetrics:
-        """Return the metrics of the boundary: the waiting times and the given values.
+        """Return the metrics of the boundary: the arguments, and the waiting times counted here.
 
-        ``demand``: negative after the end of the stream. Before it, the wait that has not ended yet
-        counts, too.
+        ``demand`` is negative after the end of the stream. Before that, the current wait counts,
+        too.
         """
-        if self._since == _UNCOUNTED:  # demand may have come since begin(): look at it again
+        if self._since == _UNCOUNTED:  # demand may have come since begin(): test it again
             self._for_demand = demand == 0
         if not self.counts:
             self.counts = True

@@ -134,7 +134,7 @@ class OperatorSubscriber(Drain):
             if accept(element):
                 return True
         except OverlappingCallsError as overlap:
-            self._fail(overlap)  # upstream has broken §1.3
+            self._fail(overlap)  # §1.3: signals must not overlap
             return False
         self._fail(DemandExceededError("§1.1: more elements came than had been asked for"))
         return False
@@ -163,7 +163,8 @@ class OperatorSubscriber(Drain):
         elements.
         """
         self._waits.end()
-        completed = self._completed  # read before ``held``, so that an empty ``held`` means the end
+        # Read _completed before ``held``: if both tell the end, no element is missing.
+        completed = self._completed
         status = self._burst_on(run)
         if status is RunStatus.MORE:
             return True
@@ -183,7 +184,7 @@ class OperatorSubscriber(Drain):
         except RecursionError:
             raise
         except Exception as raised:
-            self._fail(raised)  # upstream has broken §3.16
+            self._fail(raised)  # §3.16: request must not raise
 
     def _request_for_a_turn(self, n: int = 0) -> bool:
         """Request ``n`` elements and the rest of earlier requests, as many as fit in a turn.
@@ -200,7 +201,7 @@ class OperatorSubscriber(Drain):
         except RecursionError:
             raise
         except Exception as raised:
-            self._fail(raised)  # upstream has broken §3.16
+            self._fail(raised)  # §3.16: request must not raise
             return False
 
     def _stop(self) -> None:

@@ -46,7 +46,7 @@ class UpstreamCalls(Protocol):
         """Return whether upstream accepts requests from now on. Called after ``on_subscribe``."""
 
     def ask(self, subscription: PushSubscription, /) -> None:
-        """Have ``subscription._ask_now`` called, now or later, on a thread for upstream calls."""
+        """Have ``subscription._ask_now`` make the due requests, now or later, on any thread."""
 
     def make(self, subscription: PushSubscription, call: Callable[[], object], /) -> None:
         """Make one call to upstream. Called by ``_ask_now``."""
@@ -59,8 +59,8 @@ class PushSubscription(OperatorSubscriber):
     """The subscriber of upstream, and the subscription of the subscriber below the stages.
 
     There are two kinds of work, each done by one thread at a time. The drain signals downstream.
-    The ``Wip`` in ``_asking`` lets a thread make the requests to upstream. This thread must have
-    left the drain, because upstream may call ``on_next`` before ``request`` returns.
+    The other work is the requests to upstream; ``_asking`` lets one thread make them. This thread
+    must have left the drain, because upstream may call ``on_next`` before ``request`` returns.
 
     Args:
         subscriber: The subscriber below the stages.
@@ -136,7 +136,7 @@ class PushSubscription(OperatorSubscriber):
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more results. Upstream is asked for the elements that these need."""
         try:
-            n = check_request(n)  # only once: __index__ may return another number the next time
+            n = check_request(n)  # convert once: __index__ may return another number the next time
         except Exception as refused:
             self._bad_request(refused)
             return

@@ -60,7 +60,7 @@ class Relay(Link):
         raise NotImplementedError
 
     def dropped(self) -> None:
-        """Act on the end of the stream without a terminal signal, and tell the next subscriber."""
+        """Handle the end of the stream without a terminal signal, and tell the next subscriber."""
         try:
             drop(self._release())
         finally:
@@ -70,7 +70,7 @@ class Relay(Link):
         return metrics_above(self._subscription)
 
     def _over(self) -> None:
-        """Act on the end of the stream."""
+        """Handle the end of the stream."""
 
     def _release(self) -> Subscriber[Any] | None:
         """Drop the references to both neighbours (§3.13). Return the subscriber."""

@@ -13,7 +13,7 @@ __all__ = ["EVERYTHING", "Need", "Stages", "describe_stage"]
 
 
 class Need(NamedTuple):
-    """The most elements that a part of a stream can use. ``UNBOUNDED``: there is no limit.
+    """The most elements that a stage or boundary can use. ``UNBOUNDED``: there is no limit.
 
     ``total``: in the whole stream. ``UNBOUNDED`` above stages that may drop elements.
     ``at_once``: requested and not yet received, at any time.

@@ -56,7 +56,7 @@ class Upstream:
         self._attach_cancel_race = Wip()
         # Keeps two threads from calling a foreign subscription at once. None if it is internal.
         self._calls: Wip | None = None
-        self._asker = 0  # the thread that is in ``request`` of a foreign subscription
+        self._asker = 0  # the thread that is calling ``request`` of a foreign subscription
         self._subscription: Subscription | None = None
         self.due = 0
         self._part = 0  # how many elements one request may have; 0: any number
@@ -179,7 +179,7 @@ class Upstream:
     def works_when_asked(self) -> bool:
         """Whether ``request`` may send the elements before it returns.
 
-        False for a publisher from outside this package.
+        False also for a publisher from outside this package, of which it is not known.
         """
         return self._part > 0
 

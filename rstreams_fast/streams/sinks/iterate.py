@@ -114,7 +114,7 @@ class _IteratorSubscriber(RingSubscriber):
     def __init__(self, prefetch: int, loop: asyncio.AbstractEventLoop | None) -> None:
         self.upstream = SerialUpstream()
         self._prefetch = prefetch
-        # The thread that is in ``subscribe``; 0 after that.
+        # The thread that is subscribing; 0 once ``subscribe`` has returned.
         self.subscriber_thread = get_ident()
         # Whether only the consumer makes requests, each for as many elements as come within a
         # millisecond (a turn on the consumer's event loop).
@@ -376,7 +376,7 @@ class Iteration(BurstIterator[T]):
                     return burst
                 if not subscriber.ask_for_a_turn(loop):
                     await self._wait(subscriber)
-                elif not self.buffered:  # the request has brought no element yet
+                elif not self.buffered:  # no element has come yet: let the loop run meanwhile
                     yield_gil()
                     await asyncio.sleep(0)
             return []

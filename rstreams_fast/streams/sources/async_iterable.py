@@ -104,7 +104,7 @@ class AsyncIterableSource(Generic[T]):
                     ),
                 )
                 return
-            self._iterable = None  # from now on only the subscription refers to the iterator
+            self._iterable = None  # so that the iterator is dropped with its only subscription
         try:
             on_loop = loop_resource(self._loop, "rstreams-fast-async-source")
         except WorkDroppedError as closed:

@@ -149,7 +149,7 @@ def _call_all(fns: Iterator[Callable[[], object]]) -> None:
     try:
         for fn in fns:
             silent(fn)
-    except BaseException:  # such as KeyboardInterrupt: the other functions are still called
+    except BaseException:  # after a KeyboardInterrupt, say, still call the other functions
         _call_all(fns)
         raise
 
