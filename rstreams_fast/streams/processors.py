@@ -86,7 +86,7 @@ class _Entrance(Generic[T]):
         # are read last.
         self._lock = threading.RLock()
         self._push: PushSubscription | None = None
-        self._subscription: Subscription | None = None  # kept until the first stage subscribes
+        self._subscription: Subscription | None = None  # kept for a stage that subscribes later
         self._terminal: BaseException | Literal["complete"] | None = None
 
     def subscribe(self, subscriber: Subscriber[T], /) -> None:

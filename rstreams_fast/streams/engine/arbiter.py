@@ -221,7 +221,7 @@ class SubscriptionArbiter(FanIn):
         if self.on_first_element is not None and burst:
             self._first_element(None)
         self._mail.append((inner, burst))
-        del burst  # else the traceback of an error keeps elements (§3.13)
+        del burst  # so that the traceback of an error keeps no element (§3.13)
         self._enter()
         if over:
             self._inner_ended(inner, None)
@@ -371,7 +371,7 @@ class SubscriptionArbiter(FanIn):
                 return Ended(error)
             return COMPLETED if over else None
         finally:
-            del burst, error  # else the traceback of an error keeps elements (§3.13)
+            del burst, error  # so that the traceback of an error keeps no element (§3.13)
 
     def _stop(self) -> None:
         self.pending.counter.cancel()

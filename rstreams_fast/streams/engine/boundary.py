@@ -48,7 +48,7 @@ class Boundary:
         raise NotImplementedError
 
     def attach_within(self, upstream: Publisher[Any], need: Need, /) -> Publisher[Any]:  # noqa: ARG002
-        """Do the same as ``attach``. The parts below can use at most ``need`` elements."""
+        """Do the same as ``attach``, knowing that the parts below can use ``need`` elements."""
         return self.attach(upstream)
 
     def resource_above(self) -> Any:
@@ -76,7 +76,7 @@ class StagesBoundary(Boundary):
         raise NotImplementedError
 
     def describe_within(self, need: Need) -> str:  # noqa: ARG002 - by default it changes nothing
-        """Do the same as ``describe``. The parts below can use at most ``need`` elements."""
+        """Do the same as ``describe``, knowing that the parts below can use ``need`` elements."""
         return self.describe()
 
 
@@ -167,7 +167,8 @@ class ListSubscriber:
 
     __slots__ = ()
 
-    #: Whether ``on_burst`` must be called before the source waits for another element.
+    #: Whether ``on_burst`` must be called before the source waits for another element, so that no
+    #: element is held meanwhile.
     prompt: ClassVar[bool] = False
 
     burst: list[Any]

@@ -282,7 +282,7 @@ class FanIn(Drain):
         self._mail.append((inner, burst))
         if over:
             self._mail.append((inner, COMPLETED))
-        del burst  # else the traceback of an error keeps elements (§3.13)
+        del burst  # so that the traceback of an error keeps no element (§3.13)
         self._enter()
 
     def _inner_ended(self, inner: Inner, error: BaseException | None, /) -> None:
@@ -349,7 +349,7 @@ class FanIn(Drain):
             report_dropped(raised, "§2.13: on_next raised")
         finally:
             self._delivering = None
-            burst.clear()  # else the traceback of an error keeps elements (§3.13)
+            burst.clear()  # so that the traceback of an error keeps no element (§3.13)
             on_next = take_burst = element = None
         self._demand.fulfil(count)
 

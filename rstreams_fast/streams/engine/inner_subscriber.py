@@ -248,7 +248,7 @@ class InnerSubscriber(Inner, ListSubscriber):
         else:
             self.came += 1
             burst = [element] if custody is None else custody.pass_on([element])
-            del element  # else the traceback of an error keeps elements (§3.13)
+            del element  # so that the traceback of an error keeps no element (§3.13)
             owner._inner_burst(self, burst)
 
     def on_burst(self) -> None:
@@ -333,7 +333,7 @@ class _InnerSequence(Inner):
             if custody is not None:
                 program = custody.stages(program, enters=True)
             self._run = FusedRun(iterator, program, self._results.append, self._demand)
-        if self.owner is None:  # cancel() has run, perhaps too early to close the iterator
+        if self.owner is None:  # cancel() may have come too early to close the iterator
             self._close()
         elif not (self._ended and self._finish()):
             owner._inner_attached(self)
@@ -374,7 +374,7 @@ class _InnerSequence(Inner):
         if self.asked or self.custody is not None or iterator is None or stages is None:
             return None
         self._demand = demand = DemandCounter(UNBOUNDED)
-        if self.owner is None:  # cancel() has run, perhaps too early to cancel this demand
+        if self.owner is None:  # cancel() may have come too early to cancel this demand
             demand.cancel()
         self._close()
         return iterator, stages.stages, demand

@@ -23,7 +23,10 @@ _NO_STAGES: Final = Stages()
 
 
 class Pipeline(Generic[T_co]):
-    """A publisher of the elements of ``source``, passed through ``parts``. Immutable."""
+    """A publisher of ``source``'s elements, passed through the stages and boundaries ``parts``.
+
+    Immutable.
+    """
 
     __slots__ = ("_assembled", "_parts", "source")
 

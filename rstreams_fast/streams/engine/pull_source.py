@@ -59,7 +59,7 @@ def at_end(iterator: Iterator[Any]) -> bool:
         return length_hint(iterator, 1) == 0
     if kind not in _PROBED or length_hint(iterator, 1) != 0:
         return False
-    for _ in iterator:  # raises if the container was changed; otherwise yields nothing
+    for _ in iterator:  # this raises if the container was changed; otherwise it yields nothing
         break
     return True
 
@@ -83,7 +83,7 @@ def take_burst(iterator: Iterator[Any], most: int) -> tuple[list[Any], bool, Exc
     try:
         return burst, over, error
     finally:
-        del burst, error  # else the traceback of an error keeps elements (§3.13)
+        del burst, error  # so that the traceback of an error keeps no element (§3.13)
 
 
 def close_source(iterator: Iterator[Any]) -> None:

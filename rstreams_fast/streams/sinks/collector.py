@@ -55,7 +55,7 @@ class _CollectorSubscriber(ListSubscriber, ForEach[Any]):
         try:
             on_elements(elements)
         except Exception as raised:
-            del elements, on_elements  # else the traceback of an error keeps elements (§3.13)
+            del elements, on_elements  # so that the traceback of an error keeps no element (§3.13)
             self.fail(raised)
         except BaseException as leaving:
             del elements, on_elements

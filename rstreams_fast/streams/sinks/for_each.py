@@ -76,7 +76,7 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
                 self._answered(on_next, more)
         except BaseException as raised:
             name = describe_callable(on_next)
-            del element, on_next  # else the traceback of an error keeps elements (§3.13)
+            del element, on_next  # so that the traceback of an error keeps no element (§3.13)
             self._failed(name, raised)
         else:
             if self._replenish:

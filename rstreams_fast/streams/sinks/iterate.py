@@ -136,7 +136,7 @@ class _IteratorSubscriber(RingSubscriber):
             return
         if get_ident() == self.subscriber_thread and is_internal(subscription):
             self._by_turns = True
-            self.upstream.due = self._prefetch  # to be requested after subscribe has returned
+            self.upstream.due = self._prefetch  # requests are made after subscribe has returned
         else:
             self._ask(self._prefetch)
 
@@ -381,7 +381,7 @@ class Iteration(BurstIterator[T]):
                     await asyncio.sleep(0)
             return []
         finally:
-            subscriber = burst = None  # else a traceback keeps subscriber and elements (§3.13)
+            subscriber = burst = None  # so that a traceback keeps no element (§3.13)
 
     def _first_of(self, burst: list[T]) -> T:
         """Return the first element of ``burst``, and keep the others.
@@ -442,7 +442,8 @@ class Iteration(BurstIterator[T]):
 
     def _fetch(self, subscriber: _IteratorSubscriber) -> list[T] | None:
         """Return the elements in the ring, perhaps none; ``None`` at the end."""
-        ended = subscriber.ended  # read before the ring, which then has all elements before the end
+        # Read ``ended`` before the ring, which then has all elements that came before the end.
+        ended = subscriber.ended
         ring = subscriber.ring
         if ring is None:
             return None

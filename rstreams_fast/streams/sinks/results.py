@@ -103,7 +103,7 @@ def to_list(publisher: Pipeline[T]) -> list[T]:
         drive(publisher, _Append(elements.append))
         return elements
     finally:
-        del elements  # else the traceback of an error keeps elements (§3.13)
+        del elements  # so that the traceback of an error keeps no element (§3.13)
 
 
 def last(publisher: Pipeline[T], default: Any) -> Any:
@@ -156,7 +156,7 @@ async def to_list_async(publisher: Pipeline[T]) -> list[T]:
             elements += burst
         return elements
     finally:
-        del elements, burst  # else the traceback of an error keeps elements (§3.13)
+        del elements, burst  # so that the traceback of an error keeps no element (§3.13)
         await iteration.aclose()
 
 

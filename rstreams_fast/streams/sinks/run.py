@@ -149,7 +149,7 @@ class Run:
                     )
                 frame = frame.f_back
         finally:
-            del subscriber, frame  # else the traceback of an error keeps the subscriber (§3.13)
+            del subscriber, frame  # so that a traceback keeps no subscriber (§3.13)
 
     def _park(self, timeout: float | None) -> None:
         event = new_event()

@@ -294,7 +294,7 @@ class _Pulling(Drain):
             self.cancel()
             report_dropped(raised, "§2.13: on_next raised")
         finally:
-            del subscriber, element  # else the traceback of an error keeps elements (§3.13)
+            del subscriber, element  # so that the traceback of an error keeps no element (§3.13)
         return not self._stopped
 
     async def _park(self) -> None:
