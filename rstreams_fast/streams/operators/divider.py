@@ -52,8 +52,8 @@ class Divider(OperatorSubscriber, ListSubscriber):
     """Divides upstream's elements into substreams or lists, and delivers these on demand.
 
     After a cancel no new substream is opened, but the open substreams go on. Upstream is cancelled
-    when no open substream has a reader (subscriber). The operator sets ``division``, the rule by
-    which elements are divided, and ``places``, the rule that bounds the elements held.
+    when no open substream has a subscriber. The operator sets ``division``, the rule by which
+    elements are divided, and ``places``, the rule that bounds the elements held.
     """
 
     __slots__ = (
@@ -94,7 +94,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.closed: list[Substream] = []
         #: Lists that are published when they are full, or when upstream completes.
         self.lists: deque[list[Any]] = deque()
-        #: Substreams that got elements. Their readers are woken when upstream's call ends.
+        #: Substreams that got elements. Their subscribers are woken when upstream's call ends.
         self.touched: dict[Substream, None] = {}
         self.burst: list[Any] = []
         self._clocks: list[Deadline] = []
@@ -191,7 +191,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.look_for_readers()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error downstream, and to the readers of the open substreams."""
+        """Signal the error downstream, and to the subscribers of the open substreams."""
         if self._demand.cancelled and self._upstream.ended():
             self._fail(error)
         else:
@@ -209,7 +209,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
     def _fail(self, error: BaseException) -> None:
         # Store no error: its traceback would keep subscribers in memory (§3.13).
         self._failed = True
-        alone = self._demand.cancelled and bool(self.open)  # only readers can receive the error
+        alone = self._demand.cancelled and bool(self.open)  # only substreams can receive it
         if not alone:
             super()._fail(error)
         self._end_all(error, delivered=not alone)
@@ -292,7 +292,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.look_for_readers()
 
     def look_for_readers(self) -> None:
-        """Cancel upstream if no other substream will be opened, and all are without a reader."""
+        """Cancel upstream if no substream has a subscriber, and no other one will be opened."""
         if self.takes_no_more:
             for substream in self.holding:
                 if substream.abandoned:

@@ -130,7 +130,7 @@ class _ExpandSubscription(FanIn):
         if waiting and fn is not None:
             try:
                 publisher = publisher_from("expand", fn, waiting.popleft())
-            except RecursionError:  # the RecursionError goes to a caller with room on the stack
+            except RecursionError:  # a RecursionError: only a caller with more stack can report it
                 raise
             except Exception as raised:
                 self._end_after(current, raised)

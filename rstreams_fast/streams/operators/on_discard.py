@@ -63,7 +63,7 @@ class _DiscardSubscription(Relay):
     def _or_close(self, call: Callable[..., object], *args: Any) -> None:
         try:
             call(*args)
-        except RecursionError:  # the RecursionError goes to a caller with room on the stack
+        except RecursionError:  # a RecursionError: only a caller with more stack can report it
             raise
         except BaseException:
             self.dropped()

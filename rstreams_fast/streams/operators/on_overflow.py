@@ -97,7 +97,7 @@ class OverflowBoundary(Boundary):
         self.fails_unasked = strategy in _ENDING
         self.at_end = at_end
         # With ERROR, an element before downstream's first request would end the stream. So upstream
-        # must get no request before.
+        # must get no request before that request.
         self.on_demand = on_demand or strategy is Overflow.ERROR
         self._argument = argument
 

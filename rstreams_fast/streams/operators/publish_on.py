@@ -161,7 +161,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         self._delay_error = options.delay_error
         self._total = need.total  # how many elements downstream can use
         self._started = False
-        self._ready = Wip()  # start() is called twice; the second call starts the drain
+        self._ready = Wip()  # start() is called twice; the second call begins the work
         self._takes_nothing = program.takes_nothing
         self._ended = False  # whether no more elements are taken from the queue
         self._enough = False

@@ -22,10 +22,9 @@ class SharedPlaces:
     """Bounds the elements that all substreams of a ``group_by`` hold together by ``prefetch``.
 
     The bound first allows a request for ``prefetch`` elements, and then for as many as have left
-    the substreams. The stream is stuck while substreams without a reader (subscriber) hold
-    ``prefetch`` elements. The stream is also stuck while the readers of all held elements request
-    none, and another reader waits. A stream that is stuck for ``patience`` seconds ends with an
-    error.
+    the substreams. The stream is stuck while substreams without a subscriber hold ``prefetch``
+    elements. The stream is also stuck while the subscribers of all held elements request none, and
+    another subscriber waits. A stream that is stuck for ``patience`` seconds ends with an error.
     """
 
     __slots__ = ("_checked", "_clock", "_patience", "_prefetch", "_replenish_at", "_stuck_since")
@@ -76,7 +75,7 @@ class SharedPlaces:
         readers = [each.reader for each in holding if each.reader is not None]
         if not all(reader.sleeps(waiting) for reader in readers):
             return []
-        # If all elements have readers, the stream is stuck only if another reader waits.
+        # If all elements have subscribers, the stream is stuck only if another subscriber waits.
         return holding if waiting or len(readers) < len(holding) else []
 
     def _due(self) -> float | None:

@@ -94,7 +94,7 @@ class _Calls:
             if process_id() != self._pid:
                 raise forked()
             self._resource.execute(work, subscription._fail)
-        except RecursionError:  # the RecursionError goes to a caller with room on the stack
+        except RecursionError:  # a RecursionError: only a caller with more stack can report it
             raise
         except Exception as refused:
             subscription.end_with(refused)  # no effect after the end, when the resource is closed

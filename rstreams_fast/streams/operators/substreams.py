@@ -1,6 +1,6 @@
 """Substreams: the streams into which ``group_by`` and ``window`` divide a stream.
 
-A substream holds elements until its one subscriber, the *reader*, takes them.
+A substream holds elements until its one subscriber (the *reader*) takes them.
 """
 
 from __future__ import annotations
@@ -61,9 +61,7 @@ class CommonError:
             self._settled.win()
 
     def settle(self, substream: Substream, delivered: bool) -> None:
-        """Note that the reader (subscriber) of ``substream`` has, or will never have, received the
-        error.
-        """
+        """Note that the subscriber of ``substream`` has received the error, or never will."""
         if delivered:
             self._settled.win()
         self._waiting.discard(substream)
@@ -72,7 +70,7 @@ class CommonError:
 
 
 class Substream:
-    """Holds elements until the one reader (subscriber) takes them, and the end that follows.
+    """Holds elements until the one subscriber takes them, and then the end of the stream.
 
     The thread that takes an element out reports this to ``owner.took``.
     """
@@ -90,18 +88,18 @@ class Substream:
         self.error: CommonError | None = None
 
     def published_as(self, name: str, to_stream: ToStream) -> Publisher[Any]:
-        """Return the stream of the elements. The substream keeps no reference to the stream."""
+        """Return the stream of the elements. The substream does not keep it in memory."""
         return to_stream(Foreign(_SubstreamPublisher(self), name, trusted=True))
 
     def wake(self) -> None:
-        """Deliver new ``elements`` to the reader, as far as the reader has demand."""
+        """Deliver new ``elements`` to the subscriber, as far as the subscriber has demand."""
         if self.reader is not None:
             self.reader._enter()
         elif self.abandoned and self.owner.takes_no_more:
             self.discard()
 
     def end(self, error: CommonError | None) -> None:
-        """Note the end, which the reader gets after the elements that are held."""
+        """Note the end, which the subscriber gets after the elements that are held."""
         self.error = error
         self.over = True
         self.wake()
@@ -209,7 +207,7 @@ class _SubstreamStages:
 
 
 class _SubstreamSubscription(Drain):
-    """The subscription of a substream's one subscriber (reader)."""
+    """The subscription of the one subscriber of a substream."""
 
     __slots__ = ("_ended", "_pulled", "_substream")
 
@@ -219,7 +217,7 @@ class _SubstreamSubscription(Drain):
         super().__init__(subscriber, None)
         self._substream = substream
         self._pulled = 0
-        self._ended = program.takes_nothing  # whether no more elements are taken
+        self._ended = program.takes_nothing  # whether the stages need no more elements
         slot = self._slot_by_bursts(subscriber)
         stages = self._stages(program.stages)
         self._run = run = FusedRun(substream.elements, stages, slot, self._demand)

@@ -180,7 +180,7 @@ class _SwitchMapSubscription(FanIn):
             return
         try:
             inner = new_inner(self, publisher_from("switch_map", fn, element))
-        except RecursionError:  # the RecursionError goes to a caller with room on the stack
+        except RecursionError:  # a RecursionError: only a caller with more stack can report it
             raise
         except Exception as raised:
             self._fail(raised)

@@ -124,7 +124,7 @@ class _BatchSubscription(OperatorSubscriber):
         self._arrived = 0
         self._left = 0
         self._arrived_bytes = self._left_bytes = 0
-        # Held at first: requests wait until on_subscribe has returned.
+        # ``_asking`` is held at first: requests wait until on_subscribe has returned.
         self._asking = Wip(held=True)
 
     # -- the methods of the subscription -----------------------------------------------------------
@@ -242,7 +242,8 @@ class _BatchSubscription(OperatorSubscriber):
         self._due_at = None
         self._gathered([batch])
         status = run.push(batch)
-        # Count the elements after the delivery, which lowers the demand (see _room).
+        # Count the elements when the delivery has lowered the demand: otherwise _room would request
+        # too many.
         self._left += count
         self._left_bytes += weight
         return status

@@ -1,15 +1,15 @@
 """The buffer of a multicast: a bounded sequence of elements, and a cursor for each subscriber.
 
-A *reader* is one subscriber's subscription. Elements are numbered as they come. A *cursor* is the
-number of the element that its reader gets next. An element is dropped when all cursors have passed
-it, unless it is retained for late readers. A reader takes a slice (list) of elements at a time. Its
-cursor moves while the reader delivers the slice.
+Elements are numbered as they come. A *cursor* is the number of the element that its subscriber gets
+next. An element is dropped when all cursors have passed it, unless it is retained for late
+subscribers. A subscriber takes a slice (list) of elements at a time. Its cursor moves while the
+slice is delivered.
 
-The publisher requests as many elements of upstream as the reader with the largest demand, as far as
-the buffer has room. A reader *lags* by the number of elements that wait for it, without retained
-elements. The room is ``size`` minus the lag of the slowest reader, which so slows upstream down
-(*gates*). If readers do not gate, the room is ``size`` minus the lag of the fastest reader, and a
-reader that lags by more than ``size`` is dropped.
+The publisher requests as many elements of upstream as the subscriber with the largest demand, as
+far as the buffer has room. A subscriber *lags* by the number of elements that wait for it, without
+retained elements. The room is ``size`` minus the lag of the slowest subscriber, which so slows
+upstream down (*gates*). If subscribers do not gate, the room is ``size`` minus the lag of the
+fastest subscriber, and a subscriber that lags by more than ``size`` is dropped.
 
 All methods are called under one lock, but any thread moves and reads cursors. No method calls user
 code: objects that may have a finalizer go to ``release``, which drops them after the lock is free.
@@ -71,7 +71,7 @@ class Retention(Protocol):
 
 
 class Cursor:
-    """The position of one reader (a subscriber's subscription) in the numbered elements.
+    """The position of one subscriber in the numbered elements.
 
     ``demand`` is the sum of all requests and never falls. So ``limit`` is exact at any time.
     """
@@ -88,13 +88,13 @@ class Cursor:
         self.stop = 0
         self.in_hand: list[Any] = []
         self.left: Iterator[Any] = _NOTHING
-        # Whether the reader delivers a slice in one call. Otherwise slices are short, because the
+        # Whether the subscriber takes a slice in one call. Otherwise slices are short, because the
         # buffer keeps a slice until its last element is delivered.
         self.by_bursts = by_bursts
 
     @property
     def at(self) -> int:
-        """The number of the element that the reader gets next. Any thread may read this."""
+        """The number of the element that the subscriber gets next. Any thread may read this."""
         return self.stop - length_hint(self.left)
 
     @property
@@ -107,12 +107,12 @@ class Cursor:
         self.start = self.stop = self.taken_at = start
 
     def pass_all(self) -> None:
-        """Count all elements that the reader has taken as delivered."""
+        """Count all elements that the subscriber has taken from the buffer as delivered."""
         self.left = _NOTHING
 
 
 class MulticastBuffer(Generic[R]):
-    """Holds the elements that readers (subscriptions) still need, and the readers' positions."""
+    """Holds the elements that subscribers still need, and the positions of the subscribers."""
 
     __slots__ = (
         "_at_floor",
@@ -164,8 +164,8 @@ class MulticastBuffer(Generic[R]):
         self._at_floor = 0
         self.asked = 0
         self.ask_at = NOWHERE
-        # Whether to call to_be_asked after each delivery: a reader has received all elements, and
-        # only the lack of room stops a request for more.
+        # Whether to call to_be_asked after each delivery: a subscriber has received all elements,
+        # and only the lack of room stops a request for more.
         self.starving = False
         self.error: BaseException | None = None
         # The traceback that the error came with. Each time the error is raised, its own traceback
@@ -180,7 +180,7 @@ class MulticastBuffer(Generic[R]):
     # -- adding and dropping elements --------------------------------------------------------------
 
     def append(self, elements: list[Any], weights: list[int], now: float) -> list[R] | None:
-        """Add ``elements``. Return the readers that lag too far behind; ``None``: no room."""
+        """Add ``elements``. Return the subscribers that lag too far behind; ``None``: no room."""
         if self.ended:
             return []
         requested = self.end + len(elements) <= self.asked
@@ -195,14 +195,14 @@ class MulticastBuffer(Generic[R]):
         return self._make_room(kept - self.size)
 
     def _make_room(self, floor: int) -> list[R] | None:
-        """Return the readers whose cursor is before ``floor``, for the caller to drop.
+        """Return the subscribers whose cursor is before ``floor``, for the caller to drop.
 
-        ``None``: readers are not dropped, so the buffer is full.
+        ``None``: subscribers are not dropped, so the buffer is full.
         """
         if not self.readers:
             if self._gates:
                 return None
-            self._drop_before(floor)  # no reader needs these elements
+            self._drop_before(floor)  # no subscriber needs these elements
             self._floor = floor
             return []
         self.trim()
@@ -211,9 +211,10 @@ class MulticastBuffer(Generic[R]):
         return None if self._gates else [r for c, r in self.readers.items() if c.at < floor]
 
     def pass_by(self) -> bool:
-        """Count an element that all readers get without the buffer.
+        """Count an element that all subscribers get without the buffer.
 
-        All readers have received all earlier elements. Return whether to call ``to_be_asked``.
+        Call this only if all subscribers have received all earlier elements. Return whether to call
+        ``to_be_asked``.
         """
         self.end = end = self.end + 1
         for cursor in self.readers:
@@ -226,9 +227,9 @@ class MulticastBuffer(Generic[R]):
         return end >= self.asked or NOWHERE < self.ask_at <= end
 
     def take(self, cursor: Cursor) -> list[Any] | None:
-        """Return the next elements for a reader that has delivered all earlier ones.
+        """Return the next elements for a subscriber that has received all earlier ones.
 
-        ``None`` at the end.
+        ``None`` at the end of the stream.
         """
         if cursor not in self.readers:
             return []
@@ -246,7 +247,7 @@ class MulticastBuffer(Generic[R]):
         Return whether there are any. The caller calls ``trim`` later.
         """
         at = cursor.taken_at = cursor.stop
-        stop = cursor.start + cursor.demand.value  # less than ``at`` if the reader has ended
+        stop = cursor.start + cursor.demand.value  # less than ``at`` if the subscription has ended
         stop = min(stop, self.end)
         if not cursor.by_bursts:
             stop = min(stop, at + self._portion)
@@ -262,7 +263,7 @@ class MulticastBuffer(Generic[R]):
     def close(self, error: BaseException | None, *, at_once: bool) -> bool:
         """Accept no more elements; false if closed before.
 
-        ``at_once``: readers get the end before the elements that are still in the buffer.
+        ``at_once``: subscribers get the end before the elements that are still in the buffer.
         """
         if self.ended:
             return False
@@ -274,13 +275,15 @@ class MulticastBuffer(Generic[R]):
         return True
 
     def clear(self) -> None:
-        """Drop all elements, and keep none for late readers from now on."""
+        """Drop all elements, and keep none for late subscribers from now on."""
         self._retention = None
         self._drop_before(self.end)
         self._floor = self.end
 
     def _has_moved(self, taken_at: int) -> bool:
-        """Count a reader that has left ``taken_at``. True if it was the last one at ``_floor``."""
+        """Note that a subscriber has left ``taken_at``. True if no subscriber is left at
+        ``_floor``.
+        """
         if taken_at > self._floor:
             return False
         self._at_floor -= 1
@@ -290,7 +293,7 @@ class MulticastBuffer(Generic[R]):
         return True
 
     def trim(self) -> bool:
-        """Drop elements that no reader needs; return whether to call ``to_be_asked``."""
+        """Drop elements that no subscriber needs; return whether to call ``to_be_asked``."""
         due = False
         if self.readers:
             places = [cursor.stop - length_hint(cursor.left) for cursor in self.readers]
@@ -305,9 +308,10 @@ class MulticastBuffer(Generic[R]):
         return due
 
     def _retain(self) -> int:
-        """Drop elements that all readers have passed, and that are not kept for late readers.
+        """Drop elements that all subscribers have passed, and that are not kept for late
+        subscribers.
 
-        Return the number of the first element that is kept for late readers.
+        Return the number of the first element that is kept for late subscribers.
         """
         kept = self.end - (self._retention.kept if self._retention is not None else 0)
         if not self.readers:
@@ -347,14 +351,16 @@ class MulticastBuffer(Generic[R]):
         oldest = self.end if self.readers else self._floor
         for cursor in self.readers:
             oldest = min(oldest, cursor.at)
-            if oldest <= self._floor:  # stop early: there may be thousands of readers
+            if oldest <= self._floor:  # stop early: there may be thousands of subscribers
                 break
-        return max(oldest, self.end - self.size)  # readers further back are about to be dropped
+        return max(oldest, self.end - self.size)  # subscribers further back are about to be dropped
 
     def leave(self, cursor: Cursor, *, leaves_rest: bool) -> bool | None:
-        """Remove a reader; return whether it was the slowest, or ``None`` if it was not present.
+        """Remove a subscriber; return whether it was the slowest, or ``None`` if it was not
+        present.
 
-        ``leaves_rest``: elements that the last reader has not received wait for the next reader.
+        ``leaves_rest``: elements that the last subscriber has not received wait for the next
+        subscriber.
         """
         if self.readers.pop(cursor, None) is None:
             return None
@@ -368,13 +374,13 @@ class MulticastBuffer(Generic[R]):
     # -- how many elements to request --------------------------------------------------------------
 
     def to_be_asked(self) -> int:
-        """Return how many elements to request of upstream now. They count as requested then."""
+        """Return how many elements to request of upstream now, and count them as requested."""
         self.trim()
         asked = max(self.asked, self.end)  # elements may have come without a request
         wanted = asked
-        # The largest position of the readers whose demand exceeds the requests so far.
+        # The largest position of the subscribers whose demand exceeds the requests so far.
         front = 0
-        pace: Cursor | None = None  # slowest reader if it slows upstream down, else the fastest
+        pace: Cursor | None = None  # the slowest if it slows upstream down, else the fastest
         for cursor in self.readers:
             limit, at = cursor.limit, cursor.at
             if limit < 0:
@@ -394,7 +400,7 @@ class MulticastBuffer(Generic[R]):
         room = self.end + self.size - max(0, kept - at) - asked
         n = max(0, min(wanted - asked, room))
         if n < self._replenish_at and n < wanted - asked and front < asked:
-            n = 0  # make no small request while the fastest reader still has elements to deliver
+            n = 0  # no small request while the fastest subscriber has yet to get requested elements
         self.asked = asked = asked + n
         if wanted > asked:
             self.starving = front >= asked

@@ -182,7 +182,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         return entered
 
     def _join(self, subscription: MulticastSubscription, now: float, unless_ended: bool) -> bool:
-        """Add the subscription to the buffer's readers. Called under the lock."""
+        """Add the subscription to the buffer's subscriptions. Called under the buffer's lock."""
         if unless_ended and self.buffer.ended:
             return False
         self.buffer.join(subscription.cursor, subscription, now)
@@ -219,7 +219,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
                     raise
 
     def _may_connect(self, min_subscribers: int) -> bool:
-        """Return true, once, when there are enough subscribers. Called under the lock."""
+        """Return true, once, when there are enough subscribers. Called under the buffer's lock."""
         buffer, connected = self.buffer, self._connected
         self._connected = connected or not (buffer.ended or len(buffer.readers) < min_subscribers)
         return self._connected and not connected
@@ -278,7 +278,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
 
         Return the subscriptions to which this thread must deliver, and whether a request to
         upstream is due. The second value is ``None`` if a subscription is not ready for the
-        element. Called under the lock.
+        element. Called under the buffer's lock.
         """
         buffer, end = self.buffer, self.buffer.end
         ready: list[MulticastSubscription] = []
@@ -432,7 +432,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     ) -> list[MulticastSubscription] | None:
         """Close the buffer. Return all subscriptions; ``None`` if the buffer was closed before.
 
-        Called under the lock.
+        Called under the buffer's lock.
         """
         if not self.buffer.close(error, at_once=at_once):
             return None
@@ -510,7 +510,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     def _forget(
         self, subscription: MulticastSubscription
     ) -> tuple[bool | None, bool, BaseException | None]:
-        """Remove the subscription from the buffer. Called under the lock.
+        """Remove the subscription from the buffer. Called under the buffer's lock.
 
         Return three values: whether the buffer may have more room (``None``: the subscription was
         removed before), whether the publisher has shut down, and the error of upstream if nobody

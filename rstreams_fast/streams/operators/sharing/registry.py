@@ -52,7 +52,7 @@ class Registry(Generic[S]):
         """Add ``entry`` and return an empty list, if no other subscriber can be the same.
 
         Otherwise return the entry of the identical subscriber, or all entries that the caller must
-        compare first. Called under the lock.
+        compare first. Called under the registry's lock.
         """
         identity = id(entry.subscriber)
         if (there := self._by_identity.get(identity)) is not None:
@@ -74,7 +74,7 @@ class Registry(Generic[S]):
             self._deferred.enter(self._forget, identity, subscription)
 
     def _forget(self, identity: int, subscription: S) -> None:
-        """Remove the entry, if it is still there. Called under the lock."""
+        """Remove the entry, if it is still there. Called under the registry's lock."""
         entry = self._by_identity.get(identity)
         if entry is None or entry.subscription is not subscription:
             return
