@@ -45,8 +45,8 @@ class Gradient:
     A round ends when half as many calls as the limit have ended. The class resembles
     ``Gradient2Limit`` of Netflix' ``concurrency-limits``, with the same tolerance and step. Two
     things differ. This limit compares the latency with the best latency: a long mean would rise
-    with a lasting queue. A cut sets the limit to limit * best / now at once. By Little's law this
-    is the number of calls that the service works on.
+    with a lasting queue. A cut sets the limit at once to limit * best / present latency. By
+    Little's law this is the number of calls that the service works on.
     """
 
     def __init__(self, most: int) -> None:

@@ -102,7 +102,7 @@ class Tries:
 
     def __init__(self, attempts: Attempts) -> None:
         self._attempts = attempts
-        self._attempt = 1  # the attempts that count; an attempt that raised RetryAfter does not
+        self._attempt = 1  # the attempts so far, without those that raised RetryAfter
         self._patience = attempts.patience
         self._least_wait = LEAST_WAIT
         self._why = ""

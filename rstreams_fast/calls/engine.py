@@ -239,7 +239,7 @@ class CallEngine:
         return (self._lists or self.window).max_running
 
     def count(self) -> None:
-        """Count the calls that the window has started until now; the stage asks for it often."""
+        """Count the calls that the window has started until now. The stage calls this often."""
         counts, started = self._counts, self.window.started
         if self._counts_calls:
             counts.calls = started - counts.cache_hits - counts.journal_hits

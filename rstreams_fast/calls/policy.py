@@ -315,7 +315,7 @@ class _AsyncFunction(PolicyFunction):
                 gate.close()
             self._counts.end(counts)
             if journal is not None:
-                # Use the running loop: another loop closes this generator if ``loop`` is closed.
+                # Not on ``loop``: if it is closed, another loop runs these lines.
                 await asyncio.get_running_loop().run_in_executor(None, journal.end)
 
 

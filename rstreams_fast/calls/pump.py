@@ -28,7 +28,7 @@ class ResultSink(Protocol):
 
     @property
     def most_pending(self) -> int:
-        """The most calls and untaken results that the window may hold."""
+        """The most running calls and untaken results at once."""
 
     @property
     def room(self) -> int:

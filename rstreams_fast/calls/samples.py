@@ -1,4 +1,4 @@
-"""Times some calls of a window, and traces some; the other calls take no more time."""
+"""Times and traces some calls of a ``CallWindow``; the other calls take no more time."""
 
 from __future__ import annotations
 

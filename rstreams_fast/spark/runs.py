@@ -182,7 +182,8 @@ class Runs:
 def read_runs(folder: Path) -> Runs:
     """Read the files of ``folder``."""
     by_file: dict[str, list[StageMetrics]] = {}
-    # Files of running runs first: a run that ends meanwhile is then found among the ended runs.
+    # Read the files of running runs first: a run that ends meanwhile is then found among the ended
+    # runs.
     for suffix in (FILE_SUFFIX, ENDED_SUFFIX):
         for file in folder.glob(f"*{suffix}"):
             by_file[file.name] = list(_read(file))

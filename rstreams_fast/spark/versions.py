@@ -49,7 +49,7 @@ def parse_ddl(ddl: str) -> Any:
         if _condition_of(refused) in _NO_SESSION:
             return None
         raise ValueError(str(refused)) from refused
-    ddl = _LENGTHS.sub("string", ddl)  # char becomes string; in 3.5 only a table may have it
+    ddl = _LENGTHS.sub("string", ddl)  # PySpark 3.5 allows char in tables only
     try:
         # Try the text as a single type first, then as the columns of a table.
         return _schema_of(session, f"value {ddl}")["value"].dataType

@@ -267,8 +267,7 @@ class Answers:
 
 
 def _bytes_of(batch: pa.RecordBatch) -> int:
-    # A mapped batch takes at least one page.
-    return max(int(batch.nbytes), mmap.PAGESIZE)
+    return max(int(batch.nbytes), mmap.PAGESIZE)  # a mapped batch takes a page at least
 
 
 _known: Final[LatestUsed[Answers]] = LatestUsed()

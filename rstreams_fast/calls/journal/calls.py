@@ -171,7 +171,7 @@ def find_answers(writer: JournalWriter, answers: Answers, journal: Journal) -> N
     # max_bytes bounds all folders of the journal together.
     if journal.max_bytes is not None and not folder.newest:
         folder.newest = newest(journal.uri)
-    # First the logs, then the segments: an answer may move from a log to a segment meanwhile.
+    # Read the logs before the segments: an answer may move from a log to a segment meanwhile.
     answers.unwritten = writer.left()
     answers.refresh()
 

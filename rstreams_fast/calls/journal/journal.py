@@ -25,11 +25,11 @@ class Journal:
     Outside stages no type is declared. There answers are plain values (``None``, numbers, texts,
     bytes, dates and times, ``Decimal``, ``UUID``, record batches, and lists, tuples and dicts of
     these), which are stored as JSON. The key of a record batch is its content. Outside stages all
-    answers are in segments when the loop or the interpreter has ended.
+    answers are at ``uri`` when the loop or the interpreter has ended.
 
     A journal stores digests of keys, answers and times, unencrypted. It stores no failures, and
     nothing of ``using``, the function or the values that the function holds. If the journal cannot
-    be written, the task fails. For a damaged segment a warning is logged, and its calls are made
+    be written, the task fails. For a damaged file a warning is logged, and its calls are made
     again. Immutable; stages may share it.
 
     Args:
@@ -72,13 +72,13 @@ class Journal:
             check_count("Journal(max_bytes)", self.max_bytes, 1)
 
     def compact(self) -> int:
-        """Merge small segments, enforce ``max_bytes``, and remove unfinished files of killed
-        processes.
+        """Merge small files of answers, enforce ``max_bytes``, and remove what killed processes left
+        unfinished.
 
         Stages may read and write meanwhile, and another process may compact, too.
 
         Returns:
-            By how much the number of segments has decreased.
+            By how much the number of files has decreased.
         """
         removed = sum(folder.compact() for folder in folders_of(self.uri))
         bound(self.uri, self.max_bytes)

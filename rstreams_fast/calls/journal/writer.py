@@ -75,7 +75,7 @@ class _Unpickler(pickle.Unpickler):
     """Loads only Python's scalars and containers, and values of the types in ``_LOGGED``."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return a type of ``_LOGGED``. Any other name is a ``KeyError``: it could run code."""
+        """Return a type of ``_LOGGED``; raise ``KeyError`` for any other, which could run code."""
         return _LOGGED_NAMES[module, name]
 
 
@@ -260,7 +260,7 @@ class JournalWriter:
             if self._idle is not None and self._logs and self._ended.is_set():
                 self._start_thread()
             try:
-                # Log answers even if the writing of segments has failed.
+                # Log answers even if segments cannot be written: the next process finds them.
                 for record in records if self._logs else ():
                     self._logs[0].append(record)
             except OSError as raised:
@@ -319,8 +319,7 @@ class JournalWriter:
         except Exception as raised:
             self._fail(raised, "raised by the journal in")
         finally:
-            # If the thread was idle, ``_is_over`` has set the event, and a newer thread may have
-            # cleared it.
+            # A thread that was idle has announced its end already, and a newer thread may run.
             if not over:
                 self._ended.set()
 

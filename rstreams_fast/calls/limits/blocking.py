@@ -49,7 +49,7 @@ class BlockingGate:
         """Return a running loop, which does not end before ``leave``."""
         while True:
             loop = self._loop
-            # In a forked child the loop's thread does not exist.
+            # A forked child lacks the loop's thread, and makes another loop.
             if loop is None or loop.pid != process_id():
                 # Two threads may both make a loop. Each loop ends after its own calls.
                 loop = self._loop = _PermitLoop(self._limit)
@@ -138,7 +138,7 @@ class _PermitLoop:
         self._idle: list[_Permit] = []
         self._returns = False  # whether the loop will return the idle permits
         self._held_until = 0.0
-        # The time from which a permit that is returned is first offered to other stages.
+        # After this time a returned permit is offered to other stages first.
         self._next_offer = 0.0
         self._gate: PermitGate | None = None
         self._looks = False  # whether a timer runs that ends the loop if no call uses it
@@ -193,7 +193,7 @@ class _PermitLoop:
         self._run(partial(self._hold, seconds))
 
     def weighed_permit(self, weights: tuple[float, ...]) -> _Permit:
-        """Block until there is a permit for a call of ``weights``. Threads do not pass it on."""
+        """Block until there is a permit for a call of ``weights``. It serves only this call."""
         ticket: _Ticket = Future()
         return self._wait_for(ticket, partial(self._weigh, ticket, weights), ticket.set_exception)
 

@@ -234,7 +234,7 @@ class JobPermits:
         return partial(self._give_one_back, copy, iter(range(1, inside)))
 
     def _give_one_back(self, connection: int, others: Iterator[int]) -> None:
-        # The write fails if the driver no longer serves the limit.
+        # If the driver no longer serves the limit, the write fails, and the permit is of no use.
         with contextlib.suppress(OSError):
             os.write(connection, GIVE_BACK)
         if next(others, None) is None:
@@ -324,6 +324,7 @@ def _itself(connection: _Connection) -> _Connection:
 
 def _is_refusal(cause: Exception) -> bool:
     """Whether no process listens at the driver's addresses, or its name has no address."""
-    # With several addresses asyncio raises one error that contains the texts of all.
+    # If the driver has several addresses, asyncio raises one error: only its text shows that a
+    # connection was refused.
     refused = f"[Errno {errno.ECONNREFUSED}]" in str(cause)
     return refused or isinstance(cause, ConnectionRefusedError | socket.gaierror)

@@ -433,7 +433,9 @@ class _Lease(asyncio.Protocol):
         self._server.strangers.pop(self, None)
 
     def _declare(self, permits: _Permits, identity: bytes, has: int, units: int) -> None:
-        """Replace an earlier connection of the worker ``identity``, which has ``has`` permits."""
+        """Replace an earlier connection of the worker ``identity``, whose calls have ``has``
+        permits.
+        """
         before = self._server.declared.get(identity)
         self._identity, self._units = identity, units
         self._server.declared[identity] = self
@@ -446,7 +448,7 @@ class _Lease(asyncio.Protocol):
         self.tell_pace(permits.numbers)
 
     def tell_pace(self, numbers: Numbers) -> None:
-        """Send whether each call needs a permit of its own."""
+        """Tell the worker whether each call needs a permit of its own."""
         if self._identity and not self._transport.is_closing():
             self._transport.write(PACED if numbers.are_paced else UNPACED)
 

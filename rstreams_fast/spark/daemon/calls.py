@@ -45,11 +45,11 @@ class UdfCall:
         self.fn = fn
         self.args = args
         self.admission = admission
-        #: From 1 upwards on threads; always 0 on a loop.
+        #: The number of the call, from 1 upwards on threads; always 0 on a loop.
         self.number = number
         self.done = False
         self.result: Any = None
-        #: The bytes of the result, if Admission counts it.
+        #: The bytes of the result, if Admission counts them; else 0.
         self.size = 0
         self.failure: BaseException | None = None
         self.waiter: Any = None

@@ -30,7 +30,7 @@ class _Awaiting(BaseException):
 
 
 class _Driven(threading.local):
-    """The outcomes of earlier steps of the call that this thread makes."""
+    """The outcomes that are known for the functions of the call that this thread makes again."""
 
     known: list[Outcome]
     left: Iterator[Outcome]

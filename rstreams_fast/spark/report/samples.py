@@ -63,7 +63,7 @@ class Watch:
 
     Attributes:
         samples: The samples so far.
-        stalls: The stalls of the latest look.
+        stalls: The stages whose running calls did not end until the latest look.
         stages: The metrics of the latest look, by stage.
         url: The address of the live page; empty if there is none.
     """

@@ -36,8 +36,8 @@ _PACKED: Final = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", ".xz")
 
 _READING: Final[Mapping[str, Mapping[str, str]]] = {
     "parquet": {},
-    # Doubled quotes in quoted values: other programs write so. A line with a wrong number of fields
-    # fails.
+    # In a quoted value, other programs double each quote. A line with too many or too few fields is
+    # an error.
     "csv": {"header": "true", "escape": '"', "mode": "FAILFAST", "enforceSchema": "false"},
     "json": {"mode": "FAILFAST"},
 }

@@ -32,7 +32,7 @@ _MEDIA: Final = {
 
 _PASSING: Final = (
     HTTPStatus.REQUEST_TIMEOUT,
-    HTTPStatus.CONFLICT,  # the service still works on a request with this idempotency key
+    HTTPStatus.CONFLICT,  # an earlier request with the same idempotency key still runs
     HTTPStatus.LOCKED,
     HTTPStatus.TOO_EARLY,
     HTTPStatus.TOO_MANY_REQUESTS,

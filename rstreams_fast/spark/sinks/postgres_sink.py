@@ -144,8 +144,8 @@ class PostgresSink(Sink):
 
     def _is_new(self, db: Any, frame: Frame) -> bool:
         """Whether the ledger has no row of this write. Makes the ledger if it is missing."""
-        # Two runs of a write at once begin one after the other: so the second run drops the
-        # staging table of the first. The lock also keeps both from making the ledger.
+        # A lock keeps two runs of a write from beginning at once: so the second run drops the
+        # staging table of the first, and only one of them makes the ledger.
         self._run(db, "select pg_advisory_xact_lock(hashtext({name}))", frame, name=LEDGER)
         self._run(
             db,
