@@ -72,8 +72,8 @@ class Journal:
             check_count("Journal(max_bytes)", self.max_bytes, 1)
 
     def compact(self) -> int:
-        """Merge small files of answers, enforce ``max_bytes``, and remove what killed processes left
-        unfinished.
+        """Merge small files of answers, enforce ``max_bytes``, and remove unfinished files of
+        killed processes.
 
         Stages may read and write meanwhile, and another process may compact, too.
 

@@ -149,7 +149,7 @@ def _own_clock(zone: str) -> zoneinfo.ZoneInfo:
 
 
 def as_given(value: Any) -> Any:
-    """Return a key for the user's function: ambiguous times have the usual zone object again."""
+    """Return a key of ``shareable`` for the user's function, with the usual zone objects again."""
     if type(value) is dt.datetime:
         zone = value.tzinfo
         if value.fold and isinstance(zone, zoneinfo.ZoneInfo):
