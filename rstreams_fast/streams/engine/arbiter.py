@@ -58,7 +58,7 @@ class PendingDemand:
         return True
 
     def ask(self, inner: Inner, most: int = UNBOUNDED) -> bool:
-        """Request the demand, at most ``most``, through ``inner``. False if it made no request."""
+        """Request the demand, at most ``most``, through the subscriber ``inner``; false if none."""
         n = self.counter.value
         if n <= 0 or not inner.attached or inner.asked >= UNBOUNDED:
             return False
@@ -68,7 +68,7 @@ class PendingDemand:
         return True
 
     def take_back(self, inner: Inner) -> None:
-        """Add to the demand the elements that ``inner`` has requested but not received."""
+        """Add to the demand what the subscriber ``inner`` has requested and not received."""
         left = inner.asked - inner.came
         if left > 0:
             self.counter.request(left)
@@ -163,7 +163,7 @@ class SubscriptionArbiter(FanIn):
         self._current: Inner | None = None
         self._over = False  # whether the current publisher has ended
         self._error: BaseException | None = None
-        #: The demand that was not requested of any publisher yet. While the drain iterates a
+        #: The demand that was not requested of any publisher yet. While ``_work`` iterates a
         #: sequence, which gets no requests, this is the demand for the sequence's elements.
         self.pending = PendingDemand()
         # The iterator and the stages of the current publisher, if that is a sequence (say, a list).
@@ -242,7 +242,7 @@ class SubscriptionArbiter(FanIn):
             self._call_up()
             return
         self._mail.append((companion.inner, COMPLETED))
-        # The drain may be busy with many elements: stop it at once.
+        # Another thread may be delivering many elements: stop it at once.
         self.pending.counter.cancel()
         self._cut_short()
         self._enter()

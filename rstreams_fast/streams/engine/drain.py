@@ -77,7 +77,7 @@ class Drain:
     trampoline: Trampoline | None
     turns: Turns | None
 
-    #: Whether only downstream calls this drain, by ``request``, so that an exception such as
+    #: Whether only downstream calls this object, by ``request``, so that an exception such as
     #: ``KeyboardInterrupt`` propagates to downstream. False: upstream may call it, too.
     _asked_from_below: ClassVar[bool] = True
 
@@ -100,7 +100,7 @@ class Drain:
             self.turns = None
         self._paused = False
         # On an executor or event loop other work may wait for this thread, and elements may be
-        # slow. So bursts begin with one element there, and grow.
+        # slow. So only one element is processed first there, and then more at once.
         self._grows = resource is not None or self.turns is not None
         self._burst = 1 if self._grows else BURST
         self._on_burst: Callable[[], None] | None = None
@@ -123,7 +123,7 @@ class Drain:
         except Exception as refused:
             self._bad_request(refused)
             return
-        if before == 0:  # only a drain that has no demand waits for requests
+        if before == 0:  # while there is demand, delivery does not wait for requests
             self._enter()
 
     def _add_demand(self, n: int) -> int:
@@ -233,10 +233,10 @@ class Drain:
         """
         first, self._paused = not self._paused, True
         while not wip.leave(wip.missed):
-            pass  # the next turn also handles the events that other threads brought meanwhile
+            pass  # the next turn on the loop handles what other threads brought meanwhile, too
         if first:
             turns.pause(self)
-        if self._demand.value < 0:  # the stream is over: clean up before the next turn
+        if self._demand.value < 0:  # the stream is over: do not wait for a turn to clean up
             self.resume()
 
     def resume(self) -> None:
@@ -318,7 +318,7 @@ class Drain:
         return subscriber.on_next
 
     def _interrupted(self, leaving: BaseException) -> None:
-        """End the stream, because ``leaving``, such as ``KeyboardInterrupt``, stops the drain."""
+        """End the stream, because ``leaving``, such as ``KeyboardInterrupt``, stops delivery."""
         if self._resource is None and self._asked_from_below:
             ended = self._demand.cancel()
         else:
@@ -341,7 +341,7 @@ class Drain:
             self._leave_drain()
 
     def _leave_drain(self) -> None:
-        """Clean up after the end of the stream, then let other threads run the drain."""
+        """Clean up after the end of the stream, also for threads that bring events meanwhile."""
         wip = self._wip
         while True:
             missed = wip.missed
@@ -397,7 +397,7 @@ class Drain:
             report_late(error)
 
     def end_with(self, error: BaseException) -> bool:
-        """End the stream with ``error``, which the drain signals by ``on_error``. Any thread.
+        """End the stream with ``error``, which the delivering thread signals. Any thread.
 
         False if the stream is over already.
         """
@@ -441,7 +441,7 @@ class Drain:
     def _report_undelivered(self) -> None:
         """Report an error that came too late to be signalled.
 
-        A thread that stores an error then has the drain run again, so no error is missed.
+        A thread that stores an error then has this called again, so no error is missed.
         """
         error = self._late_error
         # Clear the field only if it is set: another thread may set it meanwhile.

@@ -70,7 +70,8 @@ class Prefetch:
         self.size = size
         self.replenish_at = replenish_at(size)
         self.asks: deque[tuple[Inner, int]] = deque()
-        self._unfinished: deque[Inner] = deque()  # subscribers that made only a part of a request
+        # Subscribers with a request of which a part is left to a later turn on the event loop.
+        self._unfinished: deque[Inner] = deque()
         self._begun = False
         self.waits = Waits(name, max_held, on_look=True)
 
@@ -128,7 +129,7 @@ class Prefetch:
         return bool(self.asks or (self._unfinished and demand.value > 0))
 
     def clear(self) -> None:
-        """Drop the references to inners. New deques replace those that another thread may use."""
+        """Drop the references to subscribers. Another thread may use the old deques meanwhile."""
         self.asks = deque()
         self._unfinished = deque()
 
@@ -217,7 +218,7 @@ class FanIn(Drain):
     def _call_up(self) -> None:
         """Make the due calls to publishers, or leave them to the thread that makes calls now.
 
-        Never called by the drain, because a publisher may signal before a call returns.
+        Never called while this thread delivers: a publisher may signal before a call returns.
         """
         if self._up.enter():
             self._go_up()
@@ -263,11 +264,11 @@ class FanIn(Drain):
             inner.subscribe()
 
     def _add(self, inner: Inner) -> bool:
-        """Register ``inner``, to be cancelled with the stream; false if the stream has ended."""
+        """Have the subscriber ``inner`` cancelled with the stream; false if that has ended."""
         self._inners.add(inner)
         if self._demand.value >= 0:
             return True
-        # _stop() may have run before the inner was added: cancel the inner here.
+        # _stop() may have run before the subscriber was added: cancel the subscriber here.
         self._inners.discard(inner)
         inner.cancel()
         return False
@@ -354,7 +355,7 @@ class FanIn(Drain):
         self._demand.fulfil(count)
 
     def _cut_short(self) -> None:
-        """Stop the delivery of the current burst, and drop its other elements."""
+        """Stop the delivery of the current list of elements, and drop those that are left."""
         delivering = self._delivering
         if delivering is not None:
             delivering.clear()  # an empty list ends the loop in _deliver
@@ -418,7 +419,7 @@ class FanIn(Drain):
         self._on_next = self._take_burst = None
         unsubscribed, self._unsubscribed = self._unsubscribed, deque()
         for inner in (*self._inners.copy(), *unsubscribed.copy()):
-            inner.cancel()  # _stop(), on another thread, may not have cancelled the inner yet
+            inner.cancel()  # _stop(), on another thread, may have missed this subscriber
             inner.forget()
         self._inners.clear()
         self._forget_upward()

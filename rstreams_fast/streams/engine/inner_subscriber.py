@@ -56,7 +56,7 @@ class InnerOwner(Protocol):
         """Called when ``inner`` has completed, or failed with ``error``. No call follows."""
 
     def _lacking_for(self, inner: Any, /) -> list[Any]:
-        """Return the inners that must send an element before the owner can use those of ``inner``.
+        """Return the inners that must send an element before those of ``inner`` can be used.
 
         For example, ``zip`` needs an element of each publisher.
         """
@@ -69,8 +69,8 @@ class Inner(Link):
         asked: How many elements were requested. The requesting thread counts them.
         came: How many elements have come. The signalling thread counts them.
         attached: Whether this inner accepts requests. Only some owners set it.
-        queue: The elements that wait for delivery. Only the drain of ``owner`` uses this attribute,
-            ``consumed`` and ``done``.
+        queue: The elements that wait for delivery. Only the thread that delivers uses this
+            attribute, ``consumed`` and ``done``.
         consumed: How many elements were delivered since the last request.
         done: Whether this inner has ended.
     """
@@ -97,9 +97,7 @@ class Inner(Link):
         self.done = False
 
     def subscribe(self) -> None:
-        """Subscribe to the publisher. The owner's ``_inner_attached`` or ``_inner_ended`` is called
-        later.
-        """
+        """Subscribe; ``_inner_attached`` or ``_inner_ended`` of ``owner`` is called later."""
         raise NotImplementedError
 
     def ask(self, n: int) -> None:
@@ -110,8 +108,8 @@ class Inner(Link):
         """Request ``n`` more elements and the rest of earlier requests, as many as fit in a turn.
 
         A turn is the millisecond for which work may occupy an event loop. A later call requests the
-        rest. True if any elements were requested. Only for an owner that does not use the elements
-        before this returns.
+        rest. True if any elements were requested. Only for an operator that does not use the
+        elements before this returns.
         """
         raise NotImplementedError
 
@@ -121,26 +119,26 @@ class Inner(Link):
         raise NotImplementedError
 
     def hand_over(self) -> Sequence | None:
-        """Return the publisher's sequence (such as a list), so that the owner itself iterates it.
+        """Return the publisher's sequence (such as a list), so that the operator iterates it.
 
-        Called in place of ``ask(UNBOUNDED)``. ``None`` if the owner must call ``ask``: the
+        Called in place of ``ask(UNBOUNDED)``. ``None`` if the operator must call ``ask``: the
         publisher is no sequence, was asked before, or must register elements for ``on_discard``.
         """
         return None
 
     def cancel(self) -> None:
-        """Cancel upstream, unless it is over, and forget the owner (§3.13). Any thread."""
+        """Cancel upstream, unless it is over. Drop the reference to the operator (§3.13)."""
         raise NotImplementedError
 
     def forget(self) -> None:
-        """Drop the references to the owner and to the elements that wait (§3.13)."""
+        """Drop the references to the operator and to the elements that wait (§3.13)."""
         self.owner = None
         self.queue = None
         if self.custody is not None:
             self.custody.close()
 
     def _tell_owner(self, error: BaseException | None) -> None:
-        """Report the end to the owner. If the owner was dropped, only report the error."""
+        """Report the end to the operator. After ``cancel``, only report the error, as too late."""
         owner = self.owner
         if owner is not None:
             owner._inner_ended(self, error)
@@ -160,10 +158,10 @@ def new_inner(owner: InnerOwner, publisher: Publisher[Any]) -> Inner:
 
 
 class InnerSubscriber(Inner, ListSubscriber):
-    """An inner for any publisher, even one that breaks the rules of Reactive Streams.
+    """The subscriber to any publisher, even to one that breaks the rules of Reactive Streams.
 
     The publisher may signal ``None``, too many elements, or elements after its end. It may signal
-    from several threads at once, send a second subscription, or raise. The owner still gets only
+    from several threads at once, send a second subscription, or raise. The operator still gets only
     elements that it requested, and at most one end.
     """
 
@@ -180,7 +178,7 @@ class InnerSubscriber(Inner, ListSubscriber):
 
     @property
     def lacking(self) -> list[Inner]:
-        """The other inners that must send elements before the owner can use those of this inner."""
+        """The inners that must send elements before the elements of this inner can be used."""
         owner = self.owner
         return [] if owner is None else owner._lacking_for(self)
 
@@ -280,7 +278,7 @@ class InnerSubscriber(Inner, ListSubscriber):
         return True
 
     def _break(self, error: BaseException) -> None:
-        """Cancel upstream, and report ``error`` to the owner as the end."""
+        """Cancel upstream, and report ``error`` to the operator as the end."""
         owner, first = self.owner, self._upstream.cancel()
         self.cancel()
         if owner is not None and first:
@@ -288,7 +286,7 @@ class InnerSubscriber(Inner, ListSubscriber):
 
 
 class _InnerSequence(Inner):
-    """An inner for a sequence, such as a list: ``ask`` iterates it, without a subscription.
+    """Stands for the subscriber to a sequence, such as a list: ``ask`` iterates the sequence.
 
     The elements also pass through the stages below the sequence. The iterator of a sequence never
     waits and needs no closing. So ``cancel`` only ends the loop.
@@ -339,7 +337,7 @@ class _InnerSequence(Inner):
             owner._inner_attached(self)
 
     def ask(self, n: int) -> None:
-        """Give the owner ``n`` more elements, or as many as there are."""
+        """Give the operator ``n`` more elements, or as many as there are."""
         self.asked += n
         if self.owner is None or self._iterator is None:  # cancelled, or at the end
             return
@@ -418,7 +416,7 @@ class _InnerSequence(Inner):
             owner._inner_burst(self, burst)
 
     def _run_stages(self, *, forever: bool) -> None:
-        """Pass elements of the sequence through the stages to the owner.
+        """Pass elements of the sequence through the stages to the operator.
 
         ``forever``: until the demand is met. Otherwise for one turn on the event loop (a
         millisecond). Bursts grow from one element, because the functions of stages may be slow.
@@ -467,7 +465,7 @@ class _InnerSequence(Inner):
         return True
 
     def _step(self, step: Callable[..., RunStatus], *args: int) -> RunStatus:
-        """Call ``step``, a method of ``_run``. Another thread may cancel the run meanwhile."""
+        """Call ``step``, a method of ``_run``. If another thread cancels, return ``CANCELLED``."""
         try:
             return step(*args)
         except OverlappingCallsError:

@@ -40,7 +40,7 @@ class BoundaryMetrics:
     dropped: int = 0
 
 
-#: The value of ``Waits._since`` while the drain waits and nobody has read the times yet.
+#: The value of ``Waits._since`` during a wait if nobody has read the times yet.
 _UNCOUNTED: Final = -1.0
 
 
@@ -58,17 +58,17 @@ class Waits:
         self._name = name
         self._max_held = max_held
         self.counts = not on_look
-        self._since = 0.0  # the time at which the drain began to wait; 0: the drain works
+        self._since = 0.0  # the time at which the wait began; 0: there is no wait now
         self._for_demand = True
         self._upstream = self._demand = 0.0
 
     def begin(self, *, for_demand: bool) -> None:
-        """Begin to wait: the drain lacks demand (``for_demand``), or an element."""
+        """Begin to wait for demand (``for_demand``), or else for an element."""
         self._for_demand = for_demand
         self._since = perf_counter() if self.counts else _UNCOUNTED
 
     def end(self) -> None:
-        """End the wait: the drain works again."""
+        """End the wait, and count it."""
         since, self._since = self._since, 0.0
         if since > 0:
             if self._for_demand:
@@ -89,7 +89,7 @@ class Waits:
         if not self.counts:
             self.counts = True
             if self._since == _UNCOUNTED:
-                # The drain may have ended its wait meanwhile: its next begin() corrects the time.
+                # The wait may have ended meanwhile: the next begin() then corrects the time.
                 self._since = perf_counter()
         since, for_demand = self._since, self._for_demand
         waiting = perf_counter() - since if since > 0 and demand >= 0 else 0.0

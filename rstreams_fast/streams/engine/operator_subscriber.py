@@ -159,8 +159,7 @@ class OperatorSubscriber(Drain):
     def _deliver_from(self, held: Sized, run: FusedRun) -> bool:
         """Deliver elements of ``held``, the source of ``run``. After the last one, end the stream.
 
-        Return whether there is more to do at once. Only for the drain of a subscription that holds
-        elements.
+        Return whether there is more to do at once. Only for a subscription that holds elements.
         """
         self._waits.end()
         # Read _completed before ``held``: if both tell the end, no element is missing.
@@ -190,7 +189,7 @@ class OperatorSubscriber(Drain):
         """Request ``n`` elements and the rest of earlier requests, as many as fit in a turn.
 
         A turn is the millisecond for which work may occupy an event loop. Return whether any
-        elements were requested. Only for the drain of a subscription that holds elements.
+        elements were requested. Only for a subscription that holds elements.
         """
         turns = self.turns
         if turns is not None and self._resource is not None and turns.go_on():

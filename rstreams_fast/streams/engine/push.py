@@ -104,7 +104,7 @@ class PushSubscription(OperatorSubscriber):
         self._early = early
         self._calls = calls
         if calls is not None:
-            self.turns = None  # ``calls`` makes requests on threads where no event loop waits
+            self.turns = None  # no pauses: ``calls`` makes the requests on another thread
         self._watch = None if watch is None else watch(self)
         on_next: Callable[[Any], object] = subscriber.on_next
         if self._watch is not None:
@@ -314,7 +314,7 @@ class PushSubscription(OperatorSubscriber):
         """Add replacements of dropped elements to the pending requests; true if any were added.
 
         Replacements are requested together, when they are as many as the requested elements that
-        have not come. The caller makes the request after it has left the drain.
+        have not come. The caller makes the request when it no longer delivers.
         """
         counted = self._counted
         if counted is not None and self._owed < counted.value:

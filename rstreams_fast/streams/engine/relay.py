@@ -15,8 +15,8 @@ __all__ = ["Relay"]
 class Relay(Link):
     """The subscriber of upstream, and the subscription of downstream. Passes every signal on.
 
-    Upstream is internal, and keeps the rules, so there are no checks. Subclasses add ``on_next``,
-    ``request`` and ``cancel``. ``_over`` is called when the stream has ended, but not at a cancel.
+    Upstream is of this package, and keeps the rules, so nothing is checked. Subclasses add
+    ``on_next``, ``request`` and ``cancel``. ``_over`` is called at the end, but not at a cancel.
     """
 
     __slots__ = ("_subscriber", "_subscription")

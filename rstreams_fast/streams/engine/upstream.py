@@ -54,9 +54,9 @@ class Upstream:
         self.latch = Latch()
         # attach() and cancel() both enter: whichever comes second cancels the subscription.
         self._attach_cancel_race = Wip()
-        # Keeps two threads from calling a foreign subscription at once. None if it is internal.
+        # Keeps two threads from calling a subscription from outside this package at once.
         self._calls: Wip | None = None
-        self._asker = 0  # the thread that is calling ``request`` of a foreign subscription
+        self._asker = 0  # the thread that is calling ``request`` under the guard of _calls
         self._subscription: Subscription | None = None
         self.due = 0
         self._part = 0  # how many elements one request may have; 0: any number
@@ -168,7 +168,7 @@ class Upstream:
         return self._attached.win()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return the metrics of the boundaries above. A foreign publisher has none."""
+        """Return the metrics of the boundaries above. Publishers of other libraries have none."""
         return metrics_above(self._subscription)
 
     def metrics_further_up(self) -> tuple[BoundaryMetrics, ...]:

@@ -1,6 +1,6 @@
 """Collects all elements of a stream in one object, such as an array or a table.
 
-Internal publishers hand over bursts (lists): one call for many elements costs less than one call
+Publishers of this package send bursts (lists): one call for many elements costs less than one call
 for each element.
 """
 
@@ -37,7 +37,7 @@ class Collector(Protocol[R_co]):
 
 
 class _CollectorSubscriber(ListSubscriber, ForEach[Any]):
-    """Gives elements to a collector: in bursts (lists), or one by one from a foreign publisher."""
+    """Gives elements to a collector: in lists, or one by one from publishers of other libraries."""
 
     __slots__ = ("_on_elements", "burst")
 

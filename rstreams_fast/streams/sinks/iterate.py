@@ -296,7 +296,7 @@ class Iteration(BurstIterator[T]):
     def _refill(self) -> T:
         self._enter()
         try:
-            element = self._next_of_burst()  # another consumer may have fetched a burst meanwhile
+            element = self._next_of_burst()  # another consumer may have fetched elements meanwhile
             if element is MISSING:
                 with awaited_nowhere():
                     element = self._next_element()

@@ -229,7 +229,7 @@ class _Pulling(Drain):
             if self._demand.value >= 0:
                 self._end(WorkDroppedError("the event loop was closed while the source was in use"))
             raise
-        except BaseException as leaving:  # such as KeyboardInterrupt, which stops the loop
+        except BaseException as leaving:  # a KeyboardInterrupt, say, which also stops the loop
             self._end(leaving)
             raise
         finally:
