@@ -24,7 +24,7 @@ if sys.version_info >= (3, 13):
     from queue import LifoQueue, PriorityQueue, Queue, ShutDown
 
     def add_conditions(queue: Queue[Any], mutex: threading.Lock) -> None:
-        """Do the same as ``Queue.__init__``, but with the lock ``mutex``."""
+        """Make the conditions of ``queue`` as ``Queue.__init__`` does, with the lock ``mutex``."""
         queue.not_empty = threading.Condition(mutex)
         queue.not_full = threading.Condition(mutex)
         queue.all_tasks_done = threading.Condition(mutex)
@@ -56,7 +56,7 @@ else:
             return notified
 
     def add_conditions(queue: Queue[Any], mutex: threading.Lock) -> None:
-        """Do the same as ``Queue.__init__``, but with the lock ``mutex``."""
+        """Make the conditions of ``queue`` as ``Queue.__init__`` does, with the lock ``mutex``."""
         queue.not_empty = _Refusing(mutex, queue._refuse_get)
         queue.not_full = _Refusing(mutex, queue._refuse_put)
         queue.all_tasks_done = threading.Condition(mutex)

@@ -53,7 +53,7 @@ class CallWindow:
         fn: The async function.
         loop: The event loop of the calls.
         on_ready: Called by the loop after suspended calls have finished, once for all that finish
-            in one turn of the loop: results may be taken, and calls submitted.
+            in one iteration of the loop: results may be taken, and calls submitted.
         concurrency: The most calls at once.
         capacity: The most items that wait, run, or have a result that was not taken.
         ordered: Whether results come in the order of submission; otherwise as calls finish.
@@ -63,14 +63,15 @@ class CallWindow:
             for ``concurrency``.
         key: Items with the same ``key(item)``, which must be hashable, are called one at a time, in
             their order; items with other keys overlap. An item that waits for an earlier item of
-            its key, or then for ``concurrency``, counts for ``capacity``. ``dedupe`` does not see
-            it before it runs.
+            its key, or then for ``concurrency``, counts for ``capacity``. ``dedupe`` shares
+            calls with the item only when the call of the item runs.
         ahead: How many more items may wait in the window while ``concurrency`` calls run (not with
             ``dedupe``; with ``key``, up to ``capacity``). The task of a call that ends then makes
             the next call. This saves a new task, half of the cost of a call that waits. A task that
             other code refers to, or has changed, makes no other call.
         patience: Seconds by which ``on_ready`` may be delayed after a result, while at least half
-            of ``ahead`` items wait. A turn of the loop for each result costs as much as two calls.
+            of ``ahead`` items wait. An iteration of the loop for each result costs as
+            much as two calls.
         recover: ``recover(item, error)`` is called in the call's task when the call has raised an
             ``Exception``. The coroutine that ``recover`` returns replaces the call: its result or
             error is final. If ``recover`` returns ``None``, the call has failed. An exception of
@@ -222,7 +223,7 @@ class CallWindow:
                 if item is None:
                     break
                 count += 1
-                if self._cancelled:  # the ring's producer, woken by poll, may cancel
+                if self._cancelled:  # the ring's producer, woken by poll, may cancel the window
                     break
                 self._submit(item)
         return count

@@ -117,9 +117,9 @@ class WeighedQueue:
     more. So even an element larger than ``max_bytes`` passes.
 
     The lock ``_outstanding`` is the right to make requests. It is held while a requested element
-    has not come. The drain takes the lock for the first request. The thread on which upstream
-    signals then makes the following requests, and releases the lock when there is no room. So
-    upstream goes on while the drain delivers a slow element, and requests do not overlap (§2.7).
+    has not come. The delivering thread takes the lock for the first request. The thread on which
+    upstream signals then makes the following requests, and releases the lock when there is no room.
+    So upstream goes on while a slow element is delivered, and requests do not overlap (§2.7).
     """
 
     __slots__ = (

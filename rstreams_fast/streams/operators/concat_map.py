@@ -46,7 +46,9 @@ def _concat_mapped(
 
 
 class _Outer:
-    """The subscriber to upstream. Elements wait here while the publisher of another is active."""
+    """The subscriber to upstream. Elements wait here while the publisher of an earlier element
+    sends.
+    """
 
     __slots__ = (
         "_begun",

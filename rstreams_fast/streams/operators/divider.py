@@ -209,7 +209,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
     def _fail(self, error: BaseException) -> None:
         # Store no error: its traceback would keep subscribers in memory (§3.13).
         self._failed = True
-        alone = self._demand.cancelled and bool(self.open)  # only substreams can receive it
+        alone = self._demand.cancelled and bool(self.open)  # only substreams can get the error
         if not alone:
             super()._fail(error)
         self._end_all(error, delivered=not alone)
@@ -305,7 +305,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
                 clock.close()
 
     def forget_abandoned(self) -> None:
-        """Drop substreams to which nobody can subscribe, and request elements in their place."""
+        """Drop substreams to which nobody can subscribe, and request more elements."""
         self.look_for_readers()
         self.ask_again()
 

@@ -254,7 +254,6 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         options, window = self._options, self._window
-        # Running calls, and results that wait for demand.
         waiting = 0 if window is None else window.pending
         most = 0 if options is None else options.prefetch
         held = min(len(self._input.elements) + waiting, most)
@@ -374,13 +373,14 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         ring = result = None
         try:
             if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
-                delivered = window.take_into(ring, most)  # stops before a result None, an error
+                # take_into stops before a result None, which is an error.
+                delivered = window.take_into(ring, most)
                 if delivered:
                     subscriber.on_burst()
             for result in window.take(most - delivered) if delivered < most else ():
                 if result is None:
                     self._fail(self._none_returned())
-                    break  # another thread may be ending the stream, and _stopped not be set yet
+                    break  # needed if another thread ends the stream: _stopped may not be set yet
                 if self._stopped:
                     break
                 delivered += 1

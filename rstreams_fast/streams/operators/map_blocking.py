@@ -222,7 +222,7 @@ class _Calls:
             self._not_made(held, cancelled_by_executor())
         elif (raised := future.exception()) is not None:
             self._not_made(held, raised)
-        elif (burst := taken(held)) is not None:  # None if _make has ended the burst
+        elif (burst := taken(held)) is not None:  # ``held`` is empty if _make has ended the burst
             self._end(burst, future.result())
 
     def _not_made(self, held: list[_Burst], error: BaseException) -> None:
@@ -342,7 +342,7 @@ def _call(
                 break
     except BaseException as raised:
         error = raised
-        if isinstance(raised, StopIteration):  # raised further, it would end an iteration silently
+        if isinstance(raised, StopIteration):  # StopIteration would end a caller's loop silently
             error = RuntimeError(f"{describe_callable(fn)} raised StopIteration")
             error.__cause__ = raised
         if permits is None:

@@ -103,7 +103,7 @@ class _Calls:
         try:
             # Only one thread at a time calls upstream, so the context is never entered twice.
             self._context.run(call)
-        except BaseException as leaving:  # signal it: no caller here can handle it
+        except BaseException as leaving:  # signal the error: no caller handles it
             subscription._fail(leaving)
             raise
 

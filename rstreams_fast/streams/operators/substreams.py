@@ -82,7 +82,7 @@ class Substream:
         self.owner = owner
         self.key = key
         self.reader: _SubstreamSubscription | None = None
-        self.abandoned = False  # whether nobody can subscribe any more, and nobody has
+        self.abandoned = False  # whether nobody can subscribe any more, and nobody has subscribed
         self.over = False
         self.removed = Latch()  # closed when the substream leaves ``Divider.open``
         self.error: CommonError | None = None
@@ -157,7 +157,7 @@ class _SubstreamPublisher(StagesSource):
         return self if whole and owner.custody is None and not self._latch.won else None
 
     def open(self) -> Iterator[Any]:
-        """Return an iterator of the elements. All have come."""
+        """Return an iterator of the elements, all of which have come."""
         if not self._latch.win():
             raise _had_its_subscriber()
         elements, self._substream.elements = self._substream.elements, deque()
@@ -239,8 +239,8 @@ class _SubstreamSubscription(Drain):
         """Return whether the subscriber has no demand, and will make no request by itself.
 
         A subscriber from outside this package counts as asleep if it has no demand. An internal
-        subscriber may only be slow. It counts as asleep only if it waits for an element that
-        another subscriber must get first (as ``zip`` does), whose ``id`` is in ``waiting``.
+        subscriber may only be slow. It counts as asleep only if it needs an element of another
+        subscriber, too (as in ``zip``), and ``waiting`` has the ``id`` of the other subscriber.
         """
         subscriber = self._subscriber
         if self._demand.value != 0 or self._wip.missed != 0 or subscriber is None:

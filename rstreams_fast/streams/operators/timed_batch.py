@@ -165,7 +165,7 @@ class _BatchSubscription(OperatorSubscriber):
         # Start the delivery at the first element of a batch, to set its time, and at the last.
         first = self._news.enter()
         many = self._arrived - self._left >= self._n
-        # After the end, start it, too: it clears the inbox again.
+        # After the end, start the delivery, too, which clears the inbox again.
         if first or many or self._weigher is not None or self._demand.value < 0:
             self._enter()
 
@@ -173,7 +173,7 @@ class _BatchSubscription(OperatorSubscriber):
 
     def _drain(self) -> None:
         super()._drain()
-        self._ask()  # after the delivery, because ``request`` may take long
+        self._ask()  # request elements after the delivery: ``request`` may take long
 
     def _work(self) -> bool:
         if self._demand.value < 0:

@@ -30,7 +30,7 @@ __all__ = ["Cursor", "MulticastBuffer", "Retention"]
 R = TypeVar("R")
 
 NOWHERE: Final = -1
-"""An element number that no cursor (position of a reader) reaches."""
+"""An element number that no cursor (position of a subscriber) reaches."""
 
 _NOTHING: Final[Iterator[Any]] = iter(())
 
@@ -244,7 +244,7 @@ class MulticastBuffer(Generic[R]):
     def hand_out(self, cursor: Cursor) -> bool:
         """Put the next requested elements in ``cursor.in_hand``, which is empty.
 
-        Return whether there are any. The caller calls ``trim`` later.
+        Return whether there are any. The caller drops old elements by ``trim`` later.
         """
         at = cursor.taken_at = cursor.stop
         stop = cursor.start + cursor.demand.value  # less than ``at`` if the subscription has ended
@@ -281,8 +281,9 @@ class MulticastBuffer(Generic[R]):
         self._floor = self.end
 
     def _has_moved(self, taken_at: int) -> bool:
-        """Note that a subscriber has left ``taken_at``. True if no subscriber is left at
-        ``_floor``.
+        """Note that a subscriber has left ``taken_at``.
+
+        True if no subscriber is left at ``_floor``, the lowest position.
         """
         if taken_at > self._floor:
             return False
@@ -332,7 +333,7 @@ class MulticastBuffer(Generic[R]):
             elements[gone:n] = [None] * (n - gone)
             self._gone = n
 
-    # -- adding and removing readers ---------------------------------------------------------------
+    # -- adding and removing subscribers -----------------------------------------------------------
 
     def join(self, cursor: Cursor, reader: R, now: float) -> None:
         """Add ``reader``, which begins with the oldest element that is still available."""
@@ -380,7 +381,8 @@ class MulticastBuffer(Generic[R]):
         wanted = asked
         # The largest position of the subscribers whose demand exceeds the requests so far.
         front = 0
-        pace: Cursor | None = None  # the slowest if it slows upstream down, else the fastest
+        # The slowest subscriber if it slows upstream down, otherwise the fastest one.
+        pace: Cursor | None = None
         for cursor in self.readers:
             limit, at = cursor.limit, cursor.at
             if limit < 0:
