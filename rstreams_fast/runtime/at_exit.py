@@ -29,8 +29,8 @@ def call_at_exit(callback: Callable[[], object]) -> bool:
         if callback in _callbacks:
             return True
         if not _callbacks and not _exiting:
-            # Python joins threads before it calls atexit functions. So this uses threading's own
-            # list of exit functions, as concurrent.futures does, if Python has that list.
+            # Python joins threads before it calls atexit functions. So threading's own list of exit
+            # functions is used, as in concurrent.futures; without that list, atexit.
             register = getattr(threading, "_register_atexit", atexit.register)
             try:
                 register(_call_all)

@@ -159,7 +159,7 @@ class PrivateLoop:
         return _Share(self)
 
     def give_back(self) -> None:
-        """End one share (another user's handle). Its user has no more work on the loop."""
+        """End one share of the loop: another subscription has no more work on it."""
         with self._lock:
             self._shares -= 1
             if self._given_up and not self._shares:

@@ -29,7 +29,7 @@ class _Paused(Protocol):
 
 
 class Turns:
-    """Keeps the drains of one consumer that paused, until the consumer's next turn.
+    """Keeps the paused drains of one consumer until the consumer's next turn.
 
     A turn is the millisecond for which drains (loops that deliver elements) may occupy an event
     loop. ``wake`` is called to have the consumer begin another turn.

@@ -126,7 +126,7 @@ class Answers:
         if 2 * len(found & self._seen) < len(self._seen):
             self._index, self._seen = ([], ()), set()
             self._filter = bytearray(FILTER_BYTES)
-            # The batches of removed segments would keep their space on the disk.
+            # Mapped batches of removed segments would keep space on the disk: drop all batches.
             self._batches.clear()
             self._bytes = 0
         for name in sorted(found - self._seen):

@@ -246,7 +246,7 @@ class JournalWriter:
             self.put_digests(digests, answers)
 
     def put_digests(self, digests: Sequence[bytes], answers: Sequence[Any]) -> None:
-        """Do what ``put`` does, for the digests of keys."""
+        """Do the same as ``put``, with the digests of the keys in place of the keys."""
         try:
             records = list(self._records(digests, answers))
         except Exception as raised:

@@ -265,7 +265,7 @@ class HostLocks:
     def give_back(self, byte: int) -> None:
         """Free a permit."""
         with self._lock:
-            # The lock on this byte belongs to another process: do not unlock it.
+            # Another process holds the lock on this byte: do not unlock it.
             if byte in self._stray:
                 self._stray.discard(byte)
                 self._held.discard(byte)

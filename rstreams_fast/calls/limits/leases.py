@@ -159,7 +159,7 @@ class _Permits:
         self._pace = Pace(numbers)
         clocks = self._clocks + self._pace.new[len(self._clocks) :]
         self._clocks = self._pace.restart(now, clocks)
-        # A call whose grant arrives late starts in addition to the calls that the rate allows then.
+        # Bound the grants under way: calls that start late, and together, would exceed the rate.
         rate, burst = numbers.rate, numbers.burst
         late = sys.maxsize if rate is None else max(burst, int(rate * UNDER_WAY) - burst)
         self._most_under_way = late
@@ -264,7 +264,7 @@ class _Permits:
             if lease.silent or lease.unheard >= self._most_unheard:
                 if not lease.silent and self._waits_for_sign(lease, loop):
                     return
-                # These requests wait until the worker sends a message.
+                # Requests of a silent worker wait until the worker sends a message.
                 lease.passed_over += asks.count
                 self._line.popleft()
                 continue

@@ -102,7 +102,8 @@ class LocalPermits:
             self._fail(raised)
 
     def _fail(self, raised: OSError) -> None:
-        # An error of the file, such as a full disk, fails the stage, not the waiting row.
+        # An error of the file, such as a full disk, is no failure of the waiting row: fail the
+        # stage.
         path = self._shared.path
         failure = LimitLost(
             f"the file of the limit {self._name!r} cannot be used: {path}: {raised}"

@@ -89,7 +89,7 @@ SIZES: Final = {HOLD: SECONDS.size, KEEP: COUNT.size, DECLARE: DECLARED.size}
 """How many bytes follow a message."""
 NUMBERS: Final = {ASK: 1, SPEND: 1, SEE: 2}
 """How many numbers for each unit follow a message."""
-# The answer to the challenge: the digest, and the number of the limit.
+# The answer to the challenge: a digest, and the number by which the server knows the limit.
 ANSWER: Final = struct.Struct("!32sI")
 
 
@@ -107,7 +107,7 @@ class Address(NamedTuple):
 
 
 def answer_to(challenge: bytes, address: Address) -> bytes:
-    """Return the client's answer: a digest of the challenge, and the number of the limit."""
+    """Return a digest of the challenge, and the number by which the server knows the limit."""
     return ANSWER.pack(hmac.digest(address.token, challenge, "sha256"), address.number)
 
 

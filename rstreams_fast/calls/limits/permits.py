@@ -125,7 +125,7 @@ class PermitGate:
             return fn(*args)
 
         def call_ended() -> None:
-            # The list is empty if the gate was closed before the call ended.
+            # The list of used permits is empty if the gate was closed before the call ended.
             permit = leave() if used else None
             if permit is not None:
                 self.release(permit)
@@ -201,10 +201,10 @@ class PermitGate:
         if self._at_rest:
             self._idle.append(permit)
             return
-        # After the end of its loop only the garbage collector ends calls: return all permits.
+        # The loop has ended, and the garbage collector ends this call: return all permits.
         if self.loop.is_closed():
             self.close()
-        # Nothing to return: end() has returned the permit, or the call's thread will return it.
+        # Return nothing: end() has returned the permit, or the call's thread will return it.
         if self._closed:
             return
         now = monotonic()
@@ -343,7 +343,7 @@ class PermitGate:
             future, wanted = self._waiting.popleft()
             if not future.done():  # a future that is done belongs to a cancelled call
                 if wanted != weights:
-                    # The permit was requested for another call, with other units.
+                    # Another call, with other units, requested this permit: charge the difference.
                     both = zip_longest(wanted, weights, fillvalue=0.0)
                     self.spend(tuple(own - asked for own, asked in both))
                 future.set_result(permit)

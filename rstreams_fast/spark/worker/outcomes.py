@@ -69,7 +69,7 @@ class RowFailures:
 
     def refuse(self, result: Any, error: Exception) -> Any:
         """Return the replacement for a result that does not fit its declared type."""
-        # The call was counted as a success before its result was converted: undo that.
+        # The call was counted as a success before its result was converted: take the count back.
         self._ended -= 1
         self._count(error)
         return result._replace(value=None, error=error) if isinstance(result, Outcome) else None

@@ -405,7 +405,7 @@ def _spread_out(arrays: list[pa.Array], valid: pa.Array) -> list[pa.Array]:
 
 
 class _Completed:
-    """Rows of a batch that can leave: their positions in the batch, their keys and results."""
+    """Rows of a batch that can be emitted: their positions in the batch, keys and results."""
 
     __slots__ = ("keys", "results", "rows")
 
