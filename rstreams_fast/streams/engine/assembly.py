@@ -51,10 +51,9 @@ Source = PullSource | Foreign
 
 
 class Run(NamedTuple):
-    """What ``describe`` writes about a run (fused stages).
+    """What ``describe`` writes about a run (fused stages), and about the source or boundary above.
 
-    ``above``: the text of the source or boundary above the run. ``program``: its stages.
-    ``where``: the threads on which it works.
+    ``program``: the stages. ``where``: the threads on which they work.
     """
 
     above: str

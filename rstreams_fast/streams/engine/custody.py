@@ -236,7 +236,7 @@ class Custody:
         match name:
             case "map" | "map_not_none" | "reduce":
                 return [(name, self.using(fn, makes=True), *seed)]
-            case "scan":  # the function of scan also gets the previous result, which was delivered
+            case "scan":  # the first argument, the previous result, was claimed before
                 return [(name, self.using(fn, makes=True, last=True), *seed)]
             case "filter" | "take_while":
                 return [(name, self.looking(fn, drops=False))]

@@ -80,7 +80,6 @@ class Deadline:
                     return
 
     def close(self) -> None:
-        """Call ``work`` no more. Any thread may call this, any number of times."""
         self._closed = True
         self.look()
 

@@ -471,7 +471,6 @@ class Drain:
         """Drop, or close, the objects that the subclass holds."""
 
     def _begin(self) -> None:
-        """Signal ``on_subscribe``, then begin to deliver."""
         if self._introduce():
             self._go()
 

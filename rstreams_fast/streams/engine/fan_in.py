@@ -125,7 +125,6 @@ class Prefetch:
     # -- methods that any thread may call ----------------------------------------------------------
 
     def is_due(self, demand: DemandCounter) -> bool:
-        """Whether a request to a publisher is due."""
         return bool(self.asks or (self._unfinished and demand.value > 0))
 
     def clear(self) -> None:
@@ -189,7 +188,6 @@ class FanIn(Drain):
         return (mine, *(metrics for inner in inners for metrics in inner.metrics()))
 
     def start(self) -> None:
-        """Call ``on_subscribe``, then subscribe to the publishers."""
         if self._introduce():
             subscriber = self._subscriber
             if subscriber is not None:
@@ -254,7 +252,7 @@ class FanIn(Drain):
         self._call_up()
 
     def _subscribe_to(self, publisher: Publisher[Any]) -> Inner:
-        """Subscribe to ``publisher``, unless the stream has ended; return the subscriber."""
+        """Subscribe to ``publisher``, unless the stream has ended; return the inner subscriber."""
         inner = new_inner(self, publisher)
         self._subscribe(inner)
         return inner
@@ -339,7 +337,8 @@ class FanIn(Drain):
                 take_burst(burst)
             else:
                 self._delivering = burst
-                # If _stop(), on another thread, ran before _delivering was set, _open is false.
+                # Test _open again: _stop(), on another thread, may have run meanwhile, and have
+                # found no _delivering to clear.
                 if self._open:
                     for element in burst:
                         on_next(element)
@@ -368,7 +367,7 @@ class FanIn(Drain):
     ) -> RunStatus | Ended:
         """Deliver elements of ``iterator`` through ``stages``.
 
-        Returns an ``Ended`` once the iterator has ended, otherwise the status of the run.
+        Returns an ``Ended`` once the iterator has ended, otherwise the status of the fused run.
         """
         run = self._run
         if run is None:

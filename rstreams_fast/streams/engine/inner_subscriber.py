@@ -337,7 +337,6 @@ class _InnerSequence(Inner):
             owner._inner_attached(self)
 
     def ask(self, n: int) -> None:
-        """Give the operator ``n`` more elements, or as many as there are."""
         self.asked += n
         if self.owner is None or self._iterator is None:  # cancelled, or at the end
             return

@@ -68,7 +68,6 @@ class Waits:
         self._since = perf_counter() if self.counts else _UNCOUNTED
 
     def end(self) -> None:
-        """End the wait, and count it."""
         since, self._since = self._since, 0.0
         if since > 0:
             if self._for_demand:

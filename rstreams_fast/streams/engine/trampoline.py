@@ -68,7 +68,6 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
             self._enter()
 
     def on_burst(self) -> None:
-        """Pass on the elements that a run of stages has put in the ring."""
         self._enter()
 
     def on_error(self, error: BaseException, /) -> None:

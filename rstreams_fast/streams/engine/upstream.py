@@ -56,7 +56,7 @@ class Upstream:
         self._attach_cancel_race = Wip()
         # Keeps two threads from calling a subscription from outside this package at once.
         self._calls: Wip | None = None
-        self._asker = 0  # the thread that is calling ``request`` under the guard of _calls
+        self._asker = 0  # the thread that is calling ``request`` of another library's subscription
         self._subscription: Subscription | None = None
         self.due = 0
         self._part = 0  # how many elements one request may have; 0: any number

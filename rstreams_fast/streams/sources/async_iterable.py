@@ -143,7 +143,6 @@ class _Pulling(Drain):
         self._stopped = False
 
     def start(self) -> None:
-        """Signal ``on_subscribe``, then serve the subscriber's requests."""
         if self._introduce() and not self._wip.leave():
             self._go()
 
@@ -325,7 +324,6 @@ class _Pulling(Drain):
         return error
 
     def _end(self, error: BaseException | None) -> None:
-        """Signal the end, or report ``error`` if the stream has ended before."""
         if self._demand.terminate():
             self._stop()
             subscriber = self._drop_everything()
