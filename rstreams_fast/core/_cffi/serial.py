@@ -215,7 +215,8 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             if found == _TERMINAL:
                 with self._subscribing:
                     self._finished = True
-                    if not self._announce:  # otherwise _step cancels the new subscription
+                    # A subscription that has just come is kept, to be cancelled in the next call.
+                    if not self._announce:
                         self._subscription = None
                 self._drop_queued()  # elements are left only if an error is signalled before them
                 if self._terminal is True:

@@ -132,7 +132,7 @@ class _Calls:
     Only the thread that delivers results may use this object. But any thread may use ``permits``.
     """
 
-    running = 0  # constant, so that after the end the subscription waits for no running call
+    running = 0  # 0, so that after the end the subscription waits for no running call
 
     def __init__(self, options: MapBlocking, custody: Custody | None, enter: Work) -> None:
         self._options = options
@@ -346,7 +346,7 @@ def _call(
             error = RuntimeError(f"{describe_callable(fn)} raised StopIteration")
             error.__cause__ = raised
         if permits is None:
-            error.add_note(traceback.format_exc())  # the traceback itself stays in this process
+            error.add_note(traceback.format_exc())  # pickling loses the traceback itself
         outcome[1] = error
         elements.clear()
         # The traceback of the error keeps this frame, and would keep these objects alive.

@@ -195,7 +195,7 @@ class MulticastBuffer(Generic[R]):
         return self._make_room(kept - self.size)
 
     def _make_room(self, floor: int) -> list[R] | None:
-        """Return the subscribers whose cursor is before ``floor``, for the caller to drop.
+        """Return the subscribers whose position is before ``floor``, for the caller to drop.
 
         ``None``: subscribers are not dropped, so the buffer is full.
         """
