@@ -196,8 +196,8 @@ class Admission:
 
     @contextmanager
     def _needing(self, call: UdfCall) -> Iterator[None]:
-        # Counted results can leave only after the result of this call. So this call may start even
-        # if the bound is reached.
+        # The counted results must wait for the result of this call. So this call may start even if
+        # the bound on results is reached.
         if not self.full:
             yield
             return
@@ -256,7 +256,7 @@ class Admission:
     def _tell(self) -> None:
         self._let_calls_look()
         for waiter in self._waiters:
-            # The end of the awaited call may have released the waiter already.
+            # RuntimeError: the end of the awaited call has woken this thread already.
             with suppress(RuntimeError):
                 waiter.release()
 

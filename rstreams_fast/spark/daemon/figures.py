@@ -37,7 +37,7 @@ class Figures:
         self._writer.write()
 
     def run(self, call: UdfCall) -> None:
-        """Make ``call`` on this thread."""
+        """Make ``call`` on this thread, and count it."""
         if call.admission.attention and not call.admission.may_start(call):
             call.abandon()
             return
@@ -46,7 +46,7 @@ class Figures:
         self._call_ends(begun, call.failure)
 
     async def drive(self, call: UdfCall) -> None:
-        """Make ``call`` on this loop."""
+        """Make ``call`` on this loop, and count it."""
         if call.admission.attention and not await call.admission.may_start_on_loop(call):
             call.abandon()
             return

@@ -21,7 +21,7 @@ PER_UDF: Final = "evaluate"
 
 
 def unrecognised(source: str | None = None) -> str | None:
-    """Return why the seam does not fit ``source``, by default the installed ``worker.py``."""
+    """Return why the seam (the replaced functions) does not fit ``source``, or ``worker.py``."""
     if source is None:
         found = find_spec(WORKER)
         loader = cast(Any, found.loader if found is not None else None)
@@ -51,7 +51,9 @@ EXPECTED: Final = ["eval_type", "runner_conf"]
 
 
 def told() -> str:
-    """Return a text on whether the seam fits, for ``rstreams-fast info --spark``."""
+    """Return a text for ``rstreams-fast info --spark``: whether the replaced functions fit
+    Spark.
+    """
     try:
         refusal = unrecognised()
     except ModuleNotFoundError as missing:

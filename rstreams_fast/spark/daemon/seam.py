@@ -441,7 +441,9 @@ class _BatchTask(_Task):
         self._asked = _asked(BATCHES)
 
     def adopt(self, made: Any, runner_conf: Any) -> Any:
-        """Return the result of ``read_single_udf`` unchanged."""
+        """Return the result of ``read_single_udf`` unchanged; note whether its calls may
+        overlap.
+        """
         del runner_conf
         parts = [part for one in made if callable(one) for part in _parts(one)]
         self._profiled = self._profiled or any(map(_profiles, parts))

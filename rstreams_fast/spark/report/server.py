@@ -64,7 +64,7 @@ class PageServer:
         self._thread.start()
 
     def close(self, outcome: str) -> None:
-        """Send the last news to the open pages, and stop within two seconds.
+        """Send the last figures to the open pages, and stop within two seconds.
 
         Args:
             outcome: How the run ended: ``ENDED`` or ``FAILED``.
@@ -102,12 +102,12 @@ class _Server(socketserver.TCPServer):
             return news
 
     def wait(self) -> bool:
-        """Wait until the next news are due; return whether the run has ended."""
+        """Wait until the pages need new figures; return whether the run has ended."""
         with self._changed:
             return self._changed.wait_for(lambda: self._outcome != RUNNING, NEWS_SECONDS)
 
     def finish(self, outcome: str) -> None:
-        """Send the last news to the pages; then end all connections."""
+        """Send the last figures to the open pages; then end all connections."""
         with self._changed:
             self._outcome = outcome
             self._changed.notify_all()

@@ -121,7 +121,7 @@ class TaskTime:
         }
         in_calls = sum(waits.values())
         left = self.calls - self.loop
-        # In the rest of ``left`` no call was in flight: the task itself worked.
+        # If the calls took less than the task's time, the task itself worked for the rest.
         waited = min(left, in_calls)
         parts = {
             name: waited * part / in_calls if in_calls else 0.0 for name, part in waits.items()

@@ -140,7 +140,7 @@ def _not_started(failed: Exception, log: Path) -> str:
 
 @contextlib.contextmanager
 def _standard_error_to(log: Path) -> Iterator[None]:
-    # The JVM and, through it, the workers inherit the file descriptor for good.
+    # Descriptor 2 is the log only while the JVM starts. The JVM and its workers inherit it.
     sys.stderr.flush()
     saved = os.dup(2)
     try:
