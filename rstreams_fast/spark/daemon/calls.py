@@ -71,7 +71,7 @@ class UdfCall:
         if self.failure is not None:
             self.admission.stop(self)
         elif (kind := type(self.result)) not in NEVER_LARGE and (
-            # A character takes at most four bytes: shorter texts are never large.
+            # A character takes at most four bytes: a text of fewer characters is never large.
             kind is not str or len(self.result) > LARGE_RESULT // 4
         ):
             self.admission.count(self)

@@ -134,7 +134,7 @@ class _Server(socketserver.TCPServer):
 
     def _serve(self, request: Any, client_address: Any) -> None:
         try:
-            with contextlib.suppress(OSError):  # a browser may close a page at any time
+            with contextlib.suppress(OSError):  # the browser has closed the page
                 self.finish_request(request, client_address)
         finally:
             self.shutdown_request(request)

@@ -132,7 +132,8 @@ class FunctionSink(Sink):
         outcomes = self._stage(calls, _version(frame.job, part)).as_map_fn(names, TOLD)
         drain = _Drain(calls, outcomes, words.letters, f"{frame.run}-{part}")
         if self._policy is not None and self._policy.journal is not None and frame.batch:
-            # Spark begins a batch when the batch before is committed, and never repeated.
+            # Spark begins a batch after the previous batch is committed. It never repeats that
+            # batch, so its answers are useless now.
             journal = self._journal(_version(frame.job, str(frame.batch - 1)))
             place = place_of(self._label, journal.version, str(_answers()))
             drain.useless = journal.uri, place

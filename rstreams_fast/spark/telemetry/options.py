@@ -102,7 +102,7 @@ class OpenTelemetry:
             _interval() if interval is None else check_seconds("interval", interval)
         )
         """Seconds between two exports of metrics."""
-        self.client()  # if a package is missing, this raises now, not on the thread
+        self.client()  # if a package is missing, fail now, not on the exporter's thread
 
     def client(self) -> Client:
         """Return a new connection to the collector."""
