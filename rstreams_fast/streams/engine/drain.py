@@ -160,7 +160,7 @@ class Drain:
             self._refused(forked())  # in a forked child, which has no thread that delivers
 
     def _go(self) -> None:
-        """Deliver on this thread, or have the executor do so, after ``_wip.enter()`` was true."""
+        """Deliver, on this thread or on the executor. Only after ``_wip.enter()`` returned true."""
         if self._resource is None:
             self._drain()
         else:
@@ -329,7 +329,7 @@ class Drain:
                 self._failure = leaving
         self._stop_and_leave_drain(ended)
         if not ended and self._resource is not None and isinstance(leaving, RecursionError):
-            # No subscriber is left to receive the error, and an executor may hide it.
+            # Report the RecursionError: no subscriber is left, and an executor may hide it.
             report_dropped(leaving, "§2.13: a subscriber filled the stack")
 
     def _stop_and_leave_drain(self, ended: bool) -> None:

@@ -79,7 +79,7 @@ class Prefetch:
 
     def begun(self, demand: DemandCounter) -> bool:
         """Whether the subscriber has made its first request."""
-        if not self._begun:  # no request is consumed yet, so demand above 0 shows the first request
+        if not self._begun:  # nothing was delivered, so demand above 0 proves the first request
             self._begun = demand.value > 0
         return self._begun
 

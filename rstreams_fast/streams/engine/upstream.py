@@ -141,7 +141,7 @@ class Upstream:
         return first
 
     def unwanted(self) -> None:
-        """Cancel upstream, if ``cancel`` left that to this thread, as an unwanted element came."""
+        """Handle an element after the end: make the call that ``cancel`` left to this thread."""
         if self._asker == get_ident() and self.latch.won:
             self._cancel_attached()
 
