@@ -299,7 +299,7 @@ class _Leased:
         with self._asking:
             with self._lock:
                 if self._has and all(amount > 0 for amount in self._has.values()):
-                    return  # while this thread waited, another has refilled
+                    return  # another thread has refilled it meanwhile
                 if self._over and time.monotonic() < self._over_until:
                     return
             self._ask(self._wanted())

@@ -133,7 +133,7 @@ class CallSettings:
 
     @property
     def makes_fewer_calls(self) -> bool:
-        """Whether ``fn`` has fewer calls than rows, by lists, a cache or a journal."""
+        """Whether lists, a cache or a journal make ``fn`` have fewer calls than there are rows."""
         return self.batch is not None or self.policy.remembers
 
     @property

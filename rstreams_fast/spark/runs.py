@@ -434,7 +434,8 @@ def is_lost(metrics: StageMetrics) -> bool:
     theirs = metrics.process.split(" ")
     if len(own) != len(theirs) or len(own) == 1:
         return not _lives(metrics.pid)
-    # Another boot of this machine, or another machine of the same name, wrote the file.
+    # Another boot of this machine, or another machine of the same name, wrote the file. The run is
+    # lost if the last update was before this boot.
     if theirs[0] != own[0]:
         return metrics.updated < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     if theirs[1] != own[1]:

@@ -89,7 +89,7 @@ class JournalledCalls:
         self._writer.close()
         if tidy:
             tidy_up(self._writer, self._answers, self._journal)
-        # The process may keep the index for weeks, and never look at these segments again.
+        # Close the files of segments: the process may keep the index for weeks without a look-up.
         self._answers.close()
 
     def around(self, fn: Call, loop: asyncio.AbstractEventLoop) -> Call:
@@ -168,7 +168,7 @@ def find_answers(writer: JournalWriter, answers: Answers, journal: Journal) -> N
     """Find the answers written so far. If writing is impossible, raise now, before a paid call."""
     folder = answers.folder
     folder.prove()
-    # max_bytes bounds all folders of the journal together.
+    # max_bytes bounds all folders of the journal together: find the newest segment of all.
     if journal.max_bytes is not None and not folder.newest:
         folder.newest = newest(journal.uri)
     # Read the logs before the segments: an answer may move from a log to a segment meanwhile.
@@ -180,7 +180,7 @@ def tidy_up(writer: JournalWriter, answers: Answers, journal: Journal) -> None:
     """Merge segments (files of answers), and enforce ``max_bytes``, if there are new segments."""
     if not writer.wrote:
         return
-    # Many tasks see the same segments. Few of them merge, but several may merge at the same time.
+    # Many tasks see the same segments. Each task merges them with a small probability only.
     if answers.segments >= MANY_SEGMENTS and random.random() < COMPACTING:  # noqa: S311
         answers.folder.compact()
     if journal.max_bytes is not None:

@@ -142,7 +142,7 @@ class Folder:
         if not self.is_local:
             return set(self.sizes())
         try:
-            # pyarrow asks for the size of each file, which takes ten times as long.
+            # pyarrow would also ask for the size of each file, which takes ten times as long.
             with os.scandir(self.path) as entries:
                 return {entry.name for entry in entries if entry.name.endswith(_SUFFIX)}
         except FileNotFoundError:

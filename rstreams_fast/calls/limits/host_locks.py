@@ -349,7 +349,7 @@ def _has_open_file_locks() -> bool:
     with tempfile.TemporaryFile() as file:
         try:
             fcntl.fcntl(file, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, 0))
-        except OSError:  # older kernels do not have such locks
+        except OSError:  # older kernels lack the locks of open files
             return False
     return True
 

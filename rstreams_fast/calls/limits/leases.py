@@ -186,7 +186,7 @@ class _Permits:
         self._look_again()
 
     def _look_again(self) -> None:
-        if self._timer is not None:  # its time was computed with the previous clocks
+        if self._timer is not None:  # the timer's time came from the previous clocks
             self._timer.cancel()
             self._timer = None
         self._grant()

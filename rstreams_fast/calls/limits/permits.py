@@ -293,8 +293,8 @@ class PermitGate:
                 else:
                     self.release(permit)
         except BaseException:
-            # This call ends without a permit: move its None to the end of the list, where
-            # call_ended takes it.
+            # This call ends without a permit. Move the None that stands for it to the end of the
+            # list, from which ``call_ended`` takes it.
             if None in used:
                 used.remove(None)
                 used.append(None)

@@ -94,7 +94,7 @@ def owned(value: Any) -> Any:
 def _tuple_as(value: tuple[Any, ...], parts: list[Any]) -> Any:
     """Return a tuple of the type of ``value``, such as a ``Row`` or a named tuple."""
     copied = tuple.__new__(type(value), parts)
-    with contextlib.suppress(AttributeError):  # most tuples have no __dict__
+    with contextlib.suppress(AttributeError):  # there is no __dict__ in most tuples
         copied.__dict__.update(value.__dict__)
     return copied
 
@@ -181,6 +181,6 @@ def _known(value: Any) -> tuple[int, list[Any]] | None:
         # Measure a shallow copy: getsizeof makes a DataFrame cache its columns for ever.
         bare = value.copy(deep=False)
         kinds = len(set(bare.dtypes)) if isinstance(bare, pd.DataFrame) else 1
-        # The size that pandas returns includes the size of the parts.
+        # Return no parts: the size that pandas returns includes them.
         return sys.getsizeof(bare) + PANDAS_BYTES * kinds, []
     return None

@@ -248,7 +248,7 @@ def _opened(folder: Path, size: int) -> tuple[lmdb.Environment, int]:
     }
     try:
         env = lmdb.open(str(folder), **words)
-        env.reader_check()  # reader_check frees the slots of killed readers
+        env.reader_check()  # frees what killed readers hold
     except lmdb.Error:
         for part in ("data.mdb", "lock.mdb"):
             (folder / part).unlink(missing_ok=True)

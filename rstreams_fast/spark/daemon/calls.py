@@ -220,7 +220,7 @@ class LoopCalls:
     # -- the loop's thread -------------------------------------------------------------------------
 
     def _run(self) -> None:
-        with self._lock:  # ``_start`` holds the lock until it has set the loop
+        with self._lock:  # wait until ``_start`` has set the loop
             loop = self._loop
         assert loop is not None  # noqa: S101 - for the reader, and for mypy
         try:

@@ -85,5 +85,5 @@ def _same(one: Any, other: Any) -> bool:
     with suppress(Exception):  # two arrays, for example, cannot be compared to one truth value
         if bool(one == other):
             return True
-    # The reprs of two NaN are equal, the values are not.
+    # Compare the reprs, too: those of two NaN are equal, the values are not.
     return type(one) is type(other) and repr(one) == repr(other)

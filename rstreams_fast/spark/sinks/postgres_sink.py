@@ -381,7 +381,7 @@ def _writable(column: pa.Array, nested: Callable[[Any], str]) -> pa.Array:
         is_nested
         or pa.types.is_binary(kind)
         or pa.types.is_large_binary(kind)
-        or pa.types.is_duration(kind)  # pyarrow writes a number, which means seconds there
+        or pa.types.is_duration(kind)  # pyarrow writes a number, which PostgreSQL takes for seconds
     ):
         return column
     text = nested if is_nested else _text_of

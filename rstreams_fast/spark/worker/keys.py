@@ -259,7 +259,7 @@ def _listed(array: pa.Array, kind: pa.DataType) -> list[Any]:
         name = _zone_within(kind)
         if name is None:
             raise
-        zone = zone_of(name)  # Arrow does not know all the zone names that Spark and Java know
+        zone = zone_of(name)  # Python converts: Arrow lacks some of Spark's zones
         in_utc = _in_utc(kind)
         return [_in_zone(value, zone) for value in _read(array.cast(in_utc), in_utc)]
 

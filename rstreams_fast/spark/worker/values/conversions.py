@@ -495,7 +495,7 @@ def check_names(names: Sequence[str], schema: pa.Schema, label: str) -> None:
 def _check_nulls(batch: pa.RecordBatch, label: str) -> None:
     for place, field in enumerate(batch.schema):
         if field.nullable and not forbids_nulls(field.type):
-            continue  # and make no object for the array, which takes time
+            continue  # do not make an object for the array, which takes time
         array = batch.column(place)
         if forbidden_null(array, field):
             for row in range(len(array)):
