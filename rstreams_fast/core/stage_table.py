@@ -19,11 +19,13 @@ from rstreams_fast.errors import StageReturnedNoneError
 __all__ = [
     "STAGES",
     "DemandRule",
+    "Fate",
     "StageKind",
     "State",
     "check_program",
     "none_returned",
     "note_comparison",
+    "takes_nothing",
 ]
 
 
@@ -53,6 +55,20 @@ class State:
     LAST: Final = "an object: MISSING, then the element or key before this one"
 
 
+class Fate:
+    """What a stage does with an element, so that ``on_discard`` can account for the element."""
+
+    PASSED_ON: Final = "the stage passes the element on"
+    READ: Final = "the function reads the element, which is passed on"
+    USED: Final = "the function makes another element of its arguments"
+    ADDED: Final = "the same, but the first argument has been delivered before"
+    KEPT_IF_TRUE: Final = "the stage drops the element unless the function returns a true value"
+    DROPPED_IF_TRUE: Final = "the stage drops the element if the function returns a true value"
+    COUNTED: Final = "the stage drops the element while its count is above 0"
+    COMPARED: Final = "the stage drops the element if it equals the one before"
+    GATHERED: Final = "the element becomes an item of a list"
+
+
 @dataclass(frozen=True)
 class StageKind:
     """One row of the table: what all stages of one name (such as ``map``) have in common."""
@@ -69,11 +85,17 @@ class StageKind:
     """Whether the argument may be ``None`` in place of a function."""
     flushes: bool = False
     """Whether the stage delivers its stored object at the end, if there is one."""
+    fate: str = Fate.PASSED_ON
 
     @cached_property
     def seeded(self) -> bool:
         """Whether a stage of this kind has a third item: a seed, or ``MISSING``."""
         return self.state is State.ACCUMULATION
+
+    @cached_property
+    def seed_first(self) -> bool:
+        """Whether the stage delivers its seed before all results."""
+        return self.seeded and not self.flushes
 
     @cached_property
     def counts(self) -> bool:
@@ -106,16 +128,16 @@ STAGES: Final = {
 x = f(x)
 if x is None:
     raise gate.none_returned(i)
-"""),
+""", fate=Fate.USED),
     "map_not_none": StageKind("""
 x = f(x)
 if x is None:
     DROP
-""", DemandRule.UNKNOWN),
+""", DemandRule.UNKNOWN, fate=Fate.USED),
     "filter": StageKind("""
 if not f(x):
     DROP
-""", DemandRule.UNKNOWN),
+""", DemandRule.UNKNOWN, fate=Fate.KEPT_IF_TRUE),
     "take": StageKind("""
 n -= 1
 if not n:
@@ -125,18 +147,18 @@ if not n:
 if not f(x):
     gate.end(i)
     DROP
-""", state=State.UNDECIDED),
+""", state=State.UNDECIDED, fate=Fate.KEPT_IF_TRUE),
     "skip": StageKind("""
 if n:
     n -= 1
     DROP
-""", DemandRule.PLUS, State.COUNT, least=0),
+""", DemandRule.PLUS, State.COUNT, least=0, fate=Fate.COUNTED),
     "skip_while": StageKind("""
 if n:
     if f(x):
         DROP
     n = 0
-""", DemandRule.UNKNOWN, State.UNDECIDED),
+""", DemandRule.UNKNOWN, State.UNDECIDED, fate=Fate.DROPPED_IF_TRUE),
     "distinct_until_changed": StageKind("""
 k = x if f is None else f(x)
 if k is h:
@@ -148,14 +170,14 @@ except Exception as raised:
     note_comparison(raised)
     raise
 h = k
-""", DemandRule.UNKNOWN, State.LAST, optional=True),
+""", DemandRule.UNKNOWN, State.LAST, optional=True, fate=Fate.COMPARED),
     "scan": StageKind("""
 if h is not MISSING:
     x = f(h, x)
     if x is None:
         raise gate.none_returned(i)
 h = x
-""", state=State.ACCUMULATION),
+""", state=State.ACCUMULATION, fate=Fate.ADDED),
     "reduce": StageKind("""
 if h is not MISSING:
     x = f(h, x)
@@ -163,20 +185,20 @@ if h is not MISSING:
         raise gate.none_returned(i)
 h = x
 DROP
-""", DemandRule.ALL, State.ACCUMULATION, flushes=True),
+""", DemandRule.ALL, State.ACCUMULATION, flushes=True, fate=Fate.USED),
     "batch": StageKind("""
 h.append(x)
 if len(h) < f:
     DROP
 x = h
 h = []
-""", DemandRule.TIMES, State.BATCH, least=1, flushes=True),
+""", DemandRule.TIMES, State.BATCH, least=1, flushes=True, fate=Fate.GATHERED),
     "do_on_next": StageKind("""
 try:
     f(x)
 except Exception as raised:
     report_unraisable(raised, 'do_on_next', f)
-"""),
+""", fate=Fate.READ),
 }  # fmt: skip
 
 
@@ -200,6 +222,11 @@ def check_program(program: object) -> tuple[tuple[Any, ...], ...]:
         elif not callable(stage[1]) and not (kind.optional and stage[1] is None):
             raise TypeError(f"{name} needs a callable, got {type(stage[1]).__name__}")
     return tuple(checked)
+
+
+def takes_nothing(program: tuple[tuple[Any, ...], ...]) -> bool:
+    """Return whether the stages need no element of the source, as ``take(0)`` does not."""
+    return any(STAGES[op[0]].needs is DemandRule.AT_MOST and op[1] == 0 for op in program)
 
 
 def none_returned(index: int, name: str, fn: Callable[..., Any]) -> StageReturnedNoneError:

@@ -24,7 +24,7 @@ from types import CodeType, CoroutineType, FunctionType
 from typing import Any, Final
 
 from rstreams_fast.core._common import MISSING
-from rstreams_fast.core.stage_table import STAGES, State, note_comparison
+from rstreams_fast.core.stage_table import STAGES, DemandRule, State, note_comparison
 from rstreams_fast.errors import report_unraisable
 
 __all__ = ["drain_function", "drain_source"]
@@ -74,7 +74,7 @@ def drain_source(shape: tuple[str, ...], first: int, to: str, counted: bool) -> 
         counted: Whether to count the dropped elements.
     """
     numbered = [(i, STAGES[name], name) for i, name in enumerate(shape)][first:]
-    delivers = "reduce" not in shape
+    delivers = all(STAGES[name].needs is not DemandRule.ALL for name in shape)
     # A run that delivers only at its end need not count the dropped elements.
     drops = counted and delivers and any(kind.drops for _, kind, _ in numbered)
     before = ["dropped = 0"] if drops else []

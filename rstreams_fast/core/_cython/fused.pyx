@@ -78,6 +78,7 @@ cdef struct Stage:
     # For take and skip: how many elements are left. For take_while and skip_while: 0 once the
     # predicate has decided.
     int64_t count
+    bint flushes
 
 
 cdef class FusedRun
@@ -322,11 +323,12 @@ cdef class FusedRun:
             stage = &self.stages[index]
             stage.kind = KINDS[op[0]]
             kind = STAGES[op[0]]
+            stage.flushes = kind.flushes
             held = kind.first_state(op)
             vote = 0
             if kind.counts:
                 stage.count = _bounded(held)
-                self.has_ended |= stage.kind == TAKE and stage.count == 0
+                self.has_ended |= kind.needs is DemandRule.AT_MOST and stage.count == 0
                 held = None
             elif kind.state is not State.NONE:
                 vote = HOLDING_STAGE
@@ -851,7 +853,7 @@ cdef class FusedRun:
                 if demand < 0:
                     return CANCELLED
                 stage = &self.stages[index]
-                if stage.kind != BATCH and stage.kind != REDUCE:
+                if not stage.flushes:
                     continue
                 held = self.held[index]
                 if (len(<list> held) == 0) if stage.kind == BATCH else (held is MISSING):

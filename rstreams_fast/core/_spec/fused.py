@@ -21,6 +21,7 @@ from rstreams_fast.core.stage_table import (
     check_program,
     none_returned,
     note_comparison,
+    takes_nothing,
 )
 from rstreams_fast.errors import (
     BufferOverflowError,
@@ -112,7 +113,7 @@ class FusedRun:
                 self._ratio = min(self._ratio * op[1], UNBOUNDED)
             elif needs is DemandRule.ALL:
                 self._ratio = UNBOUNDED
-        self._ended = ("take", 0) in self._program
+        self._ended = takes_nothing(self._program)
         self.error: Exception | None = None
         """The exception of the source, a stage or the slot."""
         self.refund = 0
@@ -368,7 +369,7 @@ class FusedRun:
             if element is _DROPPED:
                 self.refund = refund
                 return _DROPPED
-            if op[0] == "batch":
+            if STAGES[op[0]].needs is DemandRule.TIMES:
                 refund *= op[1]
         return element
 

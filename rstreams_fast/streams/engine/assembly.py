@@ -16,7 +16,7 @@ from rstreams_fast.streams.engine.boundary import Boundary, StagesBoundary, Stag
 from rstreams_fast.streams.engine.pull import PullSegment
 from rstreams_fast.streams.engine.pull_source import PullSource
 from rstreams_fast.streams.engine.push import PushSubscription
-from rstreams_fast.streams.engine.stages import EVERYTHING, Need, Stages
+from rstreams_fast.streams.engine.stages import EVERYTHING, Need, Stages, has_seed
 from rstreams_fast.streams.engine.trampoline import Below
 
 __all__ = ["Foreign", "Part", "Run", "Source", "Stage", "assemble", "needs"]
@@ -130,14 +130,14 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
             fails_unasked = part.fails_unasked or (fails_unasked and part.one_to_one)
         if isinstance(part, Stage):
             op = part.op
-            if op[0] == "scan" and op[2] is not MISSING:
+            if has_seed(op):
                 # ``scan`` emits its seed first. So send the seed before the elements of the source
                 # to a ``scan`` without a seed, which emits its first element unchanged.
                 if joint.stages or joint.boundary is not None or joint.seed is not MISSING:
                     upstream = joint.close(runs)
                     joint = _Joint(Foreign(upstream, "the run above", trusted=True))
                 joint.seed = op[2]
-                op = ("scan", op[1], MISSING)
+                op = (*op[:2], MISSING)
             joint.stages.append(op)
         elif joint.pulled and joint.executor is ... and part.resource_above() is not ...:
             joint.executor = part.resource_above()

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from rstreams_fast.api import Subscriber
 from rstreams_fast.core import MISSING
-from rstreams_fast.core.stage_table import note_comparison
+from rstreams_fast.core.stage_table import STAGES, Fate, note_comparison
 from rstreams_fast.errors import report_unraisable
 
 __all__ = ["Custody"]
@@ -233,25 +233,25 @@ class Custody:
         return tuple(kept)
 
     def _stage(self, name: str, fn: Any, *seed: Any) -> list[tuple[Any, ...]]:
-        match name:
-            case "map" | "map_not_none" | "reduce":
+        match STAGES[name].fate:
+            case Fate.USED:
                 return [(name, self.using(fn, makes=True), *seed)]
-            case "scan":  # the first argument, the previous result, was claimed before
+            case Fate.ADDED:  # the first argument, the previous result, was claimed before
                 return [(name, self.using(fn, makes=True, last=True), *seed)]
-            case "filter" | "take_while":
+            case Fate.KEPT_IF_TRUE:
                 return [(name, self.looking(fn, drops=False))]
-            case "skip_while":
+            case Fate.DROPPED_IF_TRUE:
                 return [(name, self.looking(fn, drops=True))]
-            case "do_on_next":
+            case Fate.READ:
                 return [(name, self.looking(fn, drops=None))]
-            case "skip":
+            case Fate.COUNTED:
                 left = iter(range(fn))
                 return [
                     ("skip_while", self.looking(lambda _: next(left, None) is not None, drops=True))
                 ]
-            case "distinct_until_changed":
+            case Fate.COMPARED:
                 return [("filter", self.looking(_differs(fn), drops=False))]
-            case "batch":
+            case Fate.GATHERED:
                 return [(name, fn), ("map", self.gather)]
         return [(name, fn, *seed)]
 

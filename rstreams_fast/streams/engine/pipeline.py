@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any, Final, Generic, Self, TypeVar
 
 from rstreams_fast.api import Publisher, Subscriber
-from rstreams_fast.core import MISSING
 from rstreams_fast.errors import check_subscriber
 from rstreams_fast.streams.engine.assembly import Foreign, Part, Source, Stage, assemble
 from rstreams_fast.streams.engine.boundary import StagesSource
 from rstreams_fast.streams.engine.pull import PullSegment
 from rstreams_fast.streams.engine.pull_source import PullSource
-from rstreams_fast.streams.engine.stages import Stages
+from rstreams_fast.streams.engine.stages import Stages, has_seed
 
 __all__ = ["Pipeline", "as_pipeline", "sequence_of"]
 
@@ -114,7 +113,7 @@ def _sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
         return source, _NO_STAGES
     stages = []
     for part in pipeline.parts:
-        if not isinstance(part, Stage) or (part.op[0] == "scan" and part.op[2] is not MISSING):
+        if not isinstance(part, Stage) or has_seed(part.op):
             return None
         stages.append(part.op)
     return source, Stages(tuple(stages))

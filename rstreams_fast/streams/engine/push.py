@@ -116,8 +116,8 @@ class PushSubscription(OperatorSubscriber):
         self._seed = program.seed
         # With a seed, upstream is asked for one element less: the seed is sent as the first.
         self._unasked = 0 if program.seed is MISSING else 1
-        self._budget = DemandCounter(program.budget())
-        self._most = program.most()  # how many more elements may be requested of upstream in all
+        self._budget = DemandCounter(program.budget)
+        self._most = program.most  # how many more elements may be requested of upstream in all
         self._counted: DemandCounter | None = DemandCounter() if program.drops else None
         self._owed = 0
         self._pending = DemandCounter()

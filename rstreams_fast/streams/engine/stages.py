@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from rstreams_fast._checks import describe_callable, safe_repr
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.core import MISSING
-from rstreams_fast.core.stage_table import STAGES, DemandRule
+from rstreams_fast.core.stage_table import STAGES, DemandRule, takes_nothing
 
-__all__ = ["EVERYTHING", "Need", "Stages", "describe_stage"]
+__all__ = ["EVERYTHING", "Need", "Stages", "describe_stage", "has_seed"]
 
 
 class Need(NamedTuple):
@@ -49,46 +52,48 @@ def _times(a: int, b: int) -> int:
     return min(a * b, UNBOUNDED)
 
 
-class Stages(NamedTuple):
+@dataclass(frozen=True)
+class Stages:
     """Stages, as arguments of ``FusedRun``. ``seed``: an element before those of the source."""
 
     stages: tuple[tuple[Any, ...], ...] = ()
     seed: Any = MISSING
 
-    @property
+    @cached_property
     def takes_nothing(self) -> bool:
         """Whether the stages need no element of the source (``take(0)``)."""
-        return ("take", 0) in self.stages
+        return takes_nothing(self.stages)
 
-    @property
+    @cached_property
     def drops(self) -> bool:
         """Whether a stage may drop elements."""
-        return any(
-            STAGES[stage[0]].needs in {DemandRule.UNKNOWN, DemandRule.PLUS} for stage in self.stages
-        )
+        return any(map(_drops, self.stages))
 
+    @cached_property
     def budget(self) -> int:
-        """Return how many elements may be requested of the source if no stage drops elements."""
-        budget = UNBOUNDED
-        for stage in reversed(self.stages):
-            needs = STAGES[stage[0]].needs
-            if needs is DemandRule.AT_MOST:
-                budget = min(budget, stage[1])
-            elif needs is DemandRule.TIMES:
-                budget = _times(budget, stage[1])
-            elif needs is DemandRule.ALL:
-                budget = UNBOUNDED  # the stage needs all elements, whatever follows it
-        return self._without_seed(budget)
+        """How many elements may be requested of the source if no stage drops elements."""
+        return self._requestable(stage for stage in self.stages if not _drops(stage))
 
+    @cached_property
     def most(self) -> int:
-        """Return how many elements may be requested of the source, dropped elements included."""
-        need = EVERYTHING
-        for stage in reversed(self.stages):
-            need = need.before(stage)
-        return self._without_seed(need.total)
+        """How many elements may be requested of the source, dropped elements included."""
+        return self._requestable(self.stages)
 
-    def _without_seed(self, n: int) -> int:
+    def _requestable(self, stages: Iterable[tuple[Any, ...]]) -> int:
+        need = EVERYTHING
+        for stage in reversed(tuple(stages)):
+            need = need.before(stage)
+        n = need.total
         return n if n == UNBOUNDED or self.seed is MISSING else max(n - 1, 0)
+
+
+def _drops(stage: tuple[Any, ...]) -> bool:
+    return STAGES[stage[0]].needs in {DemandRule.UNKNOWN, DemandRule.PLUS}
+
+
+def has_seed(stage: tuple[Any, ...]) -> bool:
+    """Return whether ``stage`` delivers a seed before all results, as ``scan`` may do."""
+    return STAGES[stage[0]].seed_first and stage[2] is not MISSING
 
 
 def describe_stage(stage: tuple[Any, ...]) -> str:
