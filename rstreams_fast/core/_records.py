@@ -44,7 +44,7 @@ class Records:
         self.numpy: Any = numpy_for("a RecordRing")
         self.dtype: np.dtype[Any] = check_dtype(self.numpy, dtype)
         self.itemsize: int = self.dtype.itemsize
-        self._base = self.dtype.base  # the arrays' dtype; differs for a sub-array dtype
+        self._base = self.dtype.base  # numpy gives arrays of a sub-array dtype this dtype
         self._shape = self.dtype.shape
         self._capacity = capacity
 

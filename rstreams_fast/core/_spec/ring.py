@@ -27,7 +27,7 @@ from rstreams_fast.errors import RingClosed, check_element
 __all__ = ["BoundedRing", "Putting", "SpscRing", "Taking"]
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # only type checkers have it
+    from typing_extensions import TypeVar  # only type checkers have this package
 
     T = TypeVar("T", default=Any)
 else:

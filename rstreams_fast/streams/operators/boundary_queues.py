@@ -80,7 +80,7 @@ class ElementQueue:
         self.capacity = capacity
         self._replenish_at = replenish_at(capacity)
         self._left = total
-        self._acknowledged = 0  # consumed elements in whose place others were requested
+        self._acknowledged = 0  # how many consumed elements were replaced by new requests
         self._ask = ask
 
     def source(self) -> Any:

@@ -418,10 +418,10 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         super()._stop()
         window = self._window
         if window is not None:
-            window.permits.cancel()  # from now on no call starts; any thread may do this
+            window.permits.cancel()  # no call starts from now on; any thread may cancel the permits
 
     def _refused(self, error: BaseException) -> None:
-        window, self._window = self._window, None  # a closed loop cannot cancel calls
+        window, self._window = self._window, None  # forget calls: a closed loop cannot cancel them
         if window is not None:
             window.permits.cancel()
         super()._refused(error)

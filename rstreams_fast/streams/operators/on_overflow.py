@@ -308,7 +308,7 @@ class OverflowSubscription(OperatorSubscriber):
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
         try:
-            n = check_request(n)  # only once: __index__ may return another number the next time
+            n = check_request(n)  # call __index__ only once: it may return another number next time
         except Exception as refused:
             self._bad_request(refused)
             return

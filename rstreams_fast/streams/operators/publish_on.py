@@ -61,7 +61,7 @@ class AsyncBoundary(StagesBoundary):
         self.delay_error = check_bool("delay_error", delay_error)
 
     def new_queue(self, subscription: AsyncBoundarySubscription, need: Need) -> BoundaryQueue:
-        """Return the queue of a subscription. Downstream uses at most ``need`` elements."""
+        """Return the queue of a subscription whose downstream uses at most ``need`` elements."""
         capacity, ask = self._capacity(need), subscription._request_for_a_turn
         if self.max_bytes is None or self.weigher is None:
             return ElementQueue(capacity, need.total, ask)
@@ -77,7 +77,7 @@ class AsyncBoundary(StagesBoundary):
         return self.describe_within(Need())
 
     def describe_within(self, need: Need) -> str:
-        """Return the line of ``describe``. Downstream uses at most ``need`` elements."""
+        """Return the line of ``describe`` for a downstream that uses at most ``need`` elements."""
         bound = f"at most {self._capacity(need)} elements"
         if self.max_bytes is not None and self.weigher is not None:
             bound += (
@@ -101,7 +101,7 @@ class BoundaryOptions(Protocol):
         """Return the queue of a subscription."""
 
     def describe_within(self, need: Need, /) -> str:
-        """Return the line of ``describe``. Downstream uses at most ``need`` elements."""
+        """Return the line of ``describe`` for a downstream that uses at most ``need`` elements."""
 
 
 class AsyncBoundarySegment:

@@ -29,7 +29,7 @@ class RetryBoundary(Boundary):
     ) -> None:
         self.times = check_count("retry(times): times", times)
         if isinstance(when, type) and issubclass(when, BaseException):
-            name = when.__name__  # calling the class would make an exception, which is always true
+            name = when.__name__  # a call of this exception class gives an object, which is true
             raise TypeError(
                 f"retry(when): when must be a function of the error, got the class {name}; "
                 f"give lambda error: isinstance(error, {name})"

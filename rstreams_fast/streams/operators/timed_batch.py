@@ -131,7 +131,7 @@ class _BatchSubscription(OperatorSubscriber):
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more batches."""
-        super().request(n)  # starts the delivery, if there was no demand
+        super().request(n)  # this call starts the delivery, if there was no demand before
         self._ask()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:

@@ -247,7 +247,8 @@ class MulticastBuffer(Generic[R]):
         Return whether there are any. The caller drops old elements by ``trim`` later.
         """
         at = cursor.taken_at = cursor.stop
-        stop = cursor.start + cursor.demand.value  # less than ``at`` if the subscription has ended
+        # ``stop`` is less than ``at`` if the subscription has ended.
+        stop = cursor.start + cursor.demand.value
         stop = min(stop, self.end)
         if not cursor.by_bursts:
             stop = min(stop, at + self._portion)
@@ -325,7 +326,7 @@ class MulticastBuffer(Generic[R]):
         if n <= gone:
             return
         self._release(elements[gone:n])
-        if 2 * n >= len(elements):  # then del moves no more elements than it removes
+        if 2 * n >= len(elements):  # so del moves at most as many elements as it removes
             del elements[:n]
             self._first = floor
             self._gone = 0

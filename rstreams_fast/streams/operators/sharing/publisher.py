@@ -168,7 +168,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         retention = self._retention
         try:
             now = retention.now() if retention is not None else 0.0
-        except BaseException as raised:  # signal it, as subscribe must not raise (§1.9)
+        except BaseException as raised:  # signal the error, as subscribe must not raise (§1.9)
             self._registry.release(subscription.identity, subscription)
             if leaves(raised):
                 raise
@@ -213,7 +213,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             try:
                 with awaited_nowhere():
                     subscribe_to(upstream, self)
-            except BaseException as raised:  # §1.9: signal it, as no other code has received it
+            except BaseException as raised:  # §1.9: signal an error that no other code has got
                 self._end(raised, at_once=True, cancel=True)
                 if leaves(raised):
                     raise
@@ -478,7 +478,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             if n > 0:
                 try:
                     self._upstream.request(n)
-                except BaseException as raised:  # §3.16: signal it, as no other code has it
+                except BaseException as raised:  # §3.16: signal an error that only this code has
                     self._end(raised, at_once=True, cancel=True)
                     if leaves(raised):
                         raise
