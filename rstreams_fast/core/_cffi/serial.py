@@ -34,8 +34,8 @@ _ANSWERS: Final = {
 class SignalSerializer(spec.SignalSerializer[spec.T]):
     def __init__(self, subscriber: Subscriber[spec.T], **options: Any) -> None:
         super().__init__(subscriber, **options)
-        # Guards _subscription. Reentrant: the garbage collector and signal handlers may run any
-        # code, such as cancel().
+        # The lock guards _subscription. It is reentrant: the garbage collector and signal handlers
+        # may run any code, such as cancel().
         self._subscribing = threading.RLock()
         places = lib.rsf_serial_slots(self._capacity)
         self._slots: list[Any] = [None] * places

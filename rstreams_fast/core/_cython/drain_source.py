@@ -56,7 +56,7 @@ def _indent(lines: list[str], levels: int) -> list[str]:
 
 
 def _lines_of(name: str, i: int) -> list[str]:
-    """Return the source lines of stage ``i`` (named ``name``). Its variables get the number ``i``.
+    """Return the source lines of stage ``i``, named ``name``. Its variables get the number ``i``.
     """
     numbered = {"f": f"f{i}", "n": f"n{i}", "h": f"h{i}", "i": str(i)}
     words = ("".join(word) for _, word in groupby(STAGES[name].source.strip(), str.isidentifier))
@@ -135,8 +135,8 @@ def code_of(shape: tuple[str, ...], first: int, to: str, counted: bool) -> CodeT
     source = drain_source(shape, first, to, counted)
     exec(compile(source, name, "exec"), namespace)  # noqa: S102
     code: CodeType = namespace["drain"].__code__
-    # Without a GIL, a function that is not nested is freed only by the garbage collector, or never
-    # (CPython 3.13).
+    # Mark the function as nested: without a GIL, other functions are freed only by the garbage
+    # collector, or never (CPython 3.13).
     return code.replace(co_flags=code.co_flags | _CO_NESTED)
 
 

@@ -23,8 +23,9 @@ class DemandCounter:
     __slots__ = ("__weakref__", "_lock", "_value")
 
     def __init__(self, initial: int = 0) -> None:
-        # Reentrant: the garbage collector and signal handlers may use the counter at any time. But
-        # they run only within calls, and no call is made between reading and changing the value.
+        # The lock is reentrant: the garbage collector and signal handlers may use the counter at
+        # any time. But they run only within calls, and no call is made between reading and changing
+        # the value.
         self._lock = threading.RLock()
         self._value = min(check_count("initial", initial), UNBOUNDED)
 

@@ -100,8 +100,9 @@ class BoundedRing:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = check_capacity("capacity", capacity)
-        # Reentrant: the garbage collector may run any code, such as disarm(). Use the lock in
-        # ``with``, not the condition: an interrupt may come within the condition's own __enter__.
+        # The lock is reentrant: the garbage collector may run any code, such as disarm(). Use the
+        # lock in ``with``, not the condition: an interrupt may come within the condition's own
+        # __enter__.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._inside: dict[str, Putting] = {}  # the running call of each side

@@ -138,10 +138,10 @@ class _Calls:
         self._options = options
         self._custody = custody
         self._enter: Work | None = enter
-        # The next burst gets ``_size`` elements. ``_bursts`` are in the pool. ``_left`` must be
-        # submitted again, as their elements got no call. ``_results`` have results; if results are
-        # ordered, all bursts are there in order. The pool's threads add bursts that are over to
-        # ``_ended``.
+        # A burst is several calls in one submission. ``_bursts`` are in the pool. ``_left`` wait
+        # for another submission. ``_results`` have results; if results are ordered, all bursts are
+        # there in order. ``_ended`` are over; the pool's threads add them. The next burst gets
+        # ``_size`` elements.
         self._size = 1
         self._bursts = set[_Burst]()
         self._left = deque[_Burst]()
@@ -172,7 +172,7 @@ class _Calls:
             if self._left:
                 burst = self._left.popleft()
             else:
-                # Divide the elements equally among ``concurrency`` bursts.
+                # Divide the elements equally among ``concurrency`` submissions to the pool.
                 share = len(queue) // options.concurrency
                 burst = _Burst(queue.poll_many(min(self._size, max(share, 1))))
                 if not burst.elements:
@@ -303,7 +303,7 @@ class _Calls:
         self._see()
         count = 0
         while count < most and (results := self._take(most - count)):
-            # A burst ends at a None, so only its last result can be None.
+            # A list of results ends at a None, so only its last item can be None.
             if is_none := results[-1] is None:
                 self._results[0].results.append(results.pop())
                 self._held += 1

@@ -107,14 +107,14 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         self._registry: Registry[MulticastSubscription] = registry or Registry()
         self._upstream = _SharedUpstream()
         self._deferred = DeferredWork()
-        #: Changed only by functions that ``_deferred.enter`` calls under its lock.
+        #: The buffer is changed only by functions that ``_deferred.enter`` calls under its lock.
         self.buffer: MulticastBuffer[MulticastSubscription] = MulticastBuffer(
             buffer_size,
             gates=gates,
             retention=retention,
             release=self._deferred.release,
         )
-        # Held by the thread that makes requests, and until upstream has called on_subscribe.
+        # ``_asking`` is held by the thread that makes requests, and until on_subscribe has come.
         self._asking = Wip(held=True)
         self.burst: list[Any] = []
 
