@@ -56,8 +56,7 @@ def _indent(lines: list[str], levels: int) -> list[str]:
 
 
 def _lines_of(name: str, i: int) -> list[str]:
-    """Return the source lines of stage ``i``, named ``name``. Its variables get the number ``i``.
-    """
+    """Return the source lines of stage ``i`` named ``name``. Its variables get the number ``i``."""
     numbered = {"f": f"f{i}", "n": f"n{i}", "h": f"h{i}", "i": str(i)}
     words = ("".join(word) for _, word in groupby(STAGES[name].source.strip(), str.isidentifier))
     return "".join(numbered.get(word, word) for word in words).splitlines()

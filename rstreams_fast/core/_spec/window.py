@@ -435,7 +435,9 @@ class CallWindow:
             except Exception:  # ``==`` of the item raises: find the call by identity
                 try:
                     self._in_flight = {k: c for k, c in self._in_flight.items() if c is not call}
-                except Exception:  # ``==`` of another item raises: share no running call
+                # ``==`` of another item raises: from now on no item shares a call that runs
+                # already.
+                except Exception:
                     self._in_flight = {}
         self._permits.request(1)
         self._tell_end()

@@ -34,7 +34,7 @@ class CombineLatest(Boundary):
 
 
 class _CombineSubscription(FanIn):
-    """Delivers tuples of the newest elements. An *inner* is the subscriber to one publisher.
+    """Delivers tuples of the newest elements of all publishers.
 
     Elements wait in the queue ``_mail``, in the order in which they came. At first the operator
     requests one element of each publisher, because only the newest one is used until each has sent

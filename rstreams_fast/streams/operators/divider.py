@@ -185,7 +185,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         touched, self.touched = self.touched, {}
         for substream in touched:
             substream.wake()
-        if self._failed:  # a substream opened during the failure did not get the error
+        if self._failed:  # also end substreams that were opened during the failure
             error = RuntimeError("the stream that this was a part of has failed")
             self._end_all(error, delivered=True)
         self.look_for_readers()

@@ -123,7 +123,7 @@ class Outer:
         self.elements: deque[Any] = deque()
         self.vacant = DemandCounter()  # how many more elements may be requested
         self.turn = False
-        # With ``sequential``: the inners, in the order of their elements. Otherwise None.
+        # With ``sequential``: the subscribers to the publishers, in order. Otherwise None.
         self._line: deque[Inner] | None = deque() if sequential else None
 
     def add(self, inner: Inner) -> None:
@@ -136,14 +136,14 @@ class Outer:
             line.append(inner)
 
     def delivers(self, inner: Inner) -> bool:
-        """Return whether ``inner`` may deliver now. With ``sequential``, older inners deliver
+        """Return whether ``inner`` may deliver now. With ``sequential``, older publishers deliver
         first.
         """
         line = self._line
         return line is None or (bool(line) and line[0] is inner)
 
     def next(self) -> Inner | None:
-        """Return the oldest inner that is not over. It delivers next. Only for the delivering
+        """Return the oldest publisher that is not over. It delivers next. Only for the delivering
         thread.
         """
         line = self._line
@@ -161,7 +161,7 @@ class Merging(FanIn):
     """The subscription of ``merge`` and ``flat_map``: delivers the elements of several publishers.
 
     The argument ``publishers`` gives the publishers, or ``flat_map`` makes them of upstream's
-    elements. They deliver in turns, or one after another. An *inner* is the subscriber to one
+    elements. They deliver in turns, or one after another. An ``Inner`` is the subscriber to one
     publisher.
     """
 
@@ -176,7 +176,7 @@ class Merging(FanIn):
     ) -> None:
         super().__init__(subscriber, prefetch)
         self._errors = DelayedErrors(delay_error)
-        self._ready: deque[Inner] = deque()  # inners that have elements; they deliver in turns
+        self._ready: deque[Inner] = deque()  # publishers that have elements; they deliver in turns
         self._outer: Outer | None = None
         self._unsubscribed.extend(new_inner(self, publisher) for publisher in publishers)
         # How many publishers are not over. An element of upstream counts before its publisher is
@@ -201,7 +201,7 @@ class Merging(FanIn):
         outer = self._outer
         if outer is None:
             return self._ahead.step(self._demand)
-        # Alternate, so that neither requests to inners nor new inners wait for ever.
+        # Alternate, so that neither requests nor new publishers wait for ever.
         if (outer.turn or not self._ahead.asks) and self._open_more(outer):
             outer.turn = False
             return True
@@ -327,7 +327,7 @@ class Merging(FanIn):
             ready.clear()
         else:
             turn = [ready.popleft() for _ in range(demand)]
-        # Deliver only until an inner needs a new request, so that the request is made early.
+        # Deliver only until a publisher needs a new request, so that the request is made early.
         most = min(ahead.replenish_at - inner.consumed for inner in turn)
         burst = _take_turns(turn, min(max(1, min(demand, BURST) // len(turn)), most))
         each = len(burst) // len(turn)
@@ -342,7 +342,7 @@ class Merging(FanIn):
         return True
 
     def _sort(self) -> None:
-        """Move the received elements from ``_mail`` to the queues of their inners."""
+        """Move the received elements from ``_mail`` to a queue for each publisher."""
         mail, outer = self._mail, self._outer
         while mail:
             inner, what = mail.popleft()
@@ -364,7 +364,7 @@ class Merging(FanIn):
                 self._over(inner)
 
     def _over(self, inner: Inner) -> None:
-        """Remove an inner that is over, and whose elements were all delivered."""
+        """Remove a publisher that is over, and whose elements were all delivered."""
         self._inners.discard(inner)
         inner.forget()
         if self._alive.fulfil(1) == 0:
@@ -396,9 +396,9 @@ class Merging(FanIn):
 
 
 def _take_turns(turn: list[Inner], most: int) -> list[Any]:
-    """Take the first element of each inner, then the second of each, and so on.
+    """Take the first element of each publisher, then the second of each, and so on.
 
-    Each inner gives equally many elements, at most ``most``.
+    Each publisher gives equally many elements, at most ``most``.
     """
     if len(turn) == 1:
         (inner,) = turn

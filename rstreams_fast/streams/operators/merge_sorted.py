@@ -45,11 +45,11 @@ class MergeSorted(Boundary):
 
 
 class _SortedSubscription(FanIn):
-    """Delivers the least element next. An *inner* is the subscriber to one publisher.
+    """Delivers the least element next.
 
-    Elements wait in the queues of their inners until each inner that is not over has an element. A
-    queue begins with its newest element, so that ``pop`` takes the oldest. The *head* is the oldest
-    element of a queue.
+    Elements wait in a queue for each publisher, until each publisher that is not over has sent an
+    element. A queue begins with its newest element, so that ``pop`` takes the oldest. The *head* is
+    the oldest element of a queue.
     """
 
     __slots__ = ("_heads", "_lacking", "_new", "_options", "_ranks")
@@ -61,12 +61,12 @@ class _SortedSubscription(FanIn):
         super().__init__(subscriber, Prefetch(options.prefetch, options.describe(), held))
         self._unsubscribed.extend(new_inner(self, each) for each in (upstream, *options.others))
         self._options = options
-        # Elements with equal keys are sorted by the rank of their inner. The next element is the
-        # first in _heads or, in reverse order, the last.
+        # Elements with equal keys are sorted by the rank of their publisher. The next element is
+        # the first in _heads or, in reverse order, the last.
         step = -1 if options.reverse else 1
         self._ranks = {inner: place * step for place, inner in enumerate(self._unsubscribed)}
-        # Each inner that is not over, or has elements, is in one of three: in ``_lacking``, without
-        # elements; in ``_new``, with elements; or in ``_heads``, with the key of its oldest
+        # Each publisher that is not over, or has elements, is in one of three: in ``_lacking``,
+        # without elements; in ``_new``, with elements; or in ``_heads``, with the key of its oldest
         # element.
         self._lacking = set(self._ranks)
         self._new: list[Inner] = []
@@ -99,7 +99,7 @@ class _SortedSubscription(FanIn):
         return True
 
     def _sort(self) -> None:
-        """Move the received elements from ``_mail`` to the queues of their inners."""
+        """Move the received elements from ``_mail`` to a queue for each publisher."""
         mail, lacking = self._mail, self._lacking
         while mail:
             inner, what = mail.popleft()
@@ -118,8 +118,8 @@ class _SortedSubscription(FanIn):
     def _merge(self, burst: list[Any], most: int) -> Inner | None:
         """Move the next elements, at most ``most``, to ``burst``.
 
-        Stop when an inner needs a request. Return the inner of the last element; ``None``: no
-        element can be delivered yet.
+        Stop when a publisher needs a request. Return the publisher of the last element; ``None``:
+        no element can be delivered yet.
         """
         if self._lacking or not most:
             return None

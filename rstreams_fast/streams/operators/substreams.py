@@ -84,7 +84,7 @@ class Substream:
         self.reader: _SubstreamSubscription | None = None
         self.abandoned = False  # whether nobody can subscribe any more, and nobody has subscribed
         self.over = False
-        self.removed = Latch()  # closed when the substream leaves ``Divider.open``
+        self.removed = Latch()  # a latch, closed when the substream leaves ``Divider.open``
         self.error: CommonError | None = None
 
     def published_as(self, name: str, to_stream: ToStream) -> Publisher[Any]:

@@ -19,8 +19,8 @@ from rstreams_fast.streams.operators.flat_map import ToPublisher, publisher_from
 
 __all__ = ["SwitchMap"]
 
-#: Messages to the delivering thread about an inner (the subscriber to one publisher). _SWITCH:
-#: deliver this inner from now on. _ATTACHED: this inner accepts requests.
+#: Messages to the delivering thread about the subscriber to a publisher. _SWITCH: deliver this
+#: publisher from now on. _ATTACHED: this publisher accepts requests.
 _SWITCH, _ATTACHED = Ended(None), Ended(None)
 
 
@@ -52,10 +52,10 @@ class SwitchMap(Boundary):
 class _SwitchMapSubscription(FanIn):
     """Delivers the publisher that the function made of the newest element of upstream.
 
-    An *inner* is the subscriber to one publisher: ``_outer`` to upstream, the current inner to the
-    newest publisher. The current inner gets a request for the demand that earlier publishers have
-    not met (§1.1). Only the delivering thread knows this number. That thread stores the number in
-    ``_askable``, and the thread that calls publishers makes the request.
+    The subscribers are ``_outer``, to upstream, and another one to the newest publisher. The newest
+    publisher gets a request for the demand that earlier publishers have not met (§1.1). Only the
+    delivering thread knows this number. That thread stores the number in ``_askable``, and the
+    thread that calls publishers makes the request.
     """
 
     __slots__ = (
@@ -89,17 +89,18 @@ class _SwitchMapSubscription(FanIn):
         # takes the element out of the list makes a publisher of it, or discards it.
         self._newest: tuple[int, list[Any]] = (0, [])
         # Only the thread that calls publishers writes these three. ``_current``: the number of the
-        # newest element that was used, and the inner that was made of the element. ``_asked``:
-        # elements requested of this inner. ``_outer_asked``: elements requested of upstream.
+        # newest element that was used, and the subscriber to its publisher. ``_asked``: elements
+        # requested of this publisher. ``_outer_asked``: elements requested of upstream.
         self._current: tuple[int, Inner | None] = (0, None)
         self._asked = 0
         self._outer_asked = 0
-        # Only the delivering thread writes the following fields. ``_active``: the inner whose
-        # elements are delivered.
+        # Only the delivering thread writes the following fields. ``_active``: the subscriber to the
+        # publisher that is delivered.
         self._active: Inner | None = None
         self._delivered = 0
         self._outer_over = False
-        # The inner that accepts requests, and how many elements earlier inners have delivered.
+        # The publisher that accepts requests, and how many elements earlier publishers have
+        # delivered.
         self._askable: tuple[Inner | None, int] = (None, 0)
         self._asks_current = False  # whether _askable is new, and a request is due
 

@@ -44,10 +44,7 @@ class _Zip:
 
 
 class _ZipSubscription(FanIn):
-    """Delivers tuples. An *inner* is the subscriber to one publisher.
-
-    Elements wait in the queues of their inners until each inner has an element.
-    """
+    """Delivers tuples. Elements wait in a queue for each publisher, until each has sent one."""
 
     __slots__ = ("_consumed", "_lacking", "_order")
 
@@ -60,7 +57,7 @@ class _ZipSubscription(FanIn):
         super().__init__(subscriber, prefetch)
         self._order = tuple(new_inner(self, publisher) for publisher in publishers)
         self._unsubscribed.extend(self._order)
-        self._lacking = len(publishers)  # how many inners have no element
+        self._lacking = len(publishers)  # how many publishers have no element in their queue
         self._consumed = 0
 
     def _lacking_for(self, inner: Inner, /) -> list[Inner]:
@@ -99,9 +96,9 @@ class _ZipSubscription(FanIn):
         return True
 
     def _sort(self) -> bool:
-        """Move the received elements from ``_mail`` to the queues of their inners.
+        """Move the received elements from ``_mail`` to a queue for each publisher.
 
-        True if an inner has ended and its queue is empty.
+        True if a publisher has ended and its queue is empty.
         """
         mail = self._mail
         over = False

@@ -56,7 +56,7 @@ class Retention(Protocol):
         ...
 
     def evict(self, now: float) -> None:
-        """Lower ``kept`` by the elements that are beyond the bounds at the time ``now``."""
+        """Lower ``kept`` by the number of elements beyond the bounds at the time ``now``."""
         ...
 
     @property
