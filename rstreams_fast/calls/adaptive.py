@@ -62,7 +62,9 @@ class Gradient:
         self._rest = 0
 
     def answered(self, begun: int, seconds: float) -> None:
-        """Adapt the limit to a call that took ``seconds``; ``round`` was ``begun`` at its start."""
+        """Adapt the limit to a call that took ``seconds``. ``begun`` is the number of the round
+        (the period with one limit) in which the call began.
+        """
         if begun != self.round:
             # The call began under an older limit: its latency does not show the effect of the
             # present one.

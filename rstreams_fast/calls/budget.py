@@ -246,8 +246,8 @@ class _Kept:
 
 
 class _Lease(asyncio.Protocol):
-    """The connection of a worker. Each line of the worker returns its lease, a part of the budget,
-    and asks for the next lease.
+    """The connection of a worker. Each line that the worker sends returns its lease, a part of the
+    budget, and asks for the next lease.
     """
 
     def __init__(self, account: _Kept, transport: asyncio.Transport) -> None:

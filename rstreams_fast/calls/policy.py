@@ -315,7 +315,7 @@ class _AsyncFunction(PolicyFunction):
                 gate.close()
             self._counts.end(counts)
             if journal is not None:
-                # Not on ``loop``: if it is closed, another loop runs these lines.
+                # If ``loop`` is closed, this code runs on another loop: do not use ``loop``.
                 await asyncio.get_running_loop().run_in_executor(None, journal.end)
 
 

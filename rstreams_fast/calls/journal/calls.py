@@ -188,7 +188,9 @@ def tidy_up(writer: JournalWriter, answers: Answers, journal: Journal) -> None:
 
 
 def place_of(label: str, version: str, form: str) -> str:
-    """Return the name of the folder with the answers of a function, in the text of a form."""
+    """Return the name of the folder for the answers of a function. ``form`` says how they are
+    stored.
+    """
     return digest_of_text(label, version, form)
 
 

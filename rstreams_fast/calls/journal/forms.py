@@ -11,7 +11,9 @@ __all__ = ["AnswerForm"]
 
 
 class AnswerForm(Protocol):
-    """Turns answers into a column of a segment, and a value of that column into an answer."""
+    """Turns answers into a column of a segment (a file), and a value of the column into an
+    answer.
+    """
 
     @property
     def type(self) -> pa.DataType:

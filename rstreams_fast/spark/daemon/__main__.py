@@ -32,8 +32,7 @@ def _with_windows(stock: Any) -> Any:
     def worker(*args: Any) -> Any:
         try:
             if install():
-                # Spark collects garbage after each task. Frozen, the imported objects are not
-                # visited.
+                # Spark collects garbage after each task, and need not visit the imported objects.
                 gc.freeze()
         except Exception as failed:
             print(f"rstreams_fast.spark.daemon: {failed!r}: runs as ever", file=sys.stderr)

@@ -23,7 +23,7 @@ Outcome = tuple[Any, BaseException | None]
 
 
 class _Awaiting(BaseException):
-    """Carries an awaitable from a ``Step`` through the stock worker's code to ``drive``."""
+    """The exception that carries an awaitable out of the stock worker's code, to ``drive``."""
 
     def __init__(self, awaitable: Awaitable[Any]) -> None:
         self.awaitable = awaitable

@@ -143,7 +143,7 @@ class PostgresSink(Sink):
         return is_new
 
     def _is_new(self, db: Any, frame: Frame) -> bool:
-        """Whether the ledger has no row of this write. Makes the ledger if it is missing."""
+        """Whether the ledger, the table of committed writes, lacks this write. Makes the ledger."""
         # A lock keeps two runs of a write from beginning at once: so the second run drops the
         # staging table of the first, and only one of them makes the ledger.
         self._run(db, "select pg_advisory_xact_lock(hashtext({name}))", frame, name=LEDGER)
