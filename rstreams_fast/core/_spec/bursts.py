@@ -22,7 +22,7 @@ class BurstIterator(Generic[T]):
 
     __slots__ = ("_burst",)
 
-    _burst: list[T]  # the rest of the burst, the newest element first
+    _burst: list[T]  # the rest of the burst (list), the newest element first
 
     def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
         self = super().__new__(cls)
@@ -43,14 +43,14 @@ class BurstIterator(Generic[T]):
         return element
 
     def _next_of_burst(self) -> T | Literal[Missing.MISSING]:
-        """Return the next element of the burst; ``MISSING`` if the burst is used up."""
+        """Return the next element of the burst (list); ``MISSING`` if the burst is used up."""
         try:
             return self._burst.pop()
         except IndexError:
             return MISSING
 
     def _forget_burst(self) -> None:
-        """Drop the rest of the burst."""
+        """Drop the rest of the burst (list)."""
         self._burst.clear()
 
     def __iter__(self) -> Iterator[T]:

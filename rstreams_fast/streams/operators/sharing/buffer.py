@@ -337,7 +337,7 @@ class MulticastBuffer(Generic[R]):
     # -- adding and removing subscribers -----------------------------------------------------------
 
     def join(self, cursor: Cursor, reader: R, now: float) -> None:
-        """Add ``reader``, which begins with the oldest element that is still available."""
+        """Add the subscription ``reader``. It begins with the oldest element still available."""
         start = self._oldest(now)
         cursor.begin_at(start)
         if not self.readers or start < self._floor:

@@ -488,7 +488,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     # -- methods that subscriptions call -----------------------------------------------------------
 
     def take(self, cursor: Cursor) -> list[Any] | None:
-        """Return the next elements at ``cursor``; ``None`` at the end."""
+        """Return the next elements for the subscriber at ``cursor``; ``None`` at the end."""
         return self._deferred.enter(self.buffer.take, cursor)
 
     def leave(self, subscription: MulticastSubscription) -> None:
