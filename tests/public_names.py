@@ -29,11 +29,12 @@ INTERNAL = {
     "FunctionSubscriber": {"slot"},
     "Batching": {"most", "size_of"},
     "Limit": {"numbers", "served_at", "weights"},
+    "Link": {"custody", "depth", "trampoline", "turns"},
     "ListSubscriber": {"on_burst", "prompt"},
     "MapBatches": {"output_of", "work"},
     "MulticastPublisher": {
         *("admit", "ask", "buffer", "burst", "connect", "defer", "leave", "metrics_for"),
-        *("custody", "depth", "on_burst", "prompt", "refuses", "take", "trampoline", "turns"),
+        *("on_burst", "prompt", "refuses", "take", "waits"),
     },
     "Pipeline": {"parts", "publisher_itself", "source", "with_part", "with_stage"},
     "Queue": {"all_tasks_done", "mutex", "not_empty", "not_full", "queue"},
