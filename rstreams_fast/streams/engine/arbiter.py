@@ -58,7 +58,7 @@ class PendingDemand:
         return True
 
     def ask(self, inner: Inner, most: int = UNBOUNDED) -> bool:
-        """Request the demand, at most ``most``, through the subscriber ``inner``; false if none."""
+        """Request the demand, at most ``most``, by the subscriber ``inner``. False: no request."""
         n = self.counter.value
         if n <= 0 or not inner.attached or inner.asked >= UNBOUNDED:
             return False

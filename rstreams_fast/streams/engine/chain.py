@@ -29,7 +29,7 @@ class Chained(Protocol):
 
 
 class Link:
-    """A base for ``Chained`` subscribers that do not derive from ``Drain``."""
+    """A base with the attributes of ``Chained``, for subscribers that are no ``Drain``."""
 
     __slots__ = ("__weakref__", "custody", "depth", "trampoline", "turns")
 

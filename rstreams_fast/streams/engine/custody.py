@@ -236,7 +236,7 @@ class Custody:
         match STAGES[name].fate:
             case Fate.USED:
                 return [(name, self.using(fn, makes=True), *seed)]
-            case Fate.ADDED:  # the first argument, the previous result, was claimed before
+            case Fate.ADDED:  # the previous result, the first argument, has left this custody
                 return [(name, self.using(fn, makes=True, last=True), *seed)]
             case Fate.KEPT_IF_TRUE:
                 return [(name, self.looking(fn, drops=False))]

@@ -262,7 +262,7 @@ class FanIn(Drain):
             inner.subscribe()
 
     def _add(self, inner: Inner) -> bool:
-        """Have the subscriber ``inner`` cancelled with the stream; false if that has ended."""
+        """Register ``inner``, so that it is cancelled at the end; false if the stream is over."""
         self._inners.add(inner)
         if self._demand.value >= 0:
             return True

@@ -162,7 +162,7 @@ class OperatorSubscriber(Drain):
         Return whether there is more to do at once. Only for a subscription that holds elements.
         """
         self._waits.end()
-        # Read _completed before ``held``: if both tell the end, no element is missing.
+        # Read _completed before ``held``: if it is true, ``held`` has all elements that are left.
         completed = self._completed
         status = self._burst_on(run)
         if status is RunStatus.MORE:

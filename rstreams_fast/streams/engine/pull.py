@@ -33,7 +33,7 @@ class PullSegment:
         _PullSubscription(subscriber, self._origin, self._program, self._executor)._begin()
 
     def sequence(self) -> tuple[PullSource, Stages] | None:
-        """Return the source and the stages, if a subscriber may iterate them itself."""
+        """Return the source and the stages, if a subscriber may iterate the source itself."""
         ours = self._executor is ... and self._origin.is_sequence
         return (self._origin, self._program) if ours and self._program.seed is MISSING else None
 

@@ -136,7 +136,8 @@ class PushSubscription(OperatorSubscriber):
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more results. Upstream is asked for the elements that these need."""
         try:
-            n = check_request(n)  # convert once: __index__ may return another number the next time
+            # Convert n only once: __index__ may return another number the next time.
+            n = check_request(n)
         except Exception as refused:
             self._bad_request(refused)
             return

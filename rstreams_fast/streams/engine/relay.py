@@ -73,7 +73,7 @@ class Relay(Link):
         """Handle the end of the stream."""
 
     def _release(self) -> Subscriber[Any] | None:
-        """Drop the references to both neighbours (§3.13). Return the subscriber."""
+        """Drop the references to upstream and downstream (§3.13). Return the subscriber."""
         subscriber, self._subscriber = self._subscriber, None
         self._subscription = None
         return subscriber
