@@ -154,7 +154,7 @@ class Account(Protocol):
     def join(self, user: object) -> None:
         """Count ``user`` as a user of the account until ``user`` is garbage.
 
-        When no user is left, the account gives its lease back.
+        When no user is left, the account gives back its lease (a part of the budget).
         """
 
 
@@ -199,7 +199,7 @@ class _Kept:
             return spent, {unit: max(0.0, self._left(unit)) for unit in self._units}
 
     def join(self, user: object) -> None:
-        """Do nothing: only a worker's account has leases, which its last user gives back."""
+        """Do nothing: only a worker's account has a lease to give back."""
 
     def _left(self, unit: str) -> float:
         spent = self._spent.get(unit, 0.0) + self._leased.get(unit, 0.0)
@@ -215,7 +215,8 @@ class _Kept:
     def lease(
         self, lease: Mapping[str, float], used: Mapping[str, float], wanted: Mapping[str, float]
     ) -> tuple[dict[str, float], str]:
-        """Take a ``lease`` back, of which ``used`` was spent; return a new one of about ``wanted``.
+        """Take back a ``lease`` (a part of the budget), of which ``used`` was spent; return another
+        of about ``wanted``.
 
         The second result names a unit of which nothing is left, or is empty. The new lease is empty
         if there is such a unit, or if nothing is ``wanted``.
@@ -239,7 +240,9 @@ class _Kept:
         return found, ""
 
     def end(self, lease: Mapping[str, float]) -> None:
-        """Count the ``lease`` of a worker as spent: the worker's connection has ended."""
+        """Count the ``lease`` (part of the budget) of a worker as spent: its connection has
+        ended.
+        """
         with self._lock:
             self._leases -= 1
         self.lease(lease, lease, {})

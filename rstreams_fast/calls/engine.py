@@ -221,7 +221,7 @@ class CallEngine:
     @property
     def at_work(self) -> bool:
         """Whether calls run. If so, ``on_ready`` is called after a call has ended."""
-        self.window.take(0)  # only after a take() does the window call on_ready again
+        self.window.take(0)  # without a take() ``on_ready`` is not called again
         if self.window.running:
             return True
         return self._lists is not None and bool(self._lists.running)
@@ -239,7 +239,9 @@ class CallEngine:
         return (self._lists or self.window).max_running
 
     def count(self) -> None:
-        """Count the calls that the window has started until now. The stage calls this often."""
+        """Count the calls that the ``CallWindow`` has started until now. The stage calls this
+        often.
+        """
         counts, started = self._counts, self.window.started
         if self._counts_calls:
             counts.calls = started - counts.cache_hits - counts.journal_hits

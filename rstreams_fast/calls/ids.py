@@ -110,7 +110,6 @@ def set_call(digest_of: DigestOf, key_of: Callable[[], Any]) -> Token[Any]:
 
 
 def reset_call(token: Token[Any]) -> None:
-    """Undo the call of ``set_call`` that returned ``token``."""
     try:
         _of_function.reset(token)
     except ValueError:

@@ -86,7 +86,7 @@ class CallPump:
         return True
 
     def _submit(self, window: CallWindow) -> int:
-        """Submit items while the window has room; return how many, or 1 if the source advanced."""
+        """Submit items while more calls may start; return how many, or 1 if the source advanced."""
         limit = self._sink.most_pending
         if self._next_item == len(self._items):
             if window.pending >= limit:

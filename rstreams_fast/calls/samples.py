@@ -19,9 +19,9 @@ Call = Callable[..., Awaitable[Any]]
 
 
 class WindowSamples:
-    """Times and traces some of the calls of ``fn`` that a window makes.
+    """Times and traces some of the calls of ``fn`` that a ``CallWindow`` makes.
 
-    Only for these calls the window calls another function than ``fn``. Only the loop's thread may
+    For these calls only, another function than ``fn`` is called. Only the loop's thread may
     use the object.
     """
 
@@ -35,7 +35,7 @@ class WindowSamples:
         tracer: Tracer | None,
         traced: Call,
     ) -> None:
-        """``call_with`` sets the function that the window calls. Without ``counts`` no call is
+        """``call_with`` sets the function to call. Without ``counts`` no call is
         timed. ``traced(timing, *args)`` makes a traced call; ``timing`` times an awaitable.
         """
         self._window = window
@@ -64,8 +64,7 @@ class WindowSamples:
     def _is_traced(self, started: int) -> bool:
         if self._tracer is None:
             return False
-        # Count the calls that the window has started. A call may wait for a limit before it reaches
-        # this line.
+        # Count the calls that have started: a call may wait for a limit before it gets here.
         self._tracer.left -= 1 if self._looks_at_each else started - self._begun
         self._begun = started
         return self._tracer.left < 0

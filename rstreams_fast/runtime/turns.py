@@ -65,7 +65,9 @@ class Turns:
             wake()
 
     def go_on(self) -> bool:
-        """Resume paused drains until the turn (a millisecond) is over; false if none is paused."""
+        """Resume paused drains (loops that deliver elements) for a millisecond; false
+        without one.
+        """
         paused = self._paused
         count = len(paused)
         for _ in range(count):

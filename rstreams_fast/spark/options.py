@@ -198,7 +198,7 @@ class CallOptions(CallSettings):
 
     @property
     def window_rows(self) -> int:
-        """The capacity of the window: rows whose call has started and whose result has not left."""
+        """The most rows whose call has started, and whose result has not left."""
         if self.bounds.rows is not None:
             return self.bounds.rows
         running = self.running_rows

@@ -132,8 +132,8 @@ class _PermitLoop:
         """Whether a call has ended since ``_look`` last ran."""
         self._ended = False
         self._tickets: deque[_Ticket] = deque()
-        # The number of permits that the loop waits for: one for each ticket. If a thread passes its
-        # permit to a ticket, there is one permit more than tickets.
+        # The number of permits that the loop waits for: one for each ticket (waiting thread). If a
+        # thread passes its permit to a ticket, there is one permit more than tickets.
         self._asked = 0
         self._idle: list[_Permit] = []
         self._returns = False  # whether the loop will return the idle permits

@@ -154,7 +154,7 @@ class JobPermits:
         return LimitLost(f"the driver no longer serves the limit {self._name!r}")
 
     def granted(self, count: int) -> None:
-        """Pass ``count`` permits from the driver to the gate."""
+        """Pass ``count`` permits from the driver to the waiting calls."""
         self._has += count
         if self._are_paced:
             self._loop.call_soon(self._say_that_they_left, self._connection, count, 0)

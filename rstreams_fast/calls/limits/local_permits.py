@@ -162,7 +162,7 @@ class LocalPermits:
         return bool(self._due) and self._last_due > monotonic() + RESERVE_SECONDS
 
     def _check(self, number: int, due: float) -> None:
-        """Grant a permit at its start time; if that is over, or calls are held, reserve another
+        """Grant a permit at its start time; if this is over, or calls must wait, reserve another
         time.
         """
         _, permit, weights = self._due.pop(number)

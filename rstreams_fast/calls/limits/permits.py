@@ -74,11 +74,11 @@ class PermitGate:
         self.loop: Final = loop
         self._waiting: deque[tuple[asyncio.Future[tuple[Any, float]], Weights]] = deque()
         self._idle: list[tuple[Any, float]] = []
-        # The permits of the window's running calls; None for a call without a permit.
+        # The permits of the running calls of ``admit``; None for a call without a permit.
         self._used: list[tuple[Any, float] | None] = []
         self._passing = 0  # the number of permits on their way to waiting calls
         self._window: CallWindow | None = None
-        # Whether the permits of the window's calls are counted, one for each call.
+        # Whether the permits of these calls are counted, one for each call.
         self._counts = True
         self._returning: asyncio.TimerHandle | None = None
         self._next_offer = 0.0
@@ -273,7 +273,7 @@ class PermitGate:
         The admitted call, which waits before its next attempt, gives its permit back meanwhile.
         """
         if not self._counts:
-            # Wait a step: the window counts a call as running only after the call's first step.
+            # Wait a step: a call of a ``CallWindow`` counts as running only after its first step.
             await asyncio.sleep(0)
         self.hold(asked)
         used = self._used

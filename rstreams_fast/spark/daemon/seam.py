@@ -81,7 +81,7 @@ Function = Callable[..., Any]
 
 
 def install() -> bool:
-    """Install the seam, once in a process; ``True`` if this call did it."""
+    """Replace the functions, once in a process; ``True`` if this call did it."""
     from pyspark import worker
 
     if isinstance(getattr(worker.read_udfs, "__self__", None), _Seam):

@@ -63,7 +63,7 @@ class SinkWords:
 
 class Sink(ABC):
     """The target of a frame. It stays on the driver, and begins and commits the write there. The
-    workers get its drain.
+    workers get the function that ``drain`` returns.
     """
 
     @abstractmethod
