@@ -182,7 +182,7 @@ class PrivateLoop:
 
 
 class _Share:
-    """A share of a private loop, for a subscription that was made on that loop."""
+    """Another user's handle of a private loop: the loop stays open until the handle is closed."""
 
     def __init__(self, private: PrivateLoop) -> None:
         self._private = private
