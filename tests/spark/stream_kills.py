@@ -31,8 +31,11 @@ FILES: Final = 30
 SOURCES: Final = ("files", "kafka")
 KILLS_OF_A_JOB: Final = 5
 KILLED: Final = ("worker", "worker", "executor", "driver")
+PAUSE_SECONDS: Final = 5.0
+"""The longest time between the first work of workers after a kill and the next kill."""
+
 SECONDS: Final = 600.0
-"""How long the table may have no new row."""
+"""How long the table may have no new row after a kill."""
 
 JOB: Final = f"""
 import asyncio, os, sys
@@ -91,7 +94,7 @@ class Job:
     def run(self, kills: int, chance: random.Random) -> None:
         """Run the job to its end, with at most so many ``kills``; check its table."""
         rows, since = 0, time.monotonic()
-        due = since
+        due: float | None = None
         while self.driver.runs:
             time.sleep(0.1)
             now = time.monotonic()
@@ -99,8 +102,15 @@ class Job:
             if found > rows:
                 rows, since = found, now
             assert now < since + SECONDS, f"no new row: {self.driver.errors()}"
-            if now >= due and self.kills.total() < kills and self._kill(chance):
-                due = now + chance.uniform(2, 15)
+            if self.kills.total() == kills:
+                continue
+            if due is None:
+                # A driver may take minutes to start. Kills that did not wait for its workers
+                # would all hit a driver that has not written a row yet.
+                if workers_among(self.driver.processes()):
+                    due = now + chance.uniform(0, PAUSE_SECONDS)
+            elif now >= due and self._kill(chance):
+                since, due = now, None
         self.driver.check()
         found_rows = self._server.ask(f"select id, text from {self._table} order by id")
         assert found_rows == [(k, f"answer {k}") for k in range(ROWS)], f"{len(found_rows)} rows"
