@@ -122,7 +122,7 @@ class _Burst:
         self.made = list[Any]()
         self.error: BaseException | None = None  # the error of the call after the last result
         self.seconds = 0.0
-        self.is_over = False  # whether no more results of this burst will come
+        self.is_over = False  # whether no more results will come
         self.results = list[Any]()
 
 
@@ -189,7 +189,7 @@ class _Calls:
         if custody is not None:
             burst.elements = [each for each in burst.elements if custody.claim(each)]
         self._bursts.add(burst)
-        held = [burst]  # the thread that ends the burst takes the burst out of this list
+        held = [burst]  # the thread that ends the calls empties this list
         try:
             burst.future = self._submit_held(held)
         except Exception as refused:
@@ -222,7 +222,7 @@ class _Calls:
             self._not_made(held, cancelled_by_executor())
         elif (raised := future.exception()) is not None:
             self._not_made(held, raised)
-        elif (burst := taken(held)) is not None:  # ``held`` is empty if _make has ended the burst
+        elif (burst := taken(held)) is not None:  # ``held`` is empty if _make has ended the calls
             self._end(burst, future.result())
 
     def _not_made(self, held: list[_Burst], error: BaseException) -> None:
@@ -276,7 +276,7 @@ class _Calls:
                 self._results.insert(at, each)
 
     def _take(self, most: int) -> list[Any]:
-        """Take up to ``most`` of the next results. All are of one burst."""
+        """Take up to ``most`` of the next results, from one submission."""
         bursts = self._results
         while bursts:
             results = bursts[0].results
@@ -313,7 +313,7 @@ class _Calls:
         return count
 
     def cancel(self) -> None:
-        """Cancel bursts that have not begun, and drop the results of all others."""
+        """Cancel submissions that have not begun, and drop the results of all others."""
         self._enter = None
         for burst in self._bursts:
             if (future := burst.future) is not None:

@@ -136,9 +136,7 @@ class Outer:
             line.append(inner)
 
     def delivers(self, inner: Inner) -> bool:
-        """Return whether ``inner`` may deliver now. With ``sequential``, older publishers deliver
-        first.
-        """
+        """Return whether ``inner`` may deliver now. With ``sequential``, only the oldest may."""
         line = self._line
         return line is None or (bool(line) and line[0] is inner)
 

@@ -170,8 +170,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         self._waits = Waits(options.describe_within(need), self._queue.capacity)
         self.ring: SpscRing | None = self._input.elements if self._queue.direct else None
         if self.ring is None:
-            # No pauses on an event loop: the queue also makes requests on the thread of upstream's
-            # signals.
+            # Pauses on a loop (``turns``) are for one thread. The queue works on upstream's, too.
             self.turns = None
         # If true, the first element in an empty ring starts the delivery, even if the source then
         # waits. On the caller's thread (CALLER) several elements come before ``on_burst`` starts

@@ -136,7 +136,8 @@ class _SubstreamPublisher(StagesSource):
     __slots__ = ("__weakref__", "_latch", "_substream")
 
     where = "the threads that upstream signals on, and the caller of request"
-    is_sequence = True  # if used as a source (see ``whole``), a substream never waits
+    # As a source (see ``whole``) a substream has all its elements, and never waits.
+    is_sequence = True
 
     def __init__(self, substream: Substream) -> None:
         self._substream = substream

@@ -355,7 +355,7 @@ class MulticastBuffer(Generic[R]):
             oldest = min(oldest, cursor.at)
             if oldest <= self._floor:  # stop early: there may be thousands of subscribers
                 break
-        return max(oldest, self.end - self.size)  # subscribers further back are about to be dropped
+        return max(oldest, self.end - self.size)  # ignore subscribers that are about to be dropped
 
     def leave(self, cursor: Cursor, *, leaves_rest: bool) -> bool | None:
         """Remove a subscriber; return whether it was the slowest, or ``None`` if it was not

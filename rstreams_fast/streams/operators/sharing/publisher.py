@@ -207,7 +207,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         if self._deferred.enter(self._may_connect, min_subscribers):
             self._pid = process_id()
             stand_on(self, below)
-            # No pauses on an event loop: another subscriber may make the next request.
+            # Pauses on a loop (``turns``) are for one subscriber. Another may request next.
             self.turns = None
             self.custody = None  # ``on_discard`` does not get elements that subscribers share
             try:
