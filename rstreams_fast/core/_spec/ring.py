@@ -276,14 +276,14 @@ class BoundedRing:
         return any(self._changed.wait_for(condition, sleep) for sleep in sleeps(timeout))
 
     def _wake_consumer(self) -> None:
-        """Call the consumer's waker after elements were put in, without the lock: it is user code."""
+        """Call the consumer's waker, which is user code, without the lock. Elements have come."""
         with self._lock:  # otherwise a waker set between reading and clearing would be lost
             waker, self._waker = self._waker, None
         if waker is not None:
             waker()
 
     def _wake_producer(self) -> None:
-        """Call the producer's waker after elements were taken out, without the lock: it is user code."""
+        """Call the producer's waker, which is user code, without the lock. There is new room."""
         with self._lock:
             waker, self._producer_waker = self._producer_waker, None
         if waker is not None:

@@ -15,17 +15,17 @@ __all__ = ["Latch", "Wip"]
 
 
 class Wip:
-    """Work in progress: lets one thread at a time work (*drain*), while no other thread waits.
+    """Work in progress: lets one thread at a time work, while no other thread waits.
 
-    A thread stores its work where the draining thread looks for work, and calls ``enter``. If
-    ``enter`` returns true, the thread drains: it reads ``missed``, does all the work that it finds,
+    A thread stores its work where the working thread looks for work, and calls ``enter``. If
+    ``enter`` returns true, the thread works: it reads ``missed``, does all the work that it finds,
     and calls ``leave(missed)``. It repeats this until ``leave`` returns true. If ``enter`` returns
-    false, the thread goes on at once, because the draining thread does its work.
+    false, the thread goes on at once, because the working thread does its work.
 
-    Any thread may call ``enter``. Only the draining thread may call ``leave``.
+    Any thread may call ``enter``. Only the working thread may call ``leave``.
 
     Args:
-        held: Whether the thread that makes this object is the draining thread at first.
+        held: Whether the thread that makes this object is the working thread at first.
     """
 
     __slots__ = ("__weakref__", "_entered", "_lock")
@@ -35,18 +35,18 @@ class Wip:
         self._entered = int(check_bool("held", held))
 
     def enter(self) -> bool:
-        """Return whether this thread must drain. Otherwise another thread does its work."""
+        """Return whether this thread must work. Otherwise another thread does its work."""
         with self._lock:
             self._entered += 1
             return self._entered == 1
 
     @property
     def missed(self) -> int:
-        """How many calls of ``enter`` have work that is not done yet; 0: no thread drains."""
+        """How many calls of ``enter`` have work that is not done yet; 0: no thread works."""
         return self._entered
 
     def leave(self, missed: int = 1, /) -> bool:
-        """Return true if the drain is over. False if threads have entered meanwhile: drain again.
+        """Return true if all work is done. False if threads have entered meanwhile: work again.
 
         Args:
             missed: The value of the attribute ``missed`` before the work that was done.

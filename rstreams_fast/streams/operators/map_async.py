@@ -451,7 +451,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         Until then the window calls ``_on_ready`` when a call ends, which calls this method again.
         """
         if window.running:
-            window.take(0)  # makes the window call _on_ready when a call ends
+            window.take(0)  # this makes the window call _on_ready when a call ends
             self._ending = window
         else:
             self._ending = None

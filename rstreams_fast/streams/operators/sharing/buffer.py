@@ -408,6 +408,6 @@ class MulticastBuffer(Generic[R]):
         if wanted > asked:
             self.starving = front >= asked
             self.ask_at = at + (1 if self.starving else self._replenish_at) - (room - n)
-            if pace.at >= self.ask_at:  # the cursor had passed ask_at before it was set
+            if pace.at >= self.ask_at:  # the cursor had passed ask_at before ask_at was set
                 n += self.to_be_asked()
         return n

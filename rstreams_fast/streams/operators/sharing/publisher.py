@@ -523,7 +523,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         if moved is None:
             return None, False, None
         if buffer.ended and not subscription.is_cancelled:
-            self._unseen = False  # this subscriber gets to know the end
+            self._unseen = False  # a subscriber that did not cancel receives the end
         if buffer.readers or keeps or buffer.ended:
             error = buffer.error
             lost = self._unseen and not buffer.readers and error is not None and not leaves(error)
