@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from rstreams_fast._checks import check_seconds
 from rstreams_fast.core import DemandCounter, Latch
@@ -35,6 +35,8 @@ __all__ = [
     "default_timer",
     "is_patient",
 ]
+
+T = TypeVar("T")
 
 #: Seconds after which the timer's thread ends if there are no alarms. So a stream that sets and
 #: cancels one alarm after another does not start a thread for each alarm.
@@ -80,13 +82,15 @@ def is_patient(timer: Timer | None) -> bool:
     return getattr(timer, "patient", False) is True
 
 
-def check_timer(timer: object) -> None:
+def check_timer(timer: T) -> T:
+    """Return ``timer``; raise a ``TypeError`` if it is neither a timer nor ``None``."""
     for method in ("now", "call_later"):
         if timer is not None and not callable(getattr(timer, method, None)):
             raise TypeError(
                 "timer must have the methods now and call_later, or be None (the timer of this "
                 f"process), got {type(timer).__name__}"
             )
+    return timer
 
 
 class _Alarm:

@@ -32,7 +32,7 @@ from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.pull_source import at_end
 from rstreams_fast.streams.engine.signals import report_late
 
-__all__ = ["COMPLETED", "Combined", "Ended", "FanIn", "Prefetch"]
+__all__ = ["COMPLETED", "Combined", "Ended", "FanIn", "Prefetch", "describe_prefetch"]
 
 A = TypeVar("A")
 
@@ -61,19 +61,19 @@ class Prefetch:
     Args:
         size: How many elements of each publisher may be held.
         name: The name of the boundary, with its bounds, for its metrics.
-        max_held: How many elements of all publishers together may be held.
+        publishers: The most publishers at a time. So ``publishers * size`` elements may be held.
     """
 
     __slots__ = ("_begun", "_unfinished", "asks", "replenish_at", "size", "waits")
 
-    def __init__(self, size: int, name: str, max_held: int) -> None:
+    def __init__(self, size: int, name: str, publishers: int) -> None:
         self.size = size
         self.replenish_at = replenish_at(size)
         self.asks: deque[tuple[Inner, int]] = deque()
         # Subscribers with a request of which a part is left to a later turn on the event loop.
         self._unfinished: deque[Inner] = deque()
         self._begun = False
-        self.waits = Waits(name, max_held, on_look=True)
+        self.waits = Waits(name, publishers * size, on_look=True)
 
     # -- for the thread that calls publishers (upward work) ----------------------------------------
 
@@ -131,6 +131,14 @@ class Prefetch:
         """Drop the references to subscribers. Another thread may use the old deques meanwhile."""
         self.asks = deque()
         self._unfinished = deque()
+
+
+def describe_prefetch(operator: str, publishers: int, size: int) -> str:
+    """Return words for how many elements of the publishers may be held."""
+    return (
+        f"{operator} of {publishers} publishers: at most {size} elements of each, "
+        f"{publishers * size} in all"
+    )
 
 
 NO_PREFETCH: Final = Prefetch(0, "", 0)

@@ -21,7 +21,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import FusedRun, SpscRing
-from rstreams_fast.runtime.executors import Trampoline
+from rstreams_fast.runtime.executors import Trampoline, WorkDroppedError
 from rstreams_fast.streams.engine.boundary import InputRing, RingSubscriber
 from rstreams_fast.streams.engine.chain import Chained
 from rstreams_fast.streams.engine.defaults import (
@@ -31,6 +31,7 @@ from rstreams_fast.streams.engine.defaults import (
 )
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
+from rstreams_fast.streams.engine.signals import refuse
 from rstreams_fast.streams.engine.sink_subscriber import subscribe
 
 __all__ = ["NAME", "Below", "TrampolineSubscription", "subscribe_to"]
@@ -157,4 +158,9 @@ class Below(Generic[A]):
         self.where = where
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        subscribe_to(self._upstream, self._make(subscriber, self._argument))
+        try:
+            subscription = self._make(subscriber, self._argument)
+        except (MemoryError, WorkDroppedError) as error:  # a ring too large, or a closed loop
+            refuse(subscriber, error)
+        else:
+            subscribe_to(self._upstream, subscription)

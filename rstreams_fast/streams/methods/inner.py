@@ -16,7 +16,6 @@ from rstreams_fast.streams.methods.composing import USE_MAP_ASYNC, whole
 from rstreams_fast.streams.operators.concat_map import ConcatMap
 from rstreams_fast.streams.operators.expand import Expand
 from rstreams_fast.streams.operators.flat_map import FlatMap
-from rstreams_fast.streams.operators.flat_map_sequential import FlatMapSequential
 from rstreams_fast.streams.operators.switch_map import SwitchMap
 
 if TYPE_CHECKING:
@@ -100,7 +99,9 @@ class InnerMethods(Generic[T_co]):
             TypeError: ``fn`` cannot be called, or is ``async``.
         """
         check_sync("flat_map_sequential", "fn", fn, USE_MAP_ASYNC)
-        return whole(self).with_part(FlatMapSequential(fn, concurrency, prefetch, delay_error))
+        return whole(self).with_part(
+            FlatMap(fn, concurrency, prefetch, delay_error, sequential=True)
+        )
 
     def concat_map(
         self, fn: Callable[[T_co], Publisher[U]], /, *, prefetch: int = INNER_PREFETCH

@@ -9,7 +9,7 @@ from rstreams_fast._checks import check_capacity
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import BURST
-from rstreams_fast.streams.engine.fan_in import Combined, FanIn, Prefetch
+from rstreams_fast.streams.engine.fan_in import Combined, FanIn, Prefetch, describe_prefetch
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.operators.merge import check_publishers
 
@@ -26,11 +26,8 @@ class CombineLatest(Boundary):
         return Combined(upstream, _CombineSubscription, self)
 
     def describe(self) -> str:
-        count = 1 + len(self.others)
-        return (
-            f"combine_latest of {count} publishers: at most {self.prefetch} elements of each, "
-            f"{count * self.prefetch} in all, and the newest of each"
-        )
+        bounds = describe_prefetch("combine_latest", 1 + len(self.others), self.prefetch)
+        return f"{bounds}, and the newest of each"
 
 
 class _CombineSubscription(FanIn):
@@ -47,8 +44,7 @@ class _CombineSubscription(FanIn):
         self, subscriber: Subscriber[Any], upstream: Publisher[Any], options: CombineLatest
     ) -> None:
         count = 1 + len(options.others)
-        held = count * options.prefetch
-        super().__init__(subscriber, Prefetch(options.prefetch, options.describe(), held))
+        super().__init__(subscriber, Prefetch(options.prefetch, options.describe(), count))
         order = [new_inner(self, each) for each in (upstream, *options.others)]
         self._unsubscribed.extend(order)
         self._places = {inner: place for place, inner in enumerate(order)}

@@ -22,8 +22,7 @@ class DelayElements(Boundary):
 
     def __init__(self, seconds: float, timer: Timer | None) -> None:
         self.seconds = check_seconds("delay_elements(seconds): seconds", seconds, positive=True)
-        check_timer(timer)
-        self.timer = timer
+        self.timer = check_timer(timer)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         """Return a publisher of the elements of ``upstream``, each delayed."""
@@ -59,6 +58,7 @@ class _DelaySubscription(FanIn):
         options_and_total: tuple[DelayElements, int],
     ) -> None:
         options, self._total = options_and_total
+        # At most 2 elements are held: the delayed one, and the one that was requested in advance.
         super().__init__(subscriber, Prefetch(1, options.describe(), 2))
         self._seconds = options.seconds
         self._timer = default_timer() if options.timer is None else options.timer

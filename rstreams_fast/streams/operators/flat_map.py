@@ -35,10 +35,17 @@ def publisher_from(operator: str, fn: ToPublisher, element: Any) -> Publisher[An
 
 
 class FlatMap(Boundary):
-    operator = "flat_map"
-    sequential = False
-
-    def __init__(self, fn: ToPublisher, concurrency: int, prefetch: int, delay_error: bool) -> None:
+    def __init__(
+        self,
+        fn: ToPublisher,
+        concurrency: int,
+        prefetch: int,
+        delay_error: bool,
+        *,
+        sequential: bool = False,
+    ) -> None:
+        self.operator = "flat_map_sequential" if sequential else "flat_map"
+        self.sequential = sequential
         self.fn = fn
         self.concurrency = check_capacity("concurrency", concurrency)
         self.prefetch = check_capacity("prefetch", prefetch)
@@ -59,8 +66,7 @@ class FlatMap(Boundary):
 def _subscription(
     subscriber: Subscriber[Any], upstream: Publisher[Any], options: FlatMap
 ) -> Merging:
-    held = options.concurrency * options.prefetch
-    prefetch = Prefetch(options.prefetch, options.describe(), held)
+    prefetch = Prefetch(options.prefetch, options.describe(), options.concurrency)
     merging = Merging(subscriber, prefetch, options.delay_error)
     fn = partial(publisher_from, options.operator, merging._using(options.fn))
     merging.flat_map(upstream, fn, options.concurrency, sequential=options.sequential)

@@ -35,8 +35,7 @@ class GroupBy(Boundary):
         self.max_groups = check_capacity("max_groups", max_groups)
         self.prefetch = check_capacity("prefetch", prefetch)
         self.patience = check_seconds("group_by(patience): patience", patience, positive=True)
-        check_timer(timer)
-        self.timer = timer
+        self.timer = check_timer(timer)
         self.to_group = to_group
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:

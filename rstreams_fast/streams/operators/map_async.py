@@ -31,7 +31,7 @@ from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import CallWindow, SpscRing
 from rstreams_fast.errors import StageReturnedNoneError, report_dropped
 from rstreams_fast.runtime.awaiting import awaited_stream
-from rstreams_fast.runtime.executors import Resource, Work, WorkDroppedError
+from rstreams_fast.runtime.executors import Resource, Work
 from rstreams_fast.runtime.loops import HeldLoop, check_loop, describe_loop, loop_resource
 from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.streams.engine.boundary import Boundary, InputRing, RingSubscriber
@@ -39,13 +39,13 @@ from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.defaults import BURST, replenish_at
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
-from rstreams_fast.streams.engine.signals import refuse, report_late
+from rstreams_fast.streams.engine.signals import report_late
 from rstreams_fast.streams.engine.sink_subscriber import (
     is_async_cancellation,
     not_a_cancellation,
 )
 from rstreams_fast.streams.engine.stages import Need
-from rstreams_fast.streams.engine.trampoline import subscribe_to
+from rstreams_fast.streams.engine.trampoline import Below
 
 __all__ = ["MapAsync"]
 
@@ -108,10 +108,10 @@ class MapAsync(Boundary):
         return ORDERED_PREFETCH_PER_CALL if self.ordered else PREFETCH_PER_CALL
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return _MapAsyncSegment(upstream, self)
+        return self.attach_within(upstream, Need())
 
     def attach_within(self, upstream: Publisher[Any], need: Need, /) -> Publisher[Any]:
-        return _MapAsyncSegment(upstream, self, need.total)
+        return Below(upstream, _subscription, (self, need.total))
 
     def describe(self) -> str:
         order = "ordered" if self.ordered else "as they come"
@@ -173,26 +173,16 @@ class _Awaited:
         return result
 
 
-class _MapAsyncSegment:
-    def __init__(self, upstream: Publisher[Any], options: MapAsync, total: int = UNBOUNDED) -> None:
-        self._upstream = upstream
-        self._options = options
-        self._total = total
-
-    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Subscribe to upstream for ``subscriber``. The event loop makes the requests later."""
-        try:
-            on_loop = self._options.resource()
-        except WorkDroppedError as closed:
-            refuse(subscriber, closed)
-            return
-        try:
-            subscription = _MapAsyncSubscription(subscriber, self._options, on_loop, self._total)
-        except MemoryError as error:  # too little memory for the ring
-            on_loop.close()
-            refuse(subscriber, error)
-            return
-        subscribe_to(self._upstream, subscription)
+def _subscription(
+    subscriber: Subscriber[Any], options_and_total: tuple[MapAsync, int]
+) -> _MapAsyncSubscription:
+    options, total = options_and_total
+    on_loop = options.resource()
+    try:
+        return _MapAsyncSubscription(subscriber, options, on_loop, total)
+    except MemoryError:  # the ring may be too large
+        on_loop.close()
+        raise
 
 
 class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):

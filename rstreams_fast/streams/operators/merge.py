@@ -13,13 +13,13 @@ from rstreams_fast.core import DemandCounter
 from rstreams_fast.errors import report_dropped
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.defaults import BURST, DELAYED_ERRORS
-from rstreams_fast.streams.engine.fan_in import COMPLETED, FanIn, Prefetch
+from rstreams_fast.streams.engine.fan_in import COMPLETED, FanIn, Prefetch, describe_prefetch
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.engine.pipeline import Pipeline
 from rstreams_fast.streams.engine.signals import report_late
 from rstreams_fast.streams.engine.sink_subscriber import check_publisher
 
-__all__ = ["Merging", "ToPublisher", "check_publishers", "merge_source"]
+__all__ = ["Merging", "ToPublisher", "check_publishers", "flattened", "merge_source"]
 
 ToPublisher = Callable[[Any], Publisher[Any]]
 
@@ -34,7 +34,12 @@ def merge_source(
     check_publishers("merge", publishers)
     prefetch = check_capacity("prefetch", prefetch)
     check_bool("delay_error", delay_error)
-    merged = _Merge(tuple(_flat(publishers, prefetch, delay_error)), prefetch, delay_error)
+    options = prefetch, delay_error
+
+    def is_alike(inside: object) -> bool:
+        return isinstance(inside, _Merge) and inside.options == options
+
+    merged = _Merge(tuple(flattened(publishers, is_alike)), prefetch, delay_error)
     return Foreign(merged, merged.describe(), trusted=True, inside=merged.publishers)
 
 
@@ -44,17 +49,17 @@ def check_publishers(operator: str, publishers: Iterable[object]) -> None:
         check_publisher(publisher, f"{operator}(*publishers): publisher {number}")
 
 
-def _flat(
-    publishers: Iterable[Publisher[Any]], prefetch: int, delay_error: bool
+def flattened(
+    publishers: Iterable[Publisher[Any]], is_alike: Callable[[Any], bool]
 ) -> Iterator[Publisher[Any]]:
-    """Yield ``publishers``, but in place of a merge with equal options the publishers within it.
+    """Yield ``publishers``, but the publishers within a combination that ``is_alike``.
 
-    So a long chain of ``stream.merge(other)`` does not fill the stack.
+    So calls do not nest in a long chain of ``stream.merge(other)`` or ``stream.concat(other)``.
     """
     for publisher in publishers:
         inside = publisher.publisher_itself() if isinstance(publisher, Pipeline) else None
-        if isinstance(inside, _Merge) and inside.options == (prefetch, delay_error):
-            yield from inside.publishers
+        if is_alike(inside):
+            yield from inside.publishers  # type: ignore[union-attr]
         else:
             yield publisher
 
@@ -68,17 +73,13 @@ class _Merge:
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         size, delay_error = self.options
-        prefetch = Prefetch(size, self.describe(), len(self.publishers) * size)
+        prefetch = Prefetch(size, self.describe(), len(self.publishers))
         Merging(subscriber, prefetch, delay_error, self.publishers).start()
 
     def describe(self) -> str:
-        count = len(self.publishers)
         prefetch, delay_error = self.options
         late = ", errors after elements" if delay_error else ""
-        return (
-            f"merge of {count} publishers: at most {prefetch} elements of each, "
-            f"{count * prefetch} in all{late}"
-        )
+        return describe_prefetch("merge", len(self.publishers), prefetch) + late
 
 
 class DelayedErrors:

@@ -10,7 +10,7 @@ from rstreams_fast._checks import check_bool, check_capacity, check_sync
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import BURST
-from rstreams_fast.streams.engine.fan_in import Combined, FanIn, Prefetch
+from rstreams_fast.streams.engine.fan_in import Combined, FanIn, Prefetch, describe_prefetch
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.operators.merge import check_publishers
 
@@ -37,11 +37,7 @@ class MergeSorted(Boundary):
         return Combined(upstream, _SortedSubscription, self)
 
     def describe(self) -> str:
-        count = 1 + len(self.others)
-        return (
-            f"merge_sorted of {count} publishers: at most {self.prefetch} elements of each, "
-            f"{count * self.prefetch} in all"
-        )
+        return describe_prefetch("merge_sorted", 1 + len(self.others), self.prefetch)
 
 
 class _SortedSubscription(FanIn):
@@ -57,8 +53,8 @@ class _SortedSubscription(FanIn):
     def __init__(
         self, subscriber: Subscriber[Any], upstream: Publisher[Any], options: MergeSorted
     ) -> None:
-        held = (1 + len(options.others)) * options.prefetch
-        super().__init__(subscriber, Prefetch(options.prefetch, options.describe(), held))
+        count = 1 + len(options.others)
+        super().__init__(subscriber, Prefetch(options.prefetch, options.describe(), count))
         self._unsubscribed.extend(new_inner(self, each) for each in (upstream, *options.others))
         self._options = options
         # Elements with equal keys are sorted by the rank of their publisher. The next element is

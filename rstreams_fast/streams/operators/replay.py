@@ -47,11 +47,10 @@ class ReplayBounds:
         self.max_bytes = check_weigher(max_bytes, weigher)
         if timer is not None and seconds is None:
             raise ValueError("timer is given, but not seconds")
-        check_timer(timer)
         self.count = None if count is None else check_count("count", count, 1)
         self.weigher = weigher
         self.seconds = None if seconds is None else check_seconds("seconds", seconds, positive=True)
-        self.timer = timer
+        self.timer = check_timer(timer)
 
     def describe(self) -> str:
         """Return words for how many elements are kept."""

@@ -42,8 +42,7 @@ class RetryBoundary(Boundary):
             self.delay: float | Callable[[int], float] = delay
         else:
             self.delay = check_seconds("retry(delay): delay", delay)
-        check_timer(timer)
-        self.timer = timer
+        self.timer = check_timer(timer)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         return Combined(upstream, _retried, self)

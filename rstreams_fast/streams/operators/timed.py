@@ -35,8 +35,7 @@ class Timed(OverflowBoundary):
         super().__init__(Overflow.LATEST)
         self.operator = operator
         self.seconds = check_seconds(f"{operator}(seconds): seconds", seconds, positive=True)
-        check_timer(timer)
-        self.timer = timer
+        self.timer = check_timer(timer)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         return Below(upstream, _TimedSubscriber, self)

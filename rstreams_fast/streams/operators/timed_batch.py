@@ -50,10 +50,9 @@ class TimedBatch(Boundary):
             self.seconds = check_seconds("batch(seconds): seconds", seconds, positive=True)
         self.max_bytes = check_weigher(max_bytes, weigher)
         self.weigher = weigher
-        check_timer(timer)
         if timer is not None and seconds is None:
             raise ValueError("batch: a timer is for seconds, which are not given")
-        self.timer = timer
+        self.timer = check_timer(timer)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         return Below(upstream, _BatchSubscription, self)

@@ -23,8 +23,7 @@ class Timeout(Boundary):
 
     def __init__(self, seconds: float, timer: Timer | None) -> None:
         self.seconds = check_seconds("timeout(seconds): seconds", seconds, positive=True)
-        check_timer(timer)
-        self.timer = timer
+        self.timer = check_timer(timer)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         return Below(upstream, partial(PushSubscription, watch=partial(_Clock, self)), Stages())

@@ -33,8 +33,7 @@ class WindowTime(Boundary):
         self.seconds = check_seconds("window_time(seconds): seconds", seconds, positive=True)
         self.prefetch = check_capacity("prefetch", prefetch)
         self.patience = check_seconds("window_time(patience): patience", patience, positive=True)
-        check_timer(timer)
-        self.timer = timer
+        self.timer = check_timer(timer)
         self.to_stream = to_stream
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:

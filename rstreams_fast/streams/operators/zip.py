@@ -8,7 +8,7 @@ from rstreams_fast._checks import check_capacity
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.defaults import BURST
-from rstreams_fast.streams.engine.fan_in import FanIn, Prefetch
+from rstreams_fast.streams.engine.fan_in import FanIn, Prefetch, describe_prefetch
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.operators.merge import check_publishers
 
@@ -31,16 +31,11 @@ class _Zip:
         self._prefetch = prefetch
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        held = len(self._publishers) * self._prefetch
-        prefetch = Prefetch(self._prefetch, self.describe(), held)
+        prefetch = Prefetch(self._prefetch, self.describe(), len(self._publishers))
         _ZipSubscription(subscriber, self._publishers, prefetch).start()
 
     def describe(self) -> str:
-        count = len(self._publishers)
-        return (
-            f"zip of {count} publishers: at most {self._prefetch} elements of each, "
-            f"{count * self._prefetch} in all"
-        )
+        return describe_prefetch("zip", len(self._publishers), self._prefetch)
 
 
 class _ZipSubscription(FanIn):
