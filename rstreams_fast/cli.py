@@ -13,6 +13,8 @@ from importlib import metadata
 from pathlib import Path
 
 import rstreams_fast
+from rstreams_fast.core import backend
+from rstreams_fast.streams.engine.defaults import PREFETCH
 
 __all__ = ["main"]
 
@@ -85,8 +87,6 @@ def _printing(command: Command) -> Command:
 
 
 def _info(options: argparse.Namespace) -> int:
-    from rstreams_fast.core import backend
-
     lines = {
         "rstreams_fast": f"{rstreams_fast.__version__} ({Path(rstreams_fast.__file__).parent})",
         "backend": backend,
@@ -113,7 +113,6 @@ def _drop_in() -> dict[str, str]:
 def _bounds() -> dict[str, str]:
     from rstreams_fast.calls.words import DEFAULT_CONCURRENCY
     from rstreams_fast.spark.options import DEFAULT_BUFFER_BYTES
-    from rstreams_fast.streams.engine.defaults import PREFETCH
 
     return {
         "stream bounds": f"publish_on and iterate {PREFETCH} elements (prefetch=...)",

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+import rstreams_fast
 from rstreams_fast.calls.functions import check_amount, check_seconds
 
 if TYPE_CHECKING:
@@ -106,13 +107,12 @@ class OpenTelemetry:
 
     def client(self) -> Client:
         """Return a new connection to the collector."""
-        from rstreams_fast import __version__
         from rstreams_fast.spark.telemetry.otlp import Client
 
         named = {} if self._service_name is None else {"service.name": self._service_name}
-        return Client(
-            self._endpoint, self._headers, self._timeout, {**self._resource, **named}, __version__
-        )
+        resource = {**self._resource, **named}
+        version = rstreams_fast.__version__
+        return Client(self._endpoint, self._headers, self._timeout, resource, version)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("OpenTelemetry belongs to the driver, and cannot be pickled")
