@@ -128,14 +128,21 @@ def wait_until(holds: Callable[[], object], what: str, *, timeout: float = DEADL
 def wait_gone(gone: weakref.ref[Any], what: str = "it", *, timeout: float = DEADLINE) -> None:
     """Wait until nothing keeps what ``gone`` refers to; garbage in cycles does not."""
     deadline = time.monotonic() + timeout
-    while True:
-        gc.collect()
-        if gone() is None:
-            return
+    while gone() is not None and gc.collect() >= 0 and gone() is not None:
         if time.monotonic() >= deadline:
             raise AssertionError(f"{what} is kept, after {timeout} s still")
         # Without a GIL a collection stops all threads: one that lets go must find time for it.
         time.sleep(STEP / 5)
+
+
+@contextmanager
+def case(name: object) -> Iterator[None]:
+    """Name a case of those that one test goes through, in the failure."""
+    try:
+        yield
+    except Exception as raised:
+        raised.add_note(f"in the case {name}")
+        raise
 
 
 def run_python(

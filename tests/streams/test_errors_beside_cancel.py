@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 from unittest.mock import Mock
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import wait_until
+from tests.helpers import case, wait_until
 from tests.operators import USES
 from tests.operators.entry import NoStream, Op, ignore
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
@@ -107,54 +108,58 @@ def hook(stream: Any, hooked: bool) -> Any:
     return stream.on_discard(ignore) if hooked else stream
 
 
-@pytest.mark.parametrize("hooked", [False, True], ids=["", "on_discard"])
-@pytest.mark.parametrize("when", ["after elements", "in cancel", "before", "after"])
 @pytest.mark.parametrize("name", PLACES)
 def test_an_error_of_a_source_beside_a_cancel_is_delivered_or_reported_once(
-    name: str, when: str, hooked: bool, dropped: list[BaseException]
+    name: str, dropped: list[BaseException]
 ) -> None:
     op, over = PLACES[name]
-    source = Failing(when)
 
     def stop(recorder: Recorder, _element: Any) -> None:
         recorder.subscription.cancel()
 
-    below = Recorder(request=1, on_next=stop if when == "after elements" else None)
-    stream = hook(over(rsf.from_publisher(source)), hooked)
-    stream.subscribe(below)
-    if when == "before":
-        source.fail()
-    below.subscription.cancel()
-    source.fail()
-    if name in KEEPS and below.error is None:
-        below = Recorder()  # the error is for those that come later
-        stream.subscribe(below)
-    check(op, below, source.errors, dropped)
+    for when, hooked in product(("after elements", "in cancel", "before", "after"), (False, True)):
+        with case(f"{when}, hooked {hooked}"):
+            dropped.clear()
+            source = Failing(when)
+            below = Recorder(request=1, on_next=stop if when == "after elements" else None)
+            stream = hook(over(rsf.from_publisher(source)), hooked)
+            stream.subscribe(below)
+            if when == "before":
+                source.fail()
+            below.subscription.cancel()
+            source.fail()
+            if name in KEEPS and below.error is None:
+                below = Recorder()  # the error is for those that come later
+                stream.subscribe(below)
+            check(op, below, source.errors, dropped)
 
 
-@pytest.mark.parametrize("hooked", [False, True], ids=["", "on_discard"])
-@pytest.mark.parametrize("of", ["a range", "a foreign publisher"])
 @pytest.mark.parametrize("name", PLACES)
 def test_an_error_of_a_function_that_cancels_is_delivered_or_reported_once(
-    name: str, of: str, hooked: bool, dropped: list[BaseException]
+    name: str, dropped: list[BaseException]
 ) -> None:
     op, over = PLACES[name]
     raised: list[BaseException] = []
-    below = Recorder(request=1)
+    below = Recorder()
 
     def fail(_element: object) -> int:
         below.subscription.cancel()
         raised.append(Late())
         raise raised[-1]
 
-    source = rsf.range_(3) if of == "a range" else rsf.from_publisher(NoStream(rsf.range_(3)))
-    stream = hook(over(source.map(fail)), hooked)
-    stream.subscribe(below)
-    below.subscription.cancel()
-    if name in KEEPS and below.error is None:
-        below = Recorder()
-        stream.subscribe(below)
-    check(op, below, raised, dropped)
+    for foreign, hooked in product((False, True), (False, True)):
+        with case(f"foreign {foreign}, hooked {hooked}"):
+            raised.clear()
+            dropped.clear()
+            below = Recorder(request=1)
+            source = rsf.from_publisher(NoStream(rsf.range_(3))) if foreign else rsf.range_(3)
+            stream = hook(over(source.map(fail)), hooked)
+            stream.subscribe(below)
+            below.subscription.cancel()
+            if name in KEEPS and below.error is None:
+                below = Recorder()
+                stream.subscribe(below)
+            check(op, below, raised, dropped)
 
 
 def awaits(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
