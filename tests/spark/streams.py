@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import json
 import sys
 from collections.abc import Callable
@@ -99,6 +100,9 @@ PLACES: Final[dict[str, Callable[[Any, Callable[[Any], Any], str], Any]]] = {
     ),
 }
 
+#: Each stage and each place once: over files all stages are in all places.
+ON_KAFKA: Final = list(zip(itertools.cycle(STAGES), PLACES, strict=False))
+
 
 def files(spark: Any, folder: Path) -> Any:
     """Return a stream of files, one in each batch."""
@@ -151,11 +155,11 @@ def refused_in_real_time(frame: Any, stage: str, servers: str, folder: Path) -> 
 
 def main(servers: str, folder: str) -> None:
     spark = session(conf=connector())
+    for stage, place in ON_KAFKA:
+        place_of = Path(folder, f"{stage} {place}")
+        found = run(kafka(spark, servers, ROWS // FILES), stage, place, place_of)
+        print(json.dumps([stage, place, found]), flush=True)
     for stage in STAGES:
-        for place in PLACES:
-            place_of = Path(folder, f"{stage} {place}")
-            found = run(kafka(spark, servers, ROWS // FILES), stage, place, place_of)
-            print(json.dumps([stage, place, found]), flush=True)
         if HAS_REAL_TIME:
             frame = kafka(spark, servers, ROWS)
             told = refused_in_real_time(frame, stage, servers, Path(folder, f"{stage} at once"))

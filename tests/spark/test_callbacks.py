@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import threading
 import time
@@ -160,6 +161,7 @@ def test_a_function_that_raises_ends_the_stage(
                 wait_until(lambda: not left(), f"the end of the threads after {what}")
         seen |= usual.counts.keys()
     assert raising > len(seen) / 2
+    gc.collect()  # those coroutines, as long as nobody is warned of them
 
 
 def test_a_loop_that_waits_for_a_batch_hears_of_a_wake_up_that_failed() -> None:
