@@ -23,16 +23,24 @@ from typing import Any, Protocol
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, RunStatus
 from rstreams_fast.errors import check_request
+from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import FEW
 from rstreams_fast.streams.engine.drain import Drain
-from rstreams_fast.streams.engine.fan_in import COMPLETED, Ended, FanIn
+from rstreams_fast.streams.engine.fan_in import COMPLETED, Combined, Ended, FanIn
 from rstreams_fast.streams.engine.inner_subscriber import Inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.engine.pipeline import sequence_of
 from rstreams_fast.streams.engine.pull_source import take_burst
 from rstreams_fast.streams.engine.signals import report_late
 
-__all__ = ["Chain", "Companion", "Following", "PendingDemand", "SubscriptionArbiter"]
+__all__ = [
+    "ArbiterBoundary",
+    "Chain",
+    "Companion",
+    "Following",
+    "PendingDemand",
+    "SubscriptionArbiter",
+]
 
 
 class PendingDemand:
@@ -145,14 +153,9 @@ class SubscriptionArbiter(FanIn):
         "pending",
     )
 
-    def __init__(
-        self,
-        subscriber: Subscriber[Any],
-        first: Publisher[Any] | None,
-        following: Following | None = None,
-    ) -> None:
+    def __init__(self, subscriber: Subscriber[Any], first: Publisher[Any] | None) -> None:
         super().__init__(subscriber)
-        self.following = following
+        self.following: Following | None = None
         #: Called once, at the first element of the current publisher.
         self.on_first_element: Callable[[], None] | None = None
         #: Called when the stream is over, on any thread, perhaps several times.
@@ -400,3 +403,24 @@ class SubscriptionArbiter(FanIn):
         self.following = self.on_first_element = None
         if self.on_end is not None:
             self.on_end()
+
+
+class ArbiterBoundary(Boundary):
+    """A boundary that passes on upstream, and perhaps other publishers, through an arbiter."""
+
+    one_to_one = True
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        return Combined(upstream, _prepared, self)
+
+    def prepare(self, arbiter: SubscriptionArbiter, upstream: Publisher[Any]) -> None:
+        """Give ``arbiter``, which begins with ``upstream``, its ``Following`` or ``Companion``."""
+        raise NotImplementedError
+
+
+def _prepared(
+    subscriber: Subscriber[Any], upstream: Publisher[Any], boundary: ArbiterBoundary
+) -> SubscriptionArbiter:
+    arbiter = SubscriptionArbiter(subscriber, upstream)
+    boundary.prepare(arbiter, upstream)
+    return arbiter

@@ -296,6 +296,14 @@ class Drain:
             self._on_burst()
         return status
 
+    def _finish_run(self, run: FusedRun) -> bool:
+        """Deliver the elements that stages still hold, and end the stream as ``run`` ends.
+
+        Always false: nothing more to do before the next request.
+        """
+        status = self._flush(run)
+        return False if status is RunStatus.IDLE else self._answer(status, run)
+
     def _slot_by_bursts(self, subscriber: Subscriber[Any], *, waits: bool = False) -> Any:
         """Return what gets the results of a fused run: a ring, a list's ``append``, or a function.
 

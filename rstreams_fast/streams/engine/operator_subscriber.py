@@ -172,7 +172,7 @@ class OperatorSubscriber(Drain):
         if completed and not held:
             if self._late_error is not None:
                 return self._end_late()
-            return self._answer(self._flush(run), run)
+            return self._finish_run(run)
         self._waits.begin(for_demand=status is RunStatus.IDLE)
         return False
 

@@ -106,16 +106,16 @@ class _PullSubscription(Drain):
             if run is None:
                 return self._act_on_end()
         if self._ended:
-            return self._finish(run)
+            return self._finish_run(run)
         status = self._burst_on(run)
         if status is RunStatus.MORE:
             return True
         if status is RunStatus.IDLE:
-            return self._is_over() and self._finish(run)
+            return self._is_over() and self._finish_run(run)
         if status is RunStatus.EXHAUSTED or status is RunStatus.ENDED:
             self._ended = True
             self._close()
-            return self._finish(run)
+            return self._finish_run(run)
         return self._answer(status, run)
 
     def _is_over(self) -> bool:
@@ -131,10 +131,6 @@ class _PullSubscription(Drain):
             self._fail(raised)
             return self._act_on_end()
         return self._ended
-
-    def _finish(self, run: FusedRun) -> bool:
-        status = self._flush(run)
-        return False if status is RunStatus.IDLE else self._answer(status, run)
 
     def _close(self) -> None:
         source, self._source = self._source, None

@@ -277,8 +277,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
     def _finish(self, run: FusedRun) -> bool:
         if self._late_error is not None and not self._enough:
             return self._end_late()
-        status = self._flush(run)
-        return False if status is RunStatus.IDLE else self._answer(status, run)
+        return self._finish_run(run)
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         held = len(self._input.elements)

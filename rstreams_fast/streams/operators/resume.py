@@ -6,20 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 from rstreams_fast._checks import describe_callable
-from rstreams_fast.api import Publisher, Subscriber
-from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
-from rstreams_fast.streams.engine.boundary import Boundary
-from rstreams_fast.streams.engine.fan_in import Combined, Ended
+from rstreams_fast.api import Publisher
+from rstreams_fast.streams.engine.arbiter import ArbiterBoundary, SubscriptionArbiter
+from rstreams_fast.streams.engine.fan_in import Ended
 
 __all__ = ["OnErrorResume"]
 
 ErrorTypes = type[BaseException] | tuple[type[BaseException], ...]
 
 
-class OnErrorResume(Boundary):
+class OnErrorResume(ArbiterBoundary):
     """Goes on with another publisher after an error: ``Stream.on_error_resume``."""
-
-    one_to_one = True
 
     def __init__(self, fn: Callable[[Any], Publisher[Any]], on: ErrorTypes) -> None:
         self.fn = fn
@@ -31,18 +28,12 @@ class OnErrorResume(Boundary):
                 f"on_error_resume(on): on must be an exception type or a tuple of them, got {on!r}"
             )
 
-    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Combined(upstream, _resumed, self)
+    def prepare(self, arbiter: SubscriptionArbiter, upstream: Publisher[Any]) -> None:  # noqa: ARG002
+        arbiter.following = _Fallback(self)
 
     def describe(self) -> str:
         kinds = ", ".join(kind.__qualname__ for kind in self.on)
         return f"on_error_resume({describe_callable(self.fn)}) on {kinds}: holds no elements"
-
-
-def _resumed(
-    subscriber: Subscriber[Any], upstream: Publisher[Any], options: OnErrorResume
-) -> SubscriptionArbiter:
-    return SubscriptionArbiter(subscriber, upstream, _Fallback(options))
 
 
 class _Fallback:

@@ -6,20 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 from rstreams_fast._checks import check_count, check_plain, check_seconds, describe_callable
-from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
+from rstreams_fast.api import UNBOUNDED, Publisher
 from rstreams_fast.errors import AlreadySubscribedError
 from rstreams_fast.runtime.timers import Timer, check_timer
-from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
-from rstreams_fast.streams.engine.boundary import Boundary
+from rstreams_fast.streams.engine.arbiter import ArbiterBoundary, SubscriptionArbiter
 from rstreams_fast.streams.engine.deadline import Deadline
-from rstreams_fast.streams.engine.fan_in import Combined, Ended
+from rstreams_fast.streams.engine.fan_in import Ended
 
 __all__ = ["RetryBoundary"]
 
 
-class RetryBoundary(Boundary):
-    one_to_one = True
-
+class RetryBoundary(ArbiterBoundary):
     def __init__(
         self,
         times: int,
@@ -44,8 +41,8 @@ class RetryBoundary(Boundary):
             self.delay = check_seconds("retry(delay): delay", delay)
         self.timer = check_timer(timer)
 
-    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Combined(upstream, _retried, self)
+    def prepare(self, arbiter: SubscriptionArbiter, upstream: Publisher[Any]) -> None:
+        arbiter.following = _Attempts(arbiter, upstream, self)
 
     def describe(self) -> str:
         said = ["for ever" if self.times >= UNBOUNDED else f"at most {self.times} times"]
@@ -63,14 +60,6 @@ class RetryBoundary(Boundary):
         if not callable(delay):
             return delay
         return check_seconds(f"retry: what {describe_callable(delay)} returned", delay(attempt))
-
-
-def _retried(
-    subscriber: Subscriber[Any], source: Publisher[Any], options: RetryBoundary
-) -> SubscriptionArbiter:
-    arbiter = SubscriptionArbiter(subscriber, source)
-    arbiter.following = _Attempts(arbiter, source, options)
-    return arbiter
 
 
 class _Attempts:

@@ -290,8 +290,7 @@ class _SubstreamSubscription(Drain):
         self._ended = True
         self._stop()
         self._substream.discard()
-        status = self._flush(run)
-        return False if status is RunStatus.IDLE else self._answer(status, run)
+        return self._finish_run(run)
 
     def _stop(self) -> None:
         self._substream.owner.close_substream(self._substream)

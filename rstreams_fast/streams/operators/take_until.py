@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rstreams_fast.api import Publisher, Subscriber
-from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
-from rstreams_fast.streams.engine.boundary import Boundary
-from rstreams_fast.streams.engine.fan_in import Combined
+from rstreams_fast.api import Publisher
+from rstreams_fast.streams.engine.arbiter import ArbiterBoundary, SubscriptionArbiter
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.engine.sink_subscriber import check_publisher
@@ -15,26 +13,16 @@ from rstreams_fast.streams.engine.sink_subscriber import check_publisher
 __all__ = ["TakeUntil"]
 
 
-class TakeUntil(Boundary):
-    one_to_one = True
-
+class TakeUntil(ArbiterBoundary):
     def __init__(self, other: Publisher[Any]) -> None:
         check_publisher(other, "take_until(publisher): publisher")
         self.other = other
 
-    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Combined(upstream, _taken_until, self.other)
+    def prepare(self, arbiter: SubscriptionArbiter, upstream: Publisher[Any]) -> None:  # noqa: ARG002
+        arbiter.accompany(_Until(new_inner(arbiter, self.other)))
 
     def describe(self) -> str:
         return f"take_until({type(self.other).__name__}): holds no elements"
-
-
-def _taken_until(
-    subscriber: Subscriber[Any], upstream: Publisher[Any], other: Publisher[Any]
-) -> SubscriptionArbiter:
-    arbiter = SubscriptionArbiter(subscriber, upstream)
-    arbiter.accompany(_Until(new_inner(arbiter, other)))
-    return arbiter
 
 
 class _Until:

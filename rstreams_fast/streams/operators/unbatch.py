@@ -152,8 +152,7 @@ class _UnbatchSubscription(OperatorSubscriber):
         self._ended = True
         self._upstream.cancel()  # a cancel has no effect if upstream has ended
         self._close()
-        status = self._flush(run)
-        return False if status is RunStatus.IDLE else self._answer(status, run)
+        return self._finish_run(run)
 
     def _close(self) -> None:
         current = self._items.close()
