@@ -14,7 +14,8 @@ __all__ = ["Bell"]
 class Bell:
     """A function that wakes the coroutine that awaits ``future``. Any thread may call it.
 
-    The coroutine itself must make this object. If its loop was closed, ``lost`` is called instead.
+    The coroutine itself must make this object. If the loop of the coroutine was closed, it cannot
+    be woken, and ``lost`` is called.
     """
 
     __slots__ = ("_loop", "_lost", "future")

@@ -105,7 +105,7 @@ class BoundedRing:
         # __enter__.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._inside: dict[str, Putting] = {}  # the running call of each side
+        self._inside: dict[str, Putting] = {}  # the running call of each side (producer, consumer)
         self._closed = False
         self._error: BaseException | None = None
         self._waker: Callable[[], object] | None = None

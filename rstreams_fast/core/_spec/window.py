@@ -239,7 +239,7 @@ class CallWindow:
         """
         wanted = check_count("max", max)
         self._check_ring(ring)
-        ring.offer_many(())  # raises if the ring is closed
+        ring.offer_many(())  # offer_many raises if the ring is closed
         results = []
         for call in islice(self._places, min(wanted, ring.capacity - len(ring))):
             if not call.done or call.result is None:

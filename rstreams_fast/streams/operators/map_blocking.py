@@ -244,7 +244,8 @@ class _Calls:
             ended.append(burst)
             enter()
         elif burst.error is not None and not isinstance(burst.error, WorkDroppedError):
-            report_late(burst.error)  # a WorkDroppedError only says that the call was cancelled
+            # A WorkDroppedError is not reported: it only says that the call was cancelled.
+            report_late(burst.error)
 
     def _see(self) -> None:
         ended = self._ended

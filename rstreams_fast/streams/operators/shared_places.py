@@ -56,7 +56,7 @@ class SharedPlaces:
         return room if dry or room >= self._replenish_at else 0
 
     def watch(self, divider: Divider, /) -> None:
-        """Start the clock of ``patience``, if the substreams hold ``prefetch`` elements."""
+        """Start the clock of a stuck stream, if the substreams hold ``prefetch`` elements."""
         if self._full(divider):
             self._stuck_since = self._clock.now(), divider.taken.value
             self._clock.look()

@@ -326,7 +326,8 @@ class MulticastBuffer(Generic[R]):
         if n <= gone:
             return
         self._release(elements[gone:n])
-        if 2 * n >= len(elements):  # so del moves at most as many elements as it removes
+        # Remove the dropped items only if ``del`` moves at most as many as it removes.
+        if 2 * n >= len(elements):
             del elements[:n]
             self._first = floor
             self._gone = 0

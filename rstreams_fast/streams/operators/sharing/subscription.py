@@ -155,7 +155,7 @@ class MulticastSubscription(Drain):
         for element in self.cursor.left:
             on_next(element)
             if buffer.starving:
-                # Elements that upstream sends within this call are delivered after the loop.
+                # Elements that upstream sends within ask() are delivered after the loop.
                 publisher.ask()
 
     def _stop(self) -> None:
