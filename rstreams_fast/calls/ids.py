@@ -10,7 +10,7 @@ from contextvars import ContextVar, Token
 from typing import Any, Final
 
 from rstreams_fast.calls.functions import unwrapped
-from rstreams_fast.calls.keys import KeyDigest
+from rstreams_fast.calls.keys import KeyDigest, own_copy
 
 __all__ = [
     "begin_calls",
@@ -48,7 +48,8 @@ def call_id(*key: Any) -> str:
 
     The function of a stage and a function with a ``Policy`` may call it. The id has 32 hexadecimal
     digits, made of the function's name, the version of its ``Journal`` and the key of the call: it
-    is the same in each attempt, task and job.
+    is the same in each attempt, task and job. The key has the values with which the call began,
+    even if the function has changed a list.
 
     A stage without a journal provides ids only if the name ``call_id`` is in the code of its
     function, or of a function that this code names. Other stages save the time.
@@ -96,7 +97,7 @@ def keyed(fn: Call) -> Call:
 
     async def call(*key: Any) -> Any:
         set_key(key)
-        return await fn(*key)
+        return await fn(*own_copy(key))
 
     return call
 

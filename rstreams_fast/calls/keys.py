@@ -6,6 +6,7 @@ Keys consist of plain values: ``None``, numbers, texts, bytes, dates and times, 
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import hashlib
 import sys
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any, Final
 
-__all__ = ["KEY_BYTES", "KeyDigest", "checked_key", "text_of"]
+__all__ = ["KEY_BYTES", "KeyDigest", "checked_key", "may_change", "own_copy", "text_of"]
 
 KEY_BYTES: Final = 16
 """The length of a digest."""
@@ -105,6 +106,21 @@ def checked_key(key: tuple[Any, ...], label: str) -> tuple[Any, ...]:
                 f"{label}: the cache or journal knows a call by plain values, and argument "
                 f"{place + 1} has none: {refused}; say what it is known by with Policy(key=...)"
             ) from None
+    return key
+
+
+def may_change(value: Any) -> bool:
+    """Return whether ``value`` is a list or a dict, or a tuple that has one."""
+    if isinstance(value, tuple):
+        return any(type(item) not in _PLAIN and may_change(item) for item in value)
+    return isinstance(value, dict | list)
+
+
+def own_copy(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return ``key``, or a copy if a function that gets it could change a list or a dict in it."""
+    for value in key:
+        if type(value) not in _PLAIN and may_change(value):
+            return copy.deepcopy(key)
     return key
 
 

@@ -18,9 +18,9 @@ from rstreams_fast._checks import refuse_coroutine
 from rstreams_fast.calls.counts import CallCounts, FunctionCounts
 from rstreams_fast.calls.engine import Surroundings, surrounded
 from rstreams_fast.calls.functions import is_found_by_name, unwrapped
-from rstreams_fast.calls.ids import reset_call, set_call
+from rstreams_fast.calls.ids import names_call_id, reset_call, set_call
 from rstreams_fast.calls.journal.functions import FunctionJournal
-from rstreams_fast.calls.keys import KeyDigest, checked_key
+from rstreams_fast.calls.keys import KeyDigest, checked_key, may_change, own_copy
 from rstreams_fast.calls.limits.blocking import BlockingGate, TimedGate
 from rstreams_fast.calls.limits.nesting import begin_holding
 from rstreams_fast.calls.limits.permits import PermitGate
@@ -185,13 +185,13 @@ class PolicyFunction:
 
     def _counted(self, fn: Callable[..., Awaitable[Any]], counts: CallCounts) -> _Call:
         """Return ``fn`` with counted calls and failures, and with ``call_id`` in its calls."""
-        digest_of, key_of = self._digest_of, self._lasting_key
+        digest_of, key_of = self._digest_of, self._key_at_first
         limit, label = self.policy.limit, self._settings.label
 
         async def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             holder = begin_holding(limit, label)
             counts.calls += 1
-            token = set_call(digest_of, functools.partial(key_of, args, kwargs))
+            token = set_call(digest_of, key_of(args, kwargs))
             try:
                 result = await fn(args, kwargs)
             except Exception as error:
@@ -205,6 +205,21 @@ class PolicyFunction:
             return result
 
         return call
+
+    @functools.cached_property
+    def _names_call_id(self) -> bool:
+        return names_call_id(self.fn)
+
+    def _key_at_first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any]:
+        """Return a function that makes the key of the call from its present arguments."""
+        make = functools.partial(self._lasting_key, args, kwargs)
+        if not self._names_call_id or not may_change((args, *kwargs.values())):
+            return make
+        try:
+            key = own_copy(make())
+        except Exception:
+            return make  # it raises the same error if the function asks for the id
+        return lambda: key
 
     def _journal(self, counts: CallCounts) -> FunctionJournal | None:
         journal = self.policy.journal

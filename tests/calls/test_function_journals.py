@@ -394,6 +394,36 @@ def test_call_id_is_known_in_a_function_with_a_policy() -> None:
         rsf.Policy()(lambda client: rs.call_id())(object())
 
 
+def changing(values: list[int]) -> str:
+    before = rs.call_id()
+    values.append(len(values))
+    return f"{before} {rs.call_id()}"
+
+
+async def changing_async(values: list[int]) -> str:
+    return changing(values)
+
+
+@pytest.mark.parametrize("fn", [changing, changing_async])
+@pytest.mark.parametrize("keeps", [False, True])
+def test_call_id_stays_when_the_function_changes_its_list(
+    fn: Any, keeps: bool, tmp_path: Path
+) -> None:
+    """The id of a stage is the id of the function with a policy; a journal finds the answer."""
+    policy = rs.Policy(journal=rs.Journal(str(tmp_path), version="1") if keeps else None)
+    lists = [[k] for k in range(5)]
+    inputs = [pa.RecordBatch.from_pydict({"k": lists})]
+    stage = rs.lookup(policy(fn), pa.string())
+    found = [v for batch in stage.as_map_fn()(iter(inputs)) for v in batch.column(-1).to_pylist()]
+    assert all(len(set(ids.split())) == 1 for ids in found)
+    assert len(set(found)) == 5
+    if not keeps:
+        called = [policy(fn)([k]) for k in range(5)]
+        if fn is changing_async:
+            called = [asyncio.run(call) for call in called]
+        assert called == found
+
+
 def test_a_call_leaves_no_id_in_the_context_of_its_caller(tmp_path: Path) -> None:
     journal = rsf.Journal(str(tmp_path), version="1")
     assert rsf.Policy(journal=journal)(str)(1) == "1"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import hashlib
 import random
 from collections.abc import Awaitable, Callable
@@ -18,7 +17,7 @@ from rstreams_fast.calls.journal.forms import AnswerForm
 from rstreams_fast.calls.journal.journal import Journal
 from rstreams_fast.calls.journal.segments import bound, newest
 from rstreams_fast.calls.journal.writer import JournalWriter
-from rstreams_fast.calls.keys import KeyDigest
+from rstreams_fast.calls.keys import KeyDigest, own_copy
 from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.words import CallSettings
 from rstreams_fast.core import MISSING
@@ -44,8 +43,6 @@ WAIT_SECONDS: Final = 0.01
 
 LOGGED_SHARE: Final = 16
 """Answers are logged together: at most the calls in flight divided by this number."""
-
-_MUTABLE: Final = frozenset({dict, list})
 
 Call = Callable[..., Awaitable[Any]]
 
@@ -110,12 +107,7 @@ class JournalledCalls:
                 return Outcome(found, None, 0, 0.0) if as_outcomes else found
             if not lists:
                 set_key(key)
-            for value in key:
-                # Copy the key, since the function may change a list or dict in it.
-                if type(value) in _MUTABLE:
-                    key = copy.deepcopy(key)
-                    break
-            result = await fn(*args)
+            result = await fn(*own_copy(args))
             if not as_outcomes:
                 given.append(result)
             elif result.error is None:
