@@ -167,14 +167,12 @@ def guarded(
     Without a ``loop`` the calls never suspend: they block their thread, and have no time-outs.
     ``weigh`` estimates the units of a call from its arguments. Default: ``Limit.weigh`` of the key,
     or the sum over a list of keys. With ``settings.as_outcomes`` the result is an ``Outcome``, even
-    if the call failed.
+    if the call failed. It has the units that all attempts spent, if the policy counts units.
     """
     sleep = _block if loop is None else asyncio.sleep
     if gate is None and loop is not None and not settings.is_guarded:
         return patient(fn, settings, counts)
-    auto = None
-    if loop is not None and settings.auto:
-        auto = AdaptiveGate(settings, loop, counts)
+    auto = _adaptive(settings, loop, counts)
     as_outcomes, deadlines = settings.as_outcomes, _deadlines(loop, settings.policy.timeout, counts)
     circuit = None if settings.policy.circuit is None else circuit_of(settings.policy.circuit)
     counts.count_open(circuit)
@@ -187,10 +185,14 @@ def guarded(
         fn, deadlines = _judged(fn, deadlines, judges), None
     # The meter, which counts units, asks for permits: this function must not do it again.
     gate = gate if meter is None else None
+    units = settings.policy.units if as_outcomes else ()
 
     async def call(*args: Any, progress: _Progress | None = None) -> Any:
         tries: Tries | None = None
         begin = monotonic() if as_outcomes else 0.0
+        usage = dict.fromkeys(units, 0.0) if units else None
+        if progress is not None:
+            progress.usage = usage
         if budget is not None:
             budget.earn(1)
         while True:
@@ -203,7 +205,8 @@ def guarded(
                         # If the circuit is open, fail now, without waiting for a permit.
                         circuit.check()
                     permit = gate.take() or await gate.acquire()
-                awaitable = fn(*args)
+                # Around ``fn`` is the meter if the policy has units.
+                awaitable = fn(*args) if usage is None else fn(*args, bill=usage)
                 if counts_here:
                     made = counts.attempts = counts.attempts + 1
                     if made >= counts.timed_at:
@@ -211,7 +214,7 @@ def guarded(
                 result = await (awaitable if deadlines is None else deadlines.wait(awaitable))
                 if as_outcomes:
                     made = 1 if tries is None else tries.made
-                    result = Outcome(result, None, made, monotonic() - begin)
+                    result = Outcome(result, None, made, monotonic() - begin, usage)
                 return result  # noqa: TRY300
             except Exception as error:
                 _hold(gate, error, most_held)
@@ -220,7 +223,7 @@ def guarded(
                 pause = tries.pause_after(error)
                 if pause is None:
                     if as_outcomes and not isinstance(error, StageError):
-                        return Outcome(None, error, tries.made, monotonic() - begin)
+                        return Outcome(None, error, tries.made, monotonic() - begin, usage)
                     if (wrapper := tries.wrapper_of(error)) is not None:
                         raise wrapper from error
                     raise
@@ -236,6 +239,12 @@ def guarded(
 
     rows = _deadlines(loop, settings.policy.deadline, counts, ROW)
     return call if rows is None else _in_time(call, rows, as_outcomes)
+
+
+def _adaptive(
+    settings: CallSettings, loop: asyncio.AbstractEventLoop | None, counts: CallCounts
+) -> AdaptiveGate | None:
+    return None if loop is None or not settings.auto else AdaptiveGate(settings, loop, counts)
 
 
 def _deadlines(
@@ -295,7 +304,8 @@ def _in_time(
         except TimeoutError as error:
             # Here the deadline has expired: other errors of the call are outcomes already.
             if as_outcomes:
-                return Outcome(None, error, progress.attempt, monotonic() - begin)
+                seconds = monotonic() - begin
+                return Outcome(None, error, progress.attempt, seconds, progress.usage)
             raise
 
     return in_time
@@ -303,3 +313,4 @@ def _in_time(
 
 class _Progress:
     attempt = 1
+    usage: dict[str, float] | None = None

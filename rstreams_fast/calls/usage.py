@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextvars import ContextVar
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 from rstreams_fast.calls.budget import CALLS, Account, account_of
@@ -34,10 +35,17 @@ Weigh = Callable[[tuple[Any, ...]], dict[str, float]]
 class Usage:
     """The units that one attempt spends. The function's thread writes, the loop's thread reads."""
 
-    __slots__ = ("estimate", "left", "reset", "spent")
+    __slots__ = ("counted", "estimate", "left", "outer", "reset", "spent")
 
-    def __init__(self, estimate: dict[str, float]) -> None:
+    def __init__(
+        self, estimate: dict[str, float], counted: frozenset[str], outer: Usage | None
+    ) -> None:
+        """``counted`` are the units of the limit and the budget. The attempt is part of a call
+        whose usage is ``outer``, if a function with a policy calls another.
+        """
         self.estimate = estimate
+        self.counted = counted
+        self.outer = outer
         self.spent: dict[str, float] = {}
         self.left: dict[str, float] = {}
         self.reset: float | None = None
@@ -70,27 +78,49 @@ class Usage:
 _current: Final[ContextVar[Usage | None]] = ContextVar("current_usage", default=None)
 
 
+def _usage_of(word: str, unit: str, names_of: Callable[[Usage], Collection[str]]) -> Usage | None:
+    """Return the innermost usage that has the ``unit``; ``None`` if no usage has any unit.
+
+    ``TypeError``: the usages around the call have other units only. ``word`` names the argument.
+    """
+    usage, known = _current.get(), set[str]()
+    while usage is not None:
+        names = names_of(usage)
+        if unit in names:
+            return usage
+        known.update(names)
+        usage = usage.outer
+    if known:
+        raise TypeError(
+            f"{word}: the policy of this call does not count {unit!r}; "
+            f"it counts {', '.join(sorted(known))}"
+        )
+    return None
+
+
 def spent(**units: float) -> None:
     """Report the units that the present call has spent: ``spent(tokens=812)``.
 
-    ``spent`` is for functions whose ``Policy`` has a limit with units, or a budget; in other
-    functions it has no effect. The amounts of several calls of ``spent`` in one attempt add up. At
-    the end of the attempt the sum replaces the estimate of ``Limit(weigh=...)``. Any thread that
-    runs the function may call ``spent``.
+    ``spent`` is for functions whose ``Policy`` has a limit with units, or a budget of units; in
+    other functions it has no effect. The amounts of several calls of ``spent`` in one attempt add
+    up. At the end of the attempt the sum replaces the estimate of ``Limit(weigh=...)``. If a
+    function with a policy calls another, the innermost policy that counts the unit gets the amount.
+    Any thread that runs the function may call ``spent``.
 
     Args:
         **units: The amount of each unit, a finite number >= 0.
 
     Raises:
-        TypeError: An amount is no number, or ``calls`` is among them.
+        TypeError: An amount is no number; ``calls`` is among the units; or the limits and budgets
+            of the call count other units only, so that the name may be mistyped.
         ValueError: An amount is negative or not finite.
     """
     if CALLS in units:
         raise TypeError("spent(calls): the policy counts them itself")
-    usage = _current.get()
     for unit, amount in units.items():
-        found = check_amount(f"spent({unit})", amount)
-        if usage is not None:
+        word = f"spent({unit})"
+        found = check_amount(word, amount)
+        if (usage := _usage_of(word, unit, _counted)) is not None:
             usage.spent[unit] = usage.spent.get(unit, 0.0) + found
 
 
@@ -109,19 +139,25 @@ def observed(*, reset: float | None = None, **left: float) -> None:
         **left: The amount left of a unit, named by the unit and ``_left``.
 
     Raises:
-        TypeError: An amount is no number, or a name does not end in ``_left``.
+        TypeError: An amount is no number; a name does not end in ``_left``; or the limits of the
+            call have other units only, so that the name may be mistyped.
         ValueError: An amount is negative or not finite.
     """
-    usage = _current.get()
     after = None if reset is None else check_amount("observed(reset)", reset)
-    for word, amount in left.items():
-        if not word.endswith(_LEFT):
-            raise TypeError(f"observed({word}): a unit's name and '_left' are meant")
-        found = check_amount(f"observed({word})", amount)
-        if usage is not None:
-            usage.left[word.removesuffix(_LEFT)] = found
-    if usage is not None:
-        usage.reset = after
+    if (innermost := _current.get()) is not None:
+        innermost.reset = after
+    for name, amount in left.items():
+        word = f"observed({name})"
+        if not name.endswith(_LEFT):
+            raise TypeError(f"{word}: a unit's name and '_left' are meant")
+        found, unit = check_amount(word, amount), name.removesuffix(_LEFT)
+        if (usage := _usage_of(word, unit, _estimated)) is not None:
+            usage.left[unit] = found
+            usage.reset = after
+
+
+_counted: Final = attrgetter("counted")
+_estimated: Final = attrgetter("estimate")
 
 
 class Meter:
@@ -141,6 +177,7 @@ class Meter:
         self._circuit = None if policy.circuit is None else circuit_of(policy.circuit)
         self._account = None if policy.budget is None else account_of(policy.budget)
         self._units: dict[str, float] = {} if policy.budget is None else policy.budget.units
+        self._counted = frozenset(policy.units)
         if self._account is not None:
             self._account.join(self)
         self._loop = loop
@@ -150,10 +187,13 @@ class Meter:
         self._most_held = policy.most_held
 
     def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return ``fn`` with this meter on each call."""
+        """Return ``fn`` with this meter on each call.
 
-        async def call(*args: Any) -> Any:
-            usage = Usage(self._weigh(args))
+        The call adds the units that it spends to ``bill``, a keyword argument with a dict.
+        """
+
+        async def call(*args: Any, bill: dict[str, float] | None = None) -> Any:
+            usage = Usage(self._weigh(args), self._counted, _current.get())
             permit = await self._enter(usage)
             token, error = _current.set(usage), None
             try:
@@ -165,7 +205,7 @@ class Meter:
                 # ValueError: the garbage collector ends the call in another context.
                 with contextlib.suppress(ValueError):
                     _current.reset(token)
-                self._leave(usage, permit, error)
+                self._leave(usage, permit, error, bill)
                 # The error's traceback refers to this frame: without this line they form a cycle.
                 error = None
 
@@ -211,13 +251,18 @@ class Meter:
         if self._account is not None:
             self._account.add({unit: -amount for unit, amount in taken.items()})
 
-    def _leave(self, usage: Usage, permit: Any, error: Exception | None) -> None:
+    def _leave(
+        self, usage: Usage, permit: Any, error: Exception | None, bill: dict[str, float] | None
+    ) -> None:
         """Replace the estimate of an attempt by its real cost, and return its permit."""
         not_made = isinstance(error, CircuitOpenError)
         refused = not_made or isinstance(error, RetryAfter)
         spent = self._counts.spent
         for unit, amount in usage.spent.items():
             spent[unit] = spent.get(unit, 0.0) + amount
+        if bill is not None:
+            for unit in bill:
+                bill[unit] += usage.cost(unit, refused)
         if self._account is not None:
             taken = self._taken(usage)
             made = {unit: usage.cost(unit, refused) for unit in self._units}
@@ -263,6 +308,6 @@ def _sum_of_weights(limit: Limit, args: tuple[Any, ...]) -> dict[str, float]:
     """Return the estimated units of a call with a list of keys: the sum over the keys."""
     weights = dict.fromkeys(limit.units or {}, 0.0)
     for key in args[0]:
-        for unit, weight in limit.weights(key if type(key) is tuple else (key,)).items():
+        for unit, weight in limit.weights_of(key).items():
             weights[unit] += weight
     return weights

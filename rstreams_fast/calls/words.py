@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rstreams_fast._checks import is_coroutine_function
-from rstreams_fast.calls.budget import Budget
+from rstreams_fast.calls.budget import CALLS, Budget
 from rstreams_fast.calls.circuit import Circuit
 from rstreams_fast.calls.functions import (
     MOST_CALLS,
@@ -68,6 +68,13 @@ class PolicyWords:
     def is_metered(self) -> bool:
         """Whether the policy counts the units that each attempt spends."""
         return self.budget is not None or (self.limit is not None and bool(self.limit.units))
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """The names of the units that the limit or the budget counts, without calls."""
+        of_limit = None if self.limit is None else self.limit.units
+        of_budget = {} if self.budget is None else self.budget.units
+        return tuple(sorted({*(of_limit or {}), *of_budget} - {CALLS}))
 
     @property
     def most_held(self) -> float:

@@ -80,8 +80,10 @@ def map_batches(
             rows. With ``"column"`` it gives a row for each row of its batch, with nulls and a last
             column ``outcome``: a struct of ``error`` (``type``, ``message``), ``attempts``,
             ``seconds`` and ``input``, the row that ``fn`` was given; ``error`` and ``input`` are
-            null in the rows of other calls. ``split_failures`` separates the two. The metrics
-            count failures. ``Failures`` bounds how many calls may fail.
+            null in the rows of other calls. If the policy counts units, there is also ``usage``, as
+            in ``lookup``: each row that a call gives has an equal share. ``split_failures``
+            separates the two. The metrics count failures. ``Failures`` bounds how many calls may
+            fail.
         bounds: A ``Bounds`` of bytes and seconds in each partition at work.
         metrics: The ``Metrics`` that receive live counts; a batch counts as a call. Default: no
             metrics.
@@ -132,7 +134,9 @@ class MapBatches(FrameMap):
             raise ValueError(f"schema: {OUTCOME!r} is the column that on_failure='column' adds")
         check_intervals(frame)
         columns = [StructField(f.name, f.dataType, True, f.metadata) for f in declared.fields]
-        outcome = StructField(OUTCOME, outcome_struct(inputs=frame.schema))
+        outcome = StructField(
+            OUTCOME, outcome_struct(self.options.policy.units, inputs=frame.schema)
+        )
         return StructType([*columns, outcome])
 
     def describe(self) -> str:

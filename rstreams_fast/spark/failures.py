@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rstreams_fast.spark.frames import check_frame, folding_of
-from rstreams_fast.spark.worker.outcomes import INPUT, OUTCOME
+from rstreams_fast.spark.worker.outcomes import INPUT, OUTCOME, USAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,8 +55,13 @@ def split_failures(frame: DataFrame, column: str = OUTCOME) -> tuple[DataFrame, 
     return good, frame.where(failed)
 
 
-def outcome_struct(*, value: DataType | None = None, inputs: DataType | None = None) -> StructType:
-    """Return Spark's type of a column of outcomes; ``value`` and ``inputs`` add fields."""
+def outcome_struct(
+    units: Iterable[str], *, value: DataType | None = None, inputs: DataType | None = None
+) -> StructType:
+    """Return Spark's type of a column of outcomes.
+
+    The ``units`` that a policy counts, ``value`` and ``inputs`` add fields.
+    """
     from pyspark.sql import types as t
 
     error = t.StructType([t.StructField(name, t.StringType()) for name in ("type", "message")])
@@ -64,6 +70,8 @@ def outcome_struct(*, value: DataType | None = None, inputs: DataType | None = N
         t.StructField("attempts", t.IntegerType()),
         t.StructField("seconds", t.DoubleType()),
     ]
+    if usage := [t.StructField(unit, t.DoubleType()) for unit in units]:
+        told.append(t.StructField(USAGE, t.StructType(usage)))
     first = [] if value is None else [t.StructField("value", value)]
     last = [] if inputs is None else [t.StructField(INPUT, inputs)]
     return t.StructType([*first, *told, *last])

@@ -114,7 +114,14 @@ def lookup(
             ``error`` (``type``, ``message``; null where there is a value), ``attempts`` and
             ``seconds``; ``split_failures`` separates the failed rows. Then a result that cannot
             become the declared type is a failure, too; otherwise it fails the task. ``Failures``
-            bounds how many calls may fail.
+            bounds how many calls may fail. If the policy's ``limit`` or ``budget`` counts units,
+            the struct has a field ``usage``: a struct of the amount of each unit that the row's
+            call spent in all of its attempts. As in the limit and the budget, the amount is what
+            ``spent`` reported, or else the estimate of ``weigh``. The sum over all rows is what
+            their calls spent: with ``batch`` a row has a share of its call by its weight, or an
+            equal share of a unit without weights; with ``dedupe`` the first row that leaves has the
+            amounts of a shared call, and the other rows have 0; so has a row that the cache or the
+            journal answers. After the ``deadline`` of a row in a list nothing is added to it.
         bounds: A ``Bounds`` of rows, bytes and seconds in each partition at work.
         metrics: The ``Metrics`` that receive live counts. Default: no metrics.
         loop_factory: Makes the event loop for the calls, one per partition. Default: uvloop's, if
@@ -202,8 +209,8 @@ def enrich(
         serialize_by: As in ``lookup``.
         on_null: As in ``lookup``.
         on_failure: As in ``lookup``; but with ``"column"`` the output columns are null where a call
-            failed, and a last column ``outcome`` says why: a struct of ``error``, ``attempts`` and
-            ``seconds``.
+            failed, and a last column ``outcome`` says why: a struct of ``error``, ``attempts``,
+            ``seconds`` and, if the policy counts units, ``usage``.
         bounds: As in ``lookup``.
         metrics: As in ``lookup``.
         loop_factory: As in ``lookup``.
@@ -269,7 +276,7 @@ class Lookup:
             None, ("value",), (kind,), outcome=self._outcome, lenient=_is_lenient(self._returns)
         )
         if self._outcome:
-            declared = outcome_struct(value=declared)
+            declared = outcome_struct(options.policy.units, value=declared)
 
         def run(arrays: Iterator[Any]) -> Iterator[Any]:
             return run_rows(options, layout, key, iter(arrays))
@@ -353,7 +360,8 @@ class Enrich:
         taken = set(map(fold, before.names))
         given_by = dict.fromkeys(declared.names, "output")
         if self._options.on_failure == "column":
-            declared = StructType([*declared.fields, StructField(OUTCOME, outcome_struct())])
+            outcome = outcome_struct(self._options.policy.units)
+            declared = StructType([*declared.fields, StructField(OUTCOME, outcome)])
             given_by[OUTCOME] = "on_failure='column'"
         for name, word in given_by.items():
             if fold(name) in taken:

@@ -186,3 +186,58 @@ def test_amounts_are_checked() -> None:
         rs.spent(tokens=-1)
     with pytest.raises(TypeError, match=r"observed\(tokens\): a unit's name and '_left'"):
         rs.observed(tokens=1)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_unit_that_nothing_counts_is_an_error_of_the_call(plain: bool) -> None:
+    """No further attempt is made, and a policy that counts no units takes any."""
+    made = list[dict[str, float]]()
+
+    def report(**units: float) -> None:
+        made.append(units)
+        rs.spent(**units)
+
+    async def areport(**units: float) -> None:
+        await asyncio.to_thread(report, **units)
+
+    def called(policy: rs.Policy, **units: float) -> None:
+        if plain:
+            policy(report)(**units)
+        else:
+            asyncio.run(policy(areport)(**units))
+
+    retry, one = rs.Retry(3, backoff=0), limit(weigh=lambda **units: 1)
+    budget = rs.Budget(uuid.uuid4().hex, scope="process", money=9, calls=9)
+    for policy, counted in (
+        (rs.Policy(limit=one, retry=retry), "tokens"),
+        (rs.Policy(budget=budget, retry=retry), "money"),
+        (rs.Policy(limit=one, budget=budget, retry=retry), "money, tokens"),
+    ):
+        with pytest.raises(TypeError, match=rf"spent\(token\): .*'token'; it counts {counted}$"):
+            called(policy, token=1)
+    assert len(made) == 3
+    only_calls = rs.Budget(uuid.uuid4().hex, scope="process", calls=9)
+    for policy in (rs.Policy(retry=retry), rs.Policy(budget=only_calls)):
+        called(policy, token=1)
+
+
+async def test_the_innermost_policy_that_counts_a_unit_gets_it() -> None:
+    inner, outer = (rs.Budget(uuid.uuid4().hex, scope="process", **{unit: 9}) for unit in "ab")
+
+    @rs.Policy(budget=inner)
+    async def fn() -> None:
+        rs.spent(a=1, b=2)
+
+    await rs.Policy(budget=outer)(fn)()
+    assert (inner.spent["a"], outer.spent["b"]) == (1, 2)
+
+
+async def test_a_unit_that_no_limit_has_cannot_be_observed() -> None:
+    budget = rs.Budget(uuid.uuid4().hex, scope="process", money=9)
+
+    async def fn(_: int) -> None:
+        rs.observed(token_left=1)
+
+    with pytest.raises(TypeError, match=r"observed\(token_left\): .*'token'; it counts tokens$"):
+        await rs.Policy(limit=limit(), budget=budget)(fn)(1)
+    await rs.Policy(budget=budget)(fn)(1)

@@ -173,6 +173,10 @@ class Limit:
             weights[unit] = check_amount(f"Limit(weigh), {unit}", weight)
         return weights
 
+    def weights_of(self, key: Any) -> dict[str, float]:
+        """Return the estimate of each unit of one key in a list: a value, or a tuple of values."""
+        return self.weights(key if type(key) is tuple else (key,))
+
     def describe(self) -> str:
         """Return a text for people: the most calls and units that the service sees."""
         parts = []

@@ -12,8 +12,9 @@ from time import monotonic
 from typing import Any
 
 from rstreams_fast.calls.attempts import Attempts, Tries
-from rstreams_fast.calls.counts import CallCounts, Waits
+from rstreams_fast.calls.counts import CallCounts, Waits, added
 from rstreams_fast.calls.guarded import ROW
+from rstreams_fast.calls.limits.limit import Limit
 from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.words import CallSettings
 
@@ -48,6 +49,7 @@ class BatchedCalls:
         self._attempts = Attempts(settings.policy, settings.label, counts)
         self._deadline = settings.policy.deadline
         self._as_outcomes = settings.as_outcomes
+        self._limit = settings.policy.limit
         self._cancelled = False
         self._repeated: dict[asyncio.Future[Any], _Repeated] = {}
         """Rows that are called again, until each has its result."""
@@ -161,7 +163,7 @@ class BatchedCalls:
             finally:
                 self.calls -= 1
                 self._start()  # start the next calls before setting the results, which takes time
-            results = _each(called, len(rows))
+            results = _each(called, rows, self._limit)
         except asyncio.CancelledError:
             for future, _ in rows:
                 future.cancel()
@@ -207,7 +209,11 @@ class BatchedCalls:
         pause = row.tries.pause_after(error)
         if pause is None:
             return False
-        row.attempts += result.attempts if isinstance(result, Outcome) else 1
+        if isinstance(result, Outcome):
+            row.attempts += result.attempts
+            row.usage = added([row.usage, result.usage or {}])
+        else:
+            row.attempts += 1
         waits = self._counters.waits_after(error)
         waits.__enter__()
         self._loop.call_later(pause, self._line_up_again, future, key, waits)
@@ -225,7 +231,8 @@ class BatchedCalls:
             return result
         if isinstance(result, Outcome):
             made, seconds = row.attempts + result.attempts, monotonic() - row.begun
-            return result._replace(attempts=made, seconds=seconds)
+            usage = added([row.usage, result.usage or {}])
+            return result._replace(attempts=made, seconds=seconds, usage=usage)
         if isinstance(result, Exception) and (wrapper := row.tries.wrapper_of(result)) is not None:
             wrapper.__cause__ = result
             return wrapper
@@ -238,7 +245,8 @@ class BatchedCalls:
         self._counters.count_timeout()
         late = TimeoutError(f"no answer within {self._deadline} s{ROW}")
         if self._as_outcomes:
-            future.set_result(Outcome(None, late, row.attempts, monotonic() - row.begun))
+            seconds = monotonic() - row.begun
+            future.set_result(Outcome(None, late, row.attempts, seconds, row.usage))
         else:
             future.set_exception(late)
 
@@ -249,15 +257,17 @@ class BatchedCalls:
 
 
 class _Repeated:
-    """The attempts, waits and deadline of a row that needs more than one call."""
+    """The attempts, units and deadline of a row that needs more than one call."""
 
-    __slots__ = ("attempts", "begun", "deadline", "tries")
+    __slots__ = ("attempts", "begun", "deadline", "tries", "usage")
 
     def __init__(self, tries: Tries, begun: float) -> None:
         self.tries = tries
         self.begun = begun
         self.attempts = 0
         """The attempts before the latest call."""
+        self.usage: dict[str, float] = {}
+        """The units that they spent."""
         self.deadline: asyncio.TimerHandle | None = None
 
 
@@ -267,12 +277,18 @@ def _fail(rows: list[tuple[asyncio.Future[Any], Any]], error: BaseException) -> 
             future.set_exception(error)
 
 
-def _each(results: Any, count: int) -> list[Any]:
+def _each(
+    results: Any, rows: list[tuple[asyncio.Future[Any], Any]], limit: Limit | None
+) -> list[Any]:
     """Return the result of each row of a call."""
+    count = len(rows)
     outcome = results if isinstance(results, Outcome) else None
+    shares: list[Any] = [None] * count
     if outcome is not None:
+        if outcome.usage:
+            shares = _shares(outcome.usage, [key for _, key in rows], limit)
         if outcome.error is not None:
-            return [outcome] * count
+            return [outcome._replace(usage=share) for share in shares]
         results = outcome.value
     # Refuse a set, which has no order, and a data frame, which iterates over column names.
     unfit = isinstance(results, str | bytes | Mapping | set | frozenset) or hasattr(
@@ -293,8 +309,21 @@ def _each(results: Any, count: int) -> list[Any]:
     if outcome is None:
         return found
     return [
-        Outcome(None, result, *outcome[2:])
+        outcome._replace(value=None, error=result, usage=share)
         if isinstance(result, BaseException)
-        else Outcome(result, None, *outcome[2:])
-        for result in found
+        else outcome._replace(value=result, usage=share)
+        for result, share in zip(found, shares, strict=True)
     ]
+
+
+def _shares(
+    usage: dict[str, float], keys: list[Any], limit: Limit | None
+) -> list[dict[str, float]]:
+    """Return the part of ``usage`` of each key: by its weight, or equal parts without weights."""
+    shares: list[dict[str, float]] = [{} for _ in keys]
+    weights = [{} if limit is None else limit.weights_of(key) for key in keys]
+    for unit, amount in usage.items():
+        whole = sum(weight.get(unit, 0.0) for weight in weights)
+        for share, weight in zip(shares, weights, strict=True):
+            share[unit] = amount * (weight.get(unit, 0.0) / whole if whole else 1 / len(keys))
+    return shares

@@ -30,8 +30,9 @@ def dead_letters(path: str | os.PathLike[str], *, at_most: float | None = None) 
     """Make a write go on after failed rows, and write the failed rows as Parquet.
 
     A file has the columns of the frame, and a last column ``outcome``: a struct of ``error``
-    (``type``, ``message``), ``attempts`` and ``seconds``, as in ``enrich``. Each partition with
-    failed rows has a file. A repeated partition or batch replaces its file.
+    (``type``, ``message``), ``attempts``, ``seconds`` and, if the policy counts units, ``usage``,
+    as in ``lookup``. Each partition with failed rows has a file. A repeated partition or batch
+    replaces its file.
 
     ```python
     import rstreams_fast.spark as rs

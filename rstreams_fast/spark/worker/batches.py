@@ -25,7 +25,7 @@ from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.answer_forms import BatchesForm
 from rstreams_fast.spark.worker.call_stage import REPORT_SECONDS, CallStage
-from rstreams_fast.spark.worker.outcomes import OUTCOME, RowFailures, outcome_with_inputs
+from rstreams_fast.spark.worker.outcomes import OUTCOME, OutcomeForm, RowFailures
 from rstreams_fast.spark.worker.partition import Output, Partition
 from rstreams_fast.spark.worker.read_ahead import ByteLease
 from rstreams_fast.spark.worker.using import PlainClient
@@ -384,6 +384,7 @@ class _BatchCalls:
         self.most_pending = options.concurrency
         self._label = options.label
         self._schema = schema
+        self._outcomes = OutcomeForm(options.policy.units)
         self._read_ahead = partition.read_ahead
         self._budget = partition.budget
         self._next_row = 0
@@ -429,12 +430,10 @@ class _BatchCalls:
         else:
             nulls = [pa.nulls(batch.num_rows, kind) for kind in schema.types]
             pieces = [pa.RecordBatch.from_arrays(nulls, schema.names)]
+        columns = self._outcomes.with_inputs(outcome, [piece.num_rows for piece in pieces], batch)
         return [
-            pa.RecordBatch.from_arrays(
-                [*piece.columns, outcome_with_inputs(outcome, piece.num_rows, batch)],
-                [*schema.names, OUTCOME],
-            )
-            for piece in pieces
+            pa.RecordBatch.from_arrays([*piece.columns, told], [*schema.names, OUTCOME])
+            for piece, told in zip(pieces, columns, strict=True)
         ]
 
     def name_of(self, item: _Item) -> str:

@@ -17,11 +17,9 @@ if TYPE_CHECKING:
 __all__ = [
     "INPUT",
     "OUTCOME",
+    "USAGE",
+    "OutcomeForm",
     "RowFailures",
-    "outcome_fields",
-    "outcome_with_inputs",
-    "outcomes_of",
-    "within",
 ]
 
 OUTCOME: Final = "outcome"
@@ -29,6 +27,9 @@ OUTCOME: Final = "outcome"
 
 INPUT: Final = "input"
 """The field of ``outcome`` in which ``map_batches`` returns the input row of a failed call."""
+
+USAGE: Final = "usage"
+"""The field of ``outcome`` with the units that a row's call spent."""
 
 SHARE_OF_AT_LEAST: Final = 100
 """The fewest calls that a share (``at_most=0.1``) refers to: 1 failure of 3 says little."""
@@ -91,67 +92,83 @@ class RowFailures:
             ) from error
 
 
-def outcome_fields() -> list[pa.Field]:
-    """Return the fields that describe the outcome of a call."""
-    import pyarrow as pa
+class OutcomeForm:
+    """Converts outcomes to a column of structs. Immutable.
 
-    error = pa.struct([("type", pa.string()), ("message", pa.string())])
-    return [
-        pa.field("error", error),
-        pa.field("attempts", pa.int32()),
-        pa.field("seconds", pa.float64()),
-    ]
-
-
-def outcomes_of(results: list[Outcome | None]) -> pa.Array:
-    """Return a column of errors, attempts and seconds of calls; null for a row without a call."""
-    import pyarrow as pa
-
-    return pa.array(
-        [
-            None
-            if result is None
-            else {
-                "error": None
-                if result.error is None
-                else {
-                    "type": type(result.error).__qualname__,
-                    "message": _message(result.error),
-                },
-                "attempts": result.attempts,
-                "seconds": result.seconds,
-            }
-            for result in results
-        ],
-        pa.struct(outcome_fields()),
-    )
-
-
-def within(values: pa.Array, outcomes: pa.Array) -> pa.Array:
-    """Return a column of structs that join values and outcomes; null for a row without a call."""
-    import pyarrow as pa
-
-    fields = [pa.field("value", values.type), *outcome_fields()]
-    return pa.StructArray.from_arrays(
-        [values, *outcomes.flatten()], fields=fields, mask=outcomes.is_null()
-    )
-
-
-def outcome_with_inputs(outcome: Outcome, rows: int, batch: pa.RecordBatch) -> pa.Array:
-    """Return the column ``outcome`` (error, attempts, seconds) for the ``rows`` output rows of a
-    call. If the call failed, the column has the rows of its input ``batch``, too.
+    A policy that counts ``units`` adds a field ``usage``: a struct with a field for each unit.
     """
-    import pyarrow as pa
 
-    fields = list(batch.schema)
-    if outcome.error is None:
-        inputs = pa.nulls(rows, pa.struct(fields))
-    else:
-        inputs = pa.StructArray.from_arrays(batch.columns, fields=fields)
-    told = pa.repeat(outcomes_of([outcome])[0], rows)
-    return pa.StructArray.from_arrays(
-        [*told.flatten(), inputs], fields=[*outcome_fields(), pa.field(INPUT, inputs.type)]
-    )
+    def __init__(self, units: tuple[str, ...]) -> None:
+        import pyarrow as pa
+
+        self._units = units
+        error = pa.struct([("type", pa.string()), ("message", pa.string())])
+        self._fields = [
+            pa.field("error", error),
+            pa.field("attempts", pa.int32()),
+            pa.field("seconds", pa.float64()),
+        ]
+        if units:
+            usage = pa.struct([(unit, pa.float64()) for unit in units])
+            self._fields.append(pa.field(USAGE, usage))
+
+    def array(self, results: list[Outcome | None]) -> pa.Array:
+        """Return the column of the calls' outcomes; null for a row without a call."""
+        import pyarrow as pa
+
+        told = [None if result is None else self._told(result) for result in results]
+        return pa.array(told, pa.struct(self._fields))
+
+    def _told(self, result: Outcome) -> dict[str, Any]:
+        error = result.error
+        told: dict[str, Any] = {
+            "error": None if error is None else _text_of(error),
+            "attempts": result.attempts,
+            "seconds": result.seconds,
+        }
+        if self._units:
+            # Rows that share a call have one dict: the first row takes the amounts, so that the
+            # sum over the rows is what the calls spent.
+            usage = result.usage or {}
+            told[USAGE] = {unit: usage.pop(unit, 0.0) for unit in self._units}
+        return told
+
+    def within(self, values: pa.Array, results: list[Outcome | None]) -> pa.Array:
+        """Return a column of structs of value and outcome; null for a row without a call."""
+        import pyarrow as pa
+
+        outcomes = self.array(results)
+        fields = [pa.field("value", values.type), *self._fields]
+        return pa.StructArray.from_arrays(
+            [values, *outcomes.flatten()], fields=fields, mask=outcomes.is_null()
+        )
+
+    def with_inputs(self, outcome: Outcome, rows: list[int], batch: pa.RecordBatch) -> list[Any]:
+        """Return the columns ``outcome`` of a call that returned pieces of so many ``rows``.
+
+        If the call failed, the column has the rows of its input ``batch``, too. Each row has an
+        equal share of the units.
+        """
+        import pyarrow as pa
+
+        total = max(1, sum(rows))
+        usage = {unit: amount / total for unit, amount in (outcome.usage or {}).items()}
+        told = self.array([outcome._replace(usage=usage)])[0]
+        inputs = pa.struct(list(batch.schema))
+        fields = [*self._fields, pa.field(INPUT, inputs)]
+        columns = []
+        for count in rows:
+            if outcome.error is None:
+                given = pa.nulls(count, inputs)
+            else:
+                given = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
+            parts = [*pa.repeat(told, count).flatten(), given]
+            columns.append(pa.StructArray.from_arrays(parts, fields=fields))
+        return columns
+
+
+def _text_of(error: BaseException) -> dict[str, str]:
+    return {"type": type(error).__qualname__, "message": _message(error)}
 
 
 def _message(error: BaseException) -> str:

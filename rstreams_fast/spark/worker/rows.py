@@ -21,7 +21,7 @@ from rstreams_fast.spark.worker.answer_forms import ColumnForm
 from rstreams_fast.spark.worker.call_stage import CallStage
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.keys import as_given, keys_of, shareable
-from rstreams_fast.spark.worker.outcomes import OUTCOME, RowFailures, outcomes_of, within
+from rstreams_fast.spark.worker.outcomes import OUTCOME, OutcomeForm, RowFailures
 from rstreams_fast.spark.worker.partition import Output, Partition, first_of
 from rstreams_fast.spark.worker.read_ahead import ByteLease
 from rstreams_fast.spark.worker.values.conversions import Columns, ValueSource, shorten
@@ -235,6 +235,7 @@ class ResultColumns:
         self.layout = layout
         self._columns = layout.columns
         self._counters = counters
+        self._outcomes = OutcomeForm(options.policy.units)
         self.failures = RowFailures(options, counters)
         self.outputs: deque[Output] = deque()
         self.rows_in_work = 0  # rows that are converted, but not yet in the outputs
@@ -257,9 +258,9 @@ class ResultColumns:
             nulls = arrays[0].null_count if len(arrays) == 1 else values.count(None)
             self._counters.nulls += nulls
         if layout.outcome == "within":
-            arrays = [within(arrays[0], outcomes_of(results))]
+            arrays = [self._outcomes.within(arrays[0], results)]
         elif layout.outcome == "beside":
-            arrays.append(outcomes_of(results))
+            arrays.append(self._outcomes.array(results))
         if results:
             self._learn(sum(array.nbytes for array in arrays) / len(results))
         return arrays
