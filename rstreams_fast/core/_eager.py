@@ -164,7 +164,7 @@ class _EagerCall(Coroutine[Any, Any, Any]):
         self.context = contextvars.copy_context()
         self.coro: Any = None
         self.waits_for: Any = None
-        self.suspended = False  # whether only the first step was made, and was suspended
+        self.suspended = False  # whether the first step was suspended, and no other was made
         self.finished = False
         self.result: Any = None
         self.error: BaseException | None = None

@@ -149,7 +149,7 @@ class Worker:
             )
             try:
                 thread.start()
-            except BaseException:  # such as KeyboardInterrupt: end the thread, if it has started
+            except BaseException:  # a KeyboardInterrupt, say: end the thread, if it has started
                 self.close()
                 raise
             self._thread = thread
@@ -312,7 +312,7 @@ class _OnLoop:
             else:
                 self._loop.call_soon_threadsafe(task)
         except BaseException as raised:
-            task._work = None  # then the finalizer does not report the refused work as dropped
+            task._work = None  # so that the finalizer does not report refused work as dropped
             if self._loop.is_closed():
                 raise WorkDroppedError("the event loop is closed") from raised
             raise

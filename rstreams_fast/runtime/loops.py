@@ -139,7 +139,7 @@ class PrivateLoop:
         except Exception:  # the system cannot start a thread
             loop.close()
             raise
-        except BaseException:  # such as KeyboardInterrupt: the thread, if started, closes the loop
+        except BaseException:  # a KeyboardInterrupt, say: the thread, if started, closes the loop
             self._closed = True
             _stop(loop)
             raise
@@ -159,7 +159,7 @@ class PrivateLoop:
         return _Share(self)
 
     def give_back(self) -> None:
-        """End one share of the loop: another subscription has no more work on it."""
+        """End one share of the loop: the subscription that had it has no more work."""
         with self._lock:
             self._shares -= 1
             if self._given_up and not self._shares:

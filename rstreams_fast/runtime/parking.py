@@ -1,7 +1,7 @@
 """Helpers for threads that wait without polling, and checks that a thread may wait at all.
 
 A thread that finds nothing to do arms a *bell*: it leaves a function that wakes it, and sleeps. A
-thread that has something for it rings the bell: it calls the function.
+thread that has work for the sleeping thread rings the bell: it calls the function.
 
 This module does not import asyncio: a program without a loop never loads it.
 """

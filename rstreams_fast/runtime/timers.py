@@ -72,7 +72,8 @@ class Timer(Protocol):
 
         Never calls ``work`` before it returns. Calls are made one after the other, in order of
         time; their exceptions are reported to ``on_dropped_error``. Raises ``WorkDroppedError`` if
-        the timer is closed. If it is closed later, ``when_dropped`` is called instead of ``work``.
+        the timer is closed. If the timer is closed later, ``when_dropped`` is called instead of
+        ``work``.
         """
         ...
 
@@ -256,7 +257,7 @@ class _TimerThread:
         try:
             thread.start()
         except BaseException:
-            # If KeyboardInterrupt came after the start, the thread sees None, and ends.
+            # After a KeyboardInterrupt the thread may be running: it reads None here, and ends.
             self._thread = None
             raise
         _timers.add(self)

@@ -65,8 +65,9 @@ class Turns:
             wake()
 
     def go_on(self) -> bool:
-        """Resume paused drains (loops that deliver elements) for a millisecond; false
-        without one.
+        """Resume paused drains (loops that deliver elements) for a millisecond.
+
+        False if no drain was paused.
         """
         paused = self._paused
         count = len(paused)

@@ -145,7 +145,7 @@ class _Entrance(Generic[T]):
     def on_error(self, error: BaseException, /) -> None:
         push = self._push
         if push is not None and not isinstance(error, BaseException):
-            push.on_error(error)  # signals a NoneSignalError downstream, and raises it
+            push.on_error(error)  # this call raises, after it has signalled a NoneSignalError
         check_error(error)
         push, first = self._end(error)
         if push is not None:
@@ -263,8 +263,9 @@ class SerializedProcessor(Generic[T, U]):
     def try_next(self, element: T, /) -> Emission:
         """Do the same as ``on_next``, but neither wait nor end the stream; return the outcome.
 
-        ``FULL`` means that the mailbox is full. After ``TERMINATED`` (or ``ended``) and
-        ``CANCELLED`` no subscriber gets an element. Any thread may call this.
+        ``FULL`` means that the mailbox is full. ``TERMINATED`` (the result also while ``ended`` is
+        true) and ``CANCELLED`` mean that no subscriber gets this element or a later one. Any thread
+        may call this.
 
         Args:
             element: The element; not ``None``.

@@ -215,7 +215,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             if found == _TERMINAL:
                 with self._subscribing:
                     self._finished = True
-                    # A subscription that has just come is kept, to be cancelled in the next call.
+                    # Keep a subscription that has just come: the next call of _step() cancels it.
                     if not self._announce:
                         self._subscription = None
                 self._drop_queued()  # elements are left only if an error is signalled before them

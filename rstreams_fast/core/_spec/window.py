@@ -63,10 +63,10 @@ class CallWindow:
             for ``concurrency``.
         key: Items with the same ``key(item)``, which must be hashable, are called one at a time, in
             their order; items with other keys overlap. An item that waits for an earlier item of
-            its key, or then for ``concurrency``, counts for ``capacity``. ``dedupe`` shares
+            its key, and after that for ``concurrency``, counts for ``capacity``. ``dedupe`` shares
             calls with the item only when the call of the item runs.
         ahead: How many more items may wait in the window while ``concurrency`` calls run (not with
-            ``dedupe``; with ``key``, up to ``capacity``). The task of a call that ends then makes
+            ``dedupe``; with ``key``, up to ``capacity``). When a call ends, its task makes
             the next call. This saves a new task, half of the cost of a call that waits. A task that
             other code refers to, or has changed, makes no other call.
         patience: Seconds by which ``on_ready`` may be delayed after a result, while at least half
@@ -377,7 +377,7 @@ class CallWindow:
             self._tell_end()
             self._fail(call, raised)
             if not isinstance(raised, Exception | asyncio.CancelledError):
-                # The caller may not see the exception, but learns of the failure by on_ready.
+                # The exception may go to the loop, not to the window's user. So call on_ready, too.
                 self._notify_soon()
                 raise
             return

@@ -218,8 +218,8 @@ class CallStage:
                 # The loop no longer runs callbacks, such as the one that ends the stage: give up.
                 if time.monotonic() > latest:
                     raise
-                # Call _fail one step later. If a call raised the exception, an error that names the
-                # call's item comes first, and _fail does nothing.
+                # Call _fail one step of the loop later. If a call raised the exception, the stage
+                # fails before that, with an error that names the call's item: _fail has no effect.
                 self._loop.call_soon(self._loop.call_soon, self._fail, raised)
             else:
                 if not self._ended:

@@ -46,7 +46,10 @@ def is_the_stages(raised: BaseException) -> bool:
 
 
 def end_tasks(loop: asyncio.AbstractEventLoop, patience: Callable[[], float]) -> None:
-    """Cancel the tasks of ``loop``, close its generators; wait ``patience()`` seconds for each."""
+    """Cancel the tasks of ``loop``, and then close its asynchronous generators.
+
+    Each of these two steps waits at most ``patience()`` seconds.
+    """
 
     def wait_for(tasks: set[asyncio.Task[Any]]) -> None:
         if tasks:

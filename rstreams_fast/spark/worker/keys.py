@@ -149,7 +149,10 @@ def _own_clock(zone: str) -> zoneinfo.ZoneInfo:
 
 
 def as_given(value: Any) -> Any:
-    """Return a key of ``shareable`` for the user's function, with the usual zone objects again."""
+    """Convert a key that ``shareable`` made to the value that the user's function gets.
+
+    ``shareable`` gives some times a time-zone object of their own; here they get the usual one.
+    """
     if type(value) is dt.datetime:
         zone = value.tzinfo
         if value.fold and isinstance(zone, zoneinfo.ZoneInfo):

@@ -158,7 +158,7 @@ class ReadAhead:
             try:
                 self.on_batch()
             except BaseException:
-                # The flag is set again, so that ``run`` calls on_batch once more when it ends.
+                # Set the flag again, so that ``run``, at its end, calls on_batch once more.
                 self._polled_in_vain = True
                 raise
 

@@ -140,7 +140,7 @@ class _BatchPublisher:
             subscriber.on_complete()
 
     def _may_deliver(self) -> bool:
-        """Wait for demand and consume one; ``False`` after a cancel or an invalid request."""
+        """Wait for demand, and lower it by one; ``False`` after a cancel or an invalid request."""
         with self._changed:
             while not self._demand.value and self._refused is None:
                 self._changed.wait()

@@ -25,7 +25,7 @@ class CallsOver(asyncio.Future[None]):
 
     def cancel(self, msg: Any | None = None) -> bool:  # noqa: ARG002
         self._on_cancel()
-        return False  # False makes asyncio cancel the task itself when the task resumes
+        return False  # so asyncio raises the CancelledError in the task when the task resumes
 
 
 class Client:

@@ -267,7 +267,7 @@ class SubscriptionArbiter(FanIn):
         if changed:
             self._change_over()
         publisher = self._publisher
-        # Clear the field only if it is set: go_on(), on another thread, may set it meanwhile.
+        # Leave an empty field as it is: go_on(), on another thread, may just have set it.
         if publisher is not None:
             self._publisher = None
             self._begin_with(publisher)

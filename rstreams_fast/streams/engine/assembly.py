@@ -131,8 +131,9 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
         if isinstance(part, Stage):
             op = part.op
             if has_seed(op):
-                # ``scan`` emits its seed first. So send the seed before the elements of the source
-                # to a ``scan`` without a seed, which emits its first element unchanged.
+                # Take the seed out of the stage, for example of ``scan(fn, seed)``. The run sends
+                # the seed as the first element to ``scan(fn)``, which emits its first element
+                # unchanged.
                 if joint.stages or joint.boundary is not None or joint.seed is not MISSING:
                     upstream = joint.close(runs)
                     joint = _Joint(Foreign(upstream, "the run above", trusted=True))

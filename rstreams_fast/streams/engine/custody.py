@@ -191,7 +191,8 @@ class Custody:
         def look(element: Any) -> Any:
             if not self.claim(element):
                 return not drops
-            keeps = drops is None  # if fn may drop elements, an exception of fn drops the element
+            # If a stage may drop elements, an exception of its function drops the element, too.
+            keeps = drops is None
             try:
                 result = fn(element)
                 keeps = drops is None or bool(result) is not drops

@@ -431,7 +431,7 @@ class Drain:
         Always false: nothing more to do.
         """
         failure = self._failure
-        # Clear the field only if it is set: another thread may set it meanwhile.
+        # Leave an empty field as it is: another thread may just have set it.
         if failure is not None:
             self._failure = None
             subscriber = self._drop_everything()
@@ -449,10 +449,11 @@ class Drain:
     def _report_undelivered(self) -> None:
         """Report an error that came too late to be signalled.
 
-        A thread that stores an error then has this called again, so no error is missed.
+        A thread that stores an error calls ``_enter`` afterwards, which leads to another call of
+        this method. So no error is missed.
         """
         error = self._late_error
-        # Clear the field only if it is set: another thread may set it meanwhile.
+        # Leave an empty field as it is: another thread may just have set it.
         if error is not None:
             self._late_error = None
             report_late(error)

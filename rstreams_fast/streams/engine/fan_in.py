@@ -79,7 +79,8 @@ class Prefetch:
 
     def begun(self, demand: DemandCounter) -> bool:
         """Whether the subscriber has made its first request."""
-        if not self._begun:  # nothing was delivered, so demand above 0 proves the first request
+        # Before the first request nothing is delivered. So demand above 0 means that it was made.
+        if not self._begun:
             self._begun = demand.value > 0
         return self._begun
 

@@ -402,7 +402,7 @@ class _InnerSequence(Inner):
             self._give(owner, burst)
 
     def _passed_on(self, burst: list[Any], custody: Custody) -> list[Any]:
-        if self._demand is None:  # without stages, the elements are not registered yet
+        if self._demand is None:  # without stages, no code has registered the elements yet
             for element in burst:
                 custody.enter(element)
         return custody.pass_on(burst)
@@ -485,7 +485,7 @@ class _InnerSequence(Inner):
         self._tell_owner(error)
 
     def _close(self) -> None:
-        self._iterator = self._stages = None  # also the stages: a seed may be an element (§3.13)
+        self._iterator = self._stages = None  # §3.13: the seed of a stage may be an element
         run, self._run = self._run, None
         if run is not None:
             run.clear()

@@ -59,7 +59,7 @@ def at_end(iterator: Iterator[Any]) -> bool:
         return length_hint(iterator, 1) == 0
     if kind not in _PROBED or length_hint(iterator, 1) != 0:
         return False
-    for _ in iterator:  # this raises if the container was changed; otherwise it yields nothing
+    for _ in iterator:  # raises if the container was changed; otherwise there is no element
         break
     return True
 

@@ -27,10 +27,10 @@ class Watch(Protocol):
     """An observer that a ``PushSubscription`` informs of requests and deliveries."""
 
     def around(self, on_next: Callable[[Any], object], /) -> Callable[[Any], object]:
-        """Return a function that calls ``on_next``, and that the stages call in its place."""
+        """Return the function that stages call in place of ``on_next``. It calls ``on_next``."""
 
     def asks(self, demand: int, /) -> None:
-        """Called at each request, before it is added to ``demand``, the previous demand."""
+        """Called at each request, before the demand grows. ``demand`` is the demand so far."""
 
     def asked_first(self) -> None:
         """Called when a request has raised the demand from zero."""
@@ -104,7 +104,7 @@ class PushSubscription(OperatorSubscriber):
         self._early = early
         self._calls = calls
         if calls is not None:
-            self.turns = None  # no pauses: ``calls`` makes the requests on another thread
+            self.turns = None  # for one thread only, but ``calls`` makes requests on another
         self._watch = None if watch is None else watch(self)
         on_next: Callable[[Any], object] = subscriber.on_next
         if self._watch is not None:

@@ -160,7 +160,8 @@ class Below(Generic[A]):
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         try:
             subscription = self._make(subscriber, self._argument)
-        except (MemoryError, WorkDroppedError) as error:  # a ring too large, or a closed loop
+        except (MemoryError, WorkDroppedError) as error:
+            # There is no memory for a large ring, or the loop is closed.
             refuse(subscriber, error)
         else:
             subscribe_to(self._upstream, subscription)

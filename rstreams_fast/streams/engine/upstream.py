@@ -22,8 +22,9 @@ class Upstream:
 
     Any thread may call ``attach`` and ``cancel``; only one thread at a time may call ``request``
     (§2.7). A subscription from outside this package may not tolerate two calls at once. So, if a
-    thread is in its ``request`` when another thread calls ``cancel``, the first thread makes the
-    ``cancel``: when ``request`` returns, or when an element comes on this thread (``unwanted``).
+    thread is in the subscription's ``request`` when another thread calls ``cancel`` here, the first
+    thread cancels the subscription: when ``request`` returns, or when an element comes on this
+    thread (``unwanted``).
 
     Attributes:
         attached: Whether a subscription has come, or none may come any more.

@@ -208,7 +208,7 @@ class WeighedQueue:
         Only for the thread that holds the lock.
         """
         if not self._deciding.enter():
-            return  # another call is in the loop below, and goes through it again
+            return  # the call that is in the loop below goes through it once more
         while True:
             consumed = self._acknowledged
             if len(self._weights) < self.capacity and self.held_bytes < self._max_bytes:

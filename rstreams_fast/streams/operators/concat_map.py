@@ -118,12 +118,15 @@ class _Outer:
         self, arbiter: SubscriptionArbiter, above: tuple[BoundaryMetrics, ...], /
     ) -> tuple[BoundaryMetrics, ...]:
         mine = self._waits.metrics(self._demand.value, len(self._waiting))
-        # While a sequence is iterated, ``mine.demand`` is too large, and outstanding() is up to
-        # date.
+        # While a sequence is iterated, ``mine.demand`` still counts elements that are delivered
+        # already. The result of outstanding() does not count them.
         demand = min(arbiter.outstanding(), mine.demand)
         return (replace(mine, demand=demand), *above, *self.inner.metrics())
 
     def close(self) -> None:
-        """Drop the elements that wait. Any thread may call this, and again for later elements."""
+        """Drop the elements that wait. Any thread may call this.
+
+        If elements come later, this is called another time.
+        """
         self._fn = None
         self._waiting = deque()

@@ -325,7 +325,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             return self._end()
         if delivered or called or asked:
             return True
-        # Let the next element call on_burst: the source may wait for long after any element.
+        # Have on_burst called at the next element: the source may then wait for long.
         self._waits.begin(for_demand=demand == 0)
         return len(elements) == 0 and not elements.arm(self.on_burst)
 
@@ -370,7 +370,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             for result in window.take(most - delivered) if delivered < most else ():
                 if result is None:
                     self._fail(self._none_returned())
-                    break  # needed if another thread ends the stream: _stopped may not be set yet
+                    break  # another thread may have ended the stream, and not set _stopped yet
                 if self._stopped:
                     break
                 delivered += 1

@@ -1,8 +1,8 @@
 """``map_blocking``: calls a plain function on a pool of threads or processes.
 
 The bounds, the order and the errors are those of ``map_async``, whose subscription this operator
-uses. But a pool makes the calls, and the results are delivered on a thread in place of an event
-loop, which would double the processor time.
+uses. But a pool makes the calls. If the subscribing thread runs no event loop, the results are
+delivered on a plain thread: an event loop of its own would double the processor time.
 
 Handing an element to a pool and back takes longer than a short call. So each submission to the pool
 is a *burst*: calls for several elements, one after the other. After ``SECONDS`` a burst makes no
@@ -132,7 +132,7 @@ class _Calls:
     Only the thread that delivers results may use this object. But any thread may use ``permits``.
     """
 
-    running = 0  # 0, so that after the end the subscription waits for no running call
+    running = 0  # always 0: at the end the subscription does not wait for running calls
 
     def __init__(self, options: MapBlocking, custody: Custody | None, enter: Work) -> None:
         self._options = options

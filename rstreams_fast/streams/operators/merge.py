@@ -52,7 +52,7 @@ def check_publishers(operator: str, publishers: Iterable[object]) -> None:
 def flattened(
     publishers: Iterable[Publisher[Any]], is_alike: Callable[[Any], bool]
 ) -> Iterator[Publisher[Any]]:
-    """Yield ``publishers``, but the publishers within a combination that ``is_alike``.
+    """Yield ``publishers``; for a combination that ``is_alike``, yield the publishers inside it.
 
     So calls do not nest in a long chain of ``stream.merge(other)`` or ``stream.concat(other)``.
     """

@@ -43,9 +43,9 @@ class MergeSorted(Boundary):
 class _SortedSubscription(FanIn):
     """Delivers the least element next.
 
-    Elements wait in a queue for each publisher, until each publisher that is not over has sent an
-    element. A queue begins with its newest element, so that ``pop`` takes the oldest. The *head* is
-    the oldest element of a queue.
+    Each publisher has a queue, in which its elements wait until all publishers that are not over
+    have sent an element. A queue begins with its newest element, so that ``pop`` takes the oldest.
+    The *head* is the oldest element of a queue.
     """
 
     __slots__ = ("_heads", "_lacking", "_new", "_options", "_ranks")
@@ -61,9 +61,8 @@ class _SortedSubscription(FanIn):
         # the first in _heads or, in reverse order, the last.
         step = -1 if options.reverse else 1
         self._ranks = {inner: place * step for place, inner in enumerate(self._unsubscribed)}
-        # Each publisher that is not over, or has elements, is in one of three: in ``_lacking``,
-        # without elements; in ``_new``, with elements; or in ``_heads``, with the key of its oldest
-        # element.
+        # A publisher that is not over, or has elements, is in one of three fields: in ``_lacking``
+        # without elements; in ``_new`` with elements; or in ``_heads`` with the key of its head.
         self._lacking = set(self._ranks)
         self._new: list[Inner] = []
         self._heads: list[tuple[Any, int, Inner]] = []
@@ -91,7 +90,7 @@ class _SortedSubscription(FanIn):
             over = not (self._lacking or self._new or self._heads)
             return self._complete() if over else ahead.idle(demand)
         self._deliver(burst)
-        ahead.consumed(last, 0)  # 0: _merge() has counted the elements already
+        ahead.consumed(last, 0)  # 0, because _merge() has counted the elements
         return True
 
     def _sort(self) -> None:
@@ -102,7 +101,7 @@ class _SortedSubscription(FanIn):
             if not isinstance(what, list):
                 inner.done = True
                 lacking.discard(inner)
-            elif what:  # a publisher may end with an empty list
+            elif what:  # the last list of a publisher may be empty
                 what.reverse()
                 if inner.queue:
                     what += inner.queue

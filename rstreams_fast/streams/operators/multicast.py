@@ -124,7 +124,7 @@ class Multicast(Boundary):
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         """Return the publisher that all subscribers share. The first call makes it.
 
-        Later calls ignore ``upstream``, which then describes the same stream again.
+        Later calls ignore ``upstream``, because it describes the same stream as in the first call.
         """
         with self._lock:
             if self._shared is None:

@@ -96,8 +96,8 @@ class OverflowBoundary(Boundary):
         self.name = f"{name}({strategy.name})"
         self.fails_unasked = strategy in _ENDING
         self.at_end = at_end
-        # With ERROR, an element before downstream's first request would end the stream. So upstream
-        # must get no request before that request.
+        # With the strategy ERROR, an element before downstream's first request would end the
+        # stream. So upstream gets no request before downstream's first request.
         self.on_demand = on_demand or strategy is Overflow.ERROR
         self._argument = argument
 
@@ -259,7 +259,9 @@ class OverflowSubscription(OperatorSubscriber):
                 on_drop(victim)
             except Exception as raised:
                 report_unraisable(raised, "on_drop", on_drop)
-            except BaseException as leaving:  # sender and subscriber get a KeyboardInterrupt
+            except BaseException as leaving:
+                # The sender gets a KeyboardInterrupt, say, because it is raised again here. The
+                # subscriber gets it by on_error.
                 if self._demand.value >= 0:
                     self._fail(leaving)
                 raise
@@ -359,7 +361,7 @@ class OverflowSubscription(OperatorSubscriber):
         super()._stop()
 
     def _drop_references(self) -> None:
-        self._close()  # the cancelling thread may not have called _stop() yet
+        self._close()  # as in _stop(), which the cancelling thread may not have called yet
         self._hand_on = None
         self._held = deque()
         at_end, self._at_end = self._at_end, None

@@ -161,7 +161,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         self._delay_error = options.delay_error
         self._total = need.total  # how many elements downstream can use
         self._started = False
-        self._ready = Wip()  # start() is called twice; the second call begins the work
+        self._ready = Wip()  # makes the second call of start() begin the work
         self._takes_nothing = program.takes_nothing
         self._ended = False  # whether no more elements are taken from the queue
         self._enough = False
@@ -170,11 +170,11 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         self._waits = Waits(options.describe_within(need), self._queue.capacity)
         self.ring: SpscRing | None = self._input.elements if self._queue.direct else None
         if self.ring is None:
-            # Pauses on a loop (``turns``) are for one thread. The queue works on upstream's, too.
+            # Only one thread may use ``turns``, the limit of work on a loop. But this queue also
+            # makes requests on upstream's thread.
             self.turns = None
-        # If true, the first element in an empty ring starts the delivery, even if the source then
-        # waits. On the caller's thread (CALLER) several elements come before ``on_burst`` starts
-        # the delivery.
+        # Whether the first element in an empty ring starts the delivery: the source may then wait
+        # for long. With CALLER ``on_burst`` starts the delivery, after several elements.
         self._at_once = options.executor != CALLER
         slot = self._slot_by_bursts(subscriber)
         if self._queue.one_by_one:
@@ -209,7 +209,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             self.on_burst()
 
     def on_burst(self) -> None:
-        """Start the delivery, unless the first element in the ring has done that."""
+        """Start the delivery, unless the first element in the ring has started it."""
         if not self._at_once:
             self._enter()
 
@@ -259,8 +259,8 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             # On the caller's thread no elements are requested without demand.
             if (status is RunStatus.EXHAUSTED or self._at_once) and self._request_for_a_turn():
                 return True
-            # With demand, let the next element start the delivery. Without demand the next request
-            # does.
+            # With demand, let the next element start the delivery. Without demand, the next request
+            # starts it.
             exhausted = status is RunStatus.EXHAUSTED
             return exhausted and self._at_once and not self._input.elements.arm(self._enter)
         if status is RunStatus.ENDED:

@@ -171,7 +171,7 @@ class _RecordQueue:
         # Read _fail now: slicing may run user code that cancels, and drop() then replaces _fail.
         fail = self._fail
         if not filling.enter():
-            return  # another call is in the loop below, and copies again
+            return  # the call that is in the loop below copies once more
         while True:
             missed = filling.missed
             try:

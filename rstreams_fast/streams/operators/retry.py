@@ -26,7 +26,8 @@ class RetryBoundary(ArbiterBoundary):
     ) -> None:
         self.times = check_count("retry(times): times", times)
         if isinstance(when, type) and issubclass(when, BaseException):
-            name = when.__name__  # a call of this exception class gives an object, which is true
+            # A call of the class returns an object, which is true: every error would be retried.
+            name = when.__name__
             raise TypeError(
                 f"retry(when): when must be a function of the error, got the class {name}; "
                 f"give lambda error: isinstance(error, {name})"

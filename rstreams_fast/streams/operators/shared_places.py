@@ -21,10 +21,11 @@ NAMED: Final = 3
 class SharedPlaces:
     """Bounds the elements that all substreams of a ``group_by`` hold together by ``prefetch``.
 
-    The bound first allows a request for ``prefetch`` elements, and then for as many as have left
-    the substreams. The stream is stuck while substreams without a subscriber hold ``prefetch``
-    elements. The stream is also stuck while the subscribers of all held elements request none, and
-    another subscriber waits. A stream that is stuck for ``patience`` seconds ends with an error.
+    The first request is for ``prefetch`` elements. Later requests are for as many elements as have
+    left the substreams. The stream is *stuck* when three conditions hold. The substreams hold
+    ``prefetch`` elements. No subscriber of these substreams requests an element. One of these
+    substreams has no subscriber, or the subscriber of an empty substream waits. A stream that is
+    stuck for ``patience`` seconds ends with an error.
     """
 
     __slots__ = ("_checked", "_clock", "_patience", "_prefetch", "_replenish_at", "_stuck_since")
@@ -75,7 +76,8 @@ class SharedPlaces:
         readers = [each.reader for each in holding if each.reader is not None]
         if not all(reader.sleeps(waiting) for reader in readers):
             return []
-        # If all elements have subscribers, the stream is stuck only if another subscriber waits.
+        # No subscriber takes an element from ``holding``. The stream is stuck if one of these
+        # substreams has no subscriber, or if the subscriber of an empty substream waits.
         return holding if waiting or len(readers) < len(holding) else []
 
     def _due(self) -> float | None:

@@ -70,7 +70,9 @@ class _Calls:
         self._resource = resource
         self._context = copy_context()
         self._pid = process_id()
-        self._ready = Wip()  # is_ready() is called twice; the second call returns true
+        # on_subscribe() and _subscribe() each call is_ready() once. The second of the two calls
+        # returns true, and its caller makes the first request.
+        self._ready = Wip()
 
     def start(self, subscriber: Subscriber[Any], upstream: Publisher[Any]) -> None:
         """Signal ``on_subscribe`` on this thread, and subscribe to upstream on the resource."""

@@ -89,8 +89,9 @@ class _SwitchMapSubscription(FanIn):
         # takes the element out of the list makes a publisher of it, or discards it.
         self._newest: tuple[int, list[Any]] = (0, [])
         # Only the thread that calls publishers writes these three. ``_current``: the number of the
-        # newest element that was used, and the subscriber to its publisher. ``_asked``: elements
-        # requested of this publisher. ``_outer_asked``: elements requested of upstream.
+        # element of which the newest publisher was made, and the subscriber to this publisher.
+        # ``_asked``: elements requested of this publisher. ``_outer_asked``: elements requested of
+        # upstream.
         self._current: tuple[int, Inner | None] = (0, None)
         self._asked = 0
         self._outer_asked = 0

@@ -130,7 +130,7 @@ class _BatchSubscription(OperatorSubscriber):
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more batches."""
-        super().request(n)  # this call starts the delivery, if there was no demand before
+        super().request(n)  # if there was no demand before, this starts the delivery
         self._ask()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
@@ -164,7 +164,7 @@ class _BatchSubscription(OperatorSubscriber):
         # Start the delivery at the first element of a batch, to set its time, and at the last.
         first = self._news.enter()
         many = self._arrived - self._left >= self._n
-        # After the end, start the delivery, too, which clears the inbox again.
+        # Also start the delivery after the end: it clears the inbox.
         if first or many or self._weigher is not None or self._demand.value < 0:
             self._enter()
 
@@ -241,8 +241,8 @@ class _BatchSubscription(OperatorSubscriber):
         self._due_at = None
         self._gathered([batch])
         status = run.push(batch)
-        # Count the elements when the delivery has lowered the demand: otherwise _room would request
-        # too many.
+        # Count the elements as gone only after the delivery has lowered the demand: otherwise
+        # _room would request too many.
         self._left += count
         self._left_bytes += weight
         return status
@@ -290,7 +290,8 @@ class _BatchSubscription(OperatorSubscriber):
 
     def _room(self) -> int:
         """Return how many elements to request; 0 if no batch is requested."""
-        # Read the demand after ``left``: a batch delivered in between then counts as held.
+        # Read the demand after ``_left``. A batch that is delivered between the two reads still
+        # counts as held, so the result is never too large.
         arrived, left = self._arrived, self._left
         demand = self._demand.value
         if demand <= 0 or self._completed:

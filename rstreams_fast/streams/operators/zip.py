@@ -39,7 +39,10 @@ class _Zip:
 
 
 class _ZipSubscription(FanIn):
-    """Delivers tuples. Elements wait in a queue for each publisher, until each has sent one."""
+    """Delivers tuples.
+
+    Each publisher has a queue, in which its elements wait until each publisher has sent one.
+    """
 
     __slots__ = ("_consumed", "_lacking", "_order")
 

@@ -122,7 +122,7 @@ class _IteratorSubscriber(RingSubscriber):
         self.bell = Doorbell()
         self.turns = None if loop is None else Turns(self.bell.ring)
         if self.turns is not None:
-            # So that ``subscribe`` occupies the loop for a millisecond at most.
+            # Begin a turn now, so that ``subscribe`` occupies the loop for a millisecond at most.
             self.turns.begin(loop)
         self.ended = False
         """Whether no more elements come. The ring may still hold elements."""
@@ -463,7 +463,8 @@ class Iteration(BurstIterator[T]):
             subscriber.bell.disarm()
 
     async def _wait(self, subscriber: _IteratorSubscriber) -> None:
-        bell = Bell(subscriber.leave)  # if the loop was closed, the consumer never continues: leave
+        # If the loop was closed, this coroutine never continues. So leave() cancels upstream.
+        bell = Bell(subscriber.leave)
         subscriber.bell.arm(bell)
         try:
             if subscriber.arm():

@@ -66,8 +66,8 @@ class _Collected:
             nothing: np.ndarray[Any, Any] = self._np.empty(0, self._dtype)
             return nothing
         if self._count < len(self._rows):
-            # Gives back the memory of the free rows, without a copy. No other object refers to the
-            # array, so the check for such references is not needed.
+            # Give back the memory of the free rows, without a copy. No other object refers to the
+            # array, so numpy need not check for references.
             self._rows.resize((self._count, *self._rows.shape[1:]), refcheck=False)
         rows: np.ndarray[Any, Any] = self._rows
         return rows
@@ -112,7 +112,7 @@ class _Collected:
         if not array.dtype.hasobject:
             return array
         if dtype.kind in "SUMm":
-            return np.array(scalars, dtype.kind)  # only the kind: numpy chooses length and unit
+            return np.array(scalars, dtype.kind)  # give no length or unit: numpy chooses them
         try:
             array = np.array(scalars, np.result_type(dtype, "f8") if dtype.kind in "fc" else dtype)
         except OverflowError as raised:

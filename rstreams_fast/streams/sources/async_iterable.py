@@ -116,8 +116,8 @@ class AsyncIterableSource(Generic[T]):
 class _Pulling(Drain):
     """The subscription. A task on the event loop awaits elements and signals them.
 
-    Requests and cancels have ``_work`` called, which wakes or cancels that task. It is called on
-    the same loop, and the task never awaits within a signal. So signals never overlap.
+    After a request or a cancel the loop calls ``_work``, which wakes or cancels that task. The task
+    never awaits within a signal. So signals never overlap.
     """
 
     __slots__ = (
@@ -187,7 +187,7 @@ class _Pulling(Drain):
         task = self._task
         if not self._awaiting or task is None:
             return
-        if task.cancelling():  # other code, such as a time-out, may take its cancellation back
+        if task.cancelling():  # other code, such as a time-out, may withdraw its cancellation
             asyncio.get_running_loop().call_later(CANCEL_SECONDS, self._cancel_await)
         else:
             self._awaiting = False

@@ -236,7 +236,7 @@ def forbids_nulls(kind: pa.DataType) -> bool:
 
 
 def wide(kind: pa.DataType) -> pa.DataType:
-    """Return ``kind`` with doubles for floats: Arrow turns too large a float into infinity."""
+    """Return ``kind`` with doubles in place of floats, which large numbers would make infinite."""
     import pyarrow as pa
 
     is_ = pa.types

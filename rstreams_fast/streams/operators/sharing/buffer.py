@@ -164,8 +164,8 @@ class MulticastBuffer(Generic[R]):
         self._at_floor = 0
         self.asked = 0
         self.ask_at = NOWHERE
-        # Whether to call to_be_asked after each delivery: a subscriber has received all elements,
-        # and only the lack of room stops a request for more.
+        # Whether a subscriber has received all elements, and only the lack of room stops a request
+        # for more. Then to_be_asked must be called after each delivered element.
         self.starving = False
         self.error: BaseException | None = None
         # The traceback that the error came with. Each time the error is raised, its own traceback
@@ -404,7 +404,7 @@ class MulticastBuffer(Generic[R]):
         room = self.end + self.size - max(0, kept - at) - asked
         n = max(0, min(wanted - asked, room))
         if n < self._replenish_at and n < wanted - asked and front < asked:
-            n = 0  # no small request while the fastest subscriber has yet to get requested elements
+            n = 0  # wait for a larger request, while the fastest subscriber has elements to get
         self.asked = asked = asked + n
         if wanted > asked:
             self.starving = front >= asked

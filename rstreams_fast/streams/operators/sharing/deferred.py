@@ -1,8 +1,8 @@
-"""A lock whose critical sections (*entries*) user code on the same thread may interrupt.
+"""A lock for critical sections (*entries*). Calls that interrupt an entry are deferred to its end.
 
 A garbage collection or a signal may run user code in the middle of an entry, on the same thread: a
 finalizer or a signal handler that cancels a subscription. This code must not wait for its own
-thread, and must not see the state half written. So its calls are deferred until the entry is over.
+thread, and must not see the state half written. So its calls are made when the entry is over.
 """
 
 from __future__ import annotations

@@ -207,13 +207,13 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         if self._deferred.enter(self._may_connect, min_subscribers):
             self._pid = process_id()
             stand_on(self, below)
-            # Pauses on a loop (``turns``) are for one subscriber. Another may request next.
+            # ``turns`` limits the work on one subscriber's loop. But others make requests, too.
             self.turns = None
             self.custody = None  # ``on_discard`` does not get elements that subscribers share
             try:
                 with awaited_nowhere():
                     subscribe_to(upstream, self)
-            except BaseException as raised:  # §1.9: signal an error that no other code has got
+            except BaseException as raised:  # §1.9: signal it; no other code does
                 self._end(raised, at_once=True, cancel=True)
                 if leaves(raised):
                     raise
@@ -478,7 +478,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             if n > 0:
                 try:
                     self._upstream.request(n)
-                except BaseException as raised:  # §3.16: signal an error that only this code has
+                except BaseException as raised:  # §3.16: signal it; no other code does
                     self._end(raised, at_once=True, cancel=True)
                     if leaves(raised):
                         raise

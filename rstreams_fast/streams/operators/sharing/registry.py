@@ -49,10 +49,11 @@ class Registry(Generic[S]):
             # The next round looks at subscribers that were added meanwhile.
 
     def _enter(self, entry: Entry[S], compared: list[S]) -> Entry[S] | list[Entry[S]]:
-        """Add ``entry`` and return an empty list, if no other subscriber can be the same.
+        """Add ``entry``, if no other subscriber can be the same, and return an empty list.
 
-        Otherwise return the entry of the identical subscriber, or all entries that the caller must
-        compare first. Called under the registry's lock.
+        If the same object subscribes already, return its entry. If subscribers with the same hash
+        are not in ``compared``, return their entries: the caller must compare them first. Called
+        under the registry's lock.
         """
         identity = id(entry.subscriber)
         if (there := self._by_identity.get(identity)) is not None:

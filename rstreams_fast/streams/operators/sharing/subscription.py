@@ -114,8 +114,8 @@ class MulticastSubscription(Drain):
         if publisher is None or self._demand.value < 0:
             return self._act_on_end()
         self._waits.end()
-        # Upstream's thread may have put elements in ``in_hand``. It then also drops old
-        # elements from the buffer, so that this thread need not.
+        # If upstream's thread has put elements in ``in_hand``, that thread also drops old
+        # elements from the buffer and requests more. So this thread does neither.
         handed_out = bool(cursor.in_hand)
         burst = cursor.in_hand if handed_out else publisher.take(cursor)
         if burst is None:
