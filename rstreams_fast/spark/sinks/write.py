@@ -124,7 +124,8 @@ def writer(
 ) -> Writer:
     """Make a function for ``foreachBatch``, which writes each batch of a stream to ``sink``.
 
-    The rows of a batch that is run again have the same ``call_id``.
+    The rows of a batch that is run again have the same ``call_id``. A ``journal`` keeps
+    only the answers of the latest batch, as Spark repeats no earlier batch.
 
     ```python
     import rstreams_fast.spark as rs
