@@ -158,7 +158,7 @@ cdef object ABSORBED_MARK = object()
 # Votes for the generated loop (positive) and against it (negative).
 cdef int PYTHON_CALL = 1
 cdef int OTHER_CALL = -1
-cdef int COUNTED_STAGE = -3  # the generated drain counts with Python ints
+cdef int COUNTED_STAGE = -3  # the generated loop counts with Python ints
 cdef int HOLDING_STAGE = -2  # scan and reduce
 cdef int RING_SLOT = -4
 
@@ -172,7 +172,7 @@ cdef int64_t first_elements = 64
 
 
 def generate_after(elements):
-    """Set the number of elements after which a run generates its drain; return the old one."""
+    """Set the number of elements after which a run generates its loop; return the old one."""
     global first_elements
     before = first_elements
     first_elements = elements
@@ -377,7 +377,7 @@ cdef class FusedRun:
     def __reduce__(self):
         refuse_pickle(self)
 
-    # -- the drain's owner -----------------------------------------------------------------------
+    # -- methods of the delivering thread --------------------------------------------------------
 
     def drain(self, limit, /):
         cdef int64_t count = rsfpy_plain_count(limit, 1)
@@ -453,7 +453,7 @@ cdef class FusedRun:
         self.generated_arguments = None
         del held
 
-    # -- one burst -------------------------------------------------------------------------------
+    # -- processing several elements -------------------------------------------------------------
 
     cdef object _drain(self, int64_t limit):
         # The demand may grow within a burst: a subscriber that requests one element at a time, in

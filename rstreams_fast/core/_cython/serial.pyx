@@ -229,7 +229,7 @@ cdef class SignalSerializer:
             answer = self._next_as_holder(element)
             if answer != RSF_SERIAL_FULL or not wait:
                 return answer
-            # Other threads filled the mailbox; leaving the drain may have made room.
+            # The mailbox was full. Its elements were delivered since, so there may be room.
         if self.fail_fast:
             if rsf_serial_is_cancelled(&self.serial):
                 return RSF_SERIAL_CANCELLED
@@ -253,7 +253,7 @@ cdef class SignalSerializer:
         return RSF_SERIAL_OK
 
     cdef int _next_as_holder(self, object element) except -1:
-        # Delivers without the mailbox, and always leaves the drain.
+        # Delivers without the mailbox. Then other threads may deliver.
         cdef PyObject *answer
         if (
             not rsf_serial_is_idle(&self.serial)
@@ -306,7 +306,7 @@ cdef class SignalSerializer:
             self._drain()
         return True
 
-    # -- delivery, the holder --------------------------------------------------------------------
+    # -- delivery, by the delivering thread ------------------------------------------------------
 
     cdef int _drain(self) except -1:
         if self.waits:
@@ -383,7 +383,7 @@ cdef class SignalSerializer:
         return 0
 
     cdef int _abandon(self, object raised) except -1:
-        """End the stream after the subscriber raised, leave the drain, and report (§2.13)."""
+        """End the stream after the subscriber raised, and report the exception (§2.13)."""
         cdef object subscription = None
         if not self.finished and rsf_serial_cancel(&self.serial):
             subscription = self._end_upstream()

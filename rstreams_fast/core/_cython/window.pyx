@@ -140,7 +140,7 @@ cdef class Call:
     cdef object result
     cdef bint introduced
     cdef bint kept  # whether other code referred to the task before it was suspended
-    cdef bint suspended  # whether the first step suspended, and no other step was made yet
+    cdef bint suspended  # whether only the first step was made, and was suspended
     cdef bint running  # whether it counts as a running call of the window
     cdef bint finished
     cdef bint leads  # whether the call is in in_flight, so that equal items may share it
@@ -594,7 +594,7 @@ cdef class CallWindow:
                 item = <object> element
                 Py_DECREF_ptr(element)
                 left -= 1
-                if self.cancelled:  # the ring's producer, woken by ring_poll, may cancel
+                if self.cancelled:  # the ring's producer, woken by ring_poll, may cancel the window
                     break
                 submit_one(self, item, self.ahead == 0)
         finally:
@@ -679,7 +679,7 @@ cdef class CallWindow:
         with cython.critical_section(self):
             drop_all(&self.ring, self.results)
         for call in list(self.running_calls):
-            call.turn = None  # forget the calls that wait for this call
+            call.turn = None  # else the end of this call would start others
             if call.task is not None:
                 cancel_task(call.task)
 
@@ -918,7 +918,7 @@ cdef class CallWindow:
             return 0
         self._fail(item, error)
         if not isinstance(error, (Exception, CancelledError)):
-            self._notify_soon()  # call on_ready, too: the caller may not see the exception
+            self._notify_soon()  # the caller may not see the exception: on_ready tells
             raise error
         return 0
 
@@ -1031,7 +1031,7 @@ cdef class CallWindow:
         except Exception:  # ``==`` of the item raises: find the call by identity
             try:
                 self.in_flight = {k: c for k, c in self.in_flight.items() if c is not call}
-            except Exception:  # ``==`` of other items raises: forget all calls
+            except Exception:  # ``==`` of another item raises: share no running call
                 self.in_flight = {}
         call.key = None
         return 0

@@ -56,7 +56,7 @@ cdef class Latch:
         rsf_demand_init(&self.state, 0)
 
     def __init__(self):
-        pass  # it takes no arguments, where __cinit__ would take any
+        pass  # refuse arguments, which __cinit__ would accept
 
     def win(self):
         return rsf_demand_terminate(&self.state) >= 0
