@@ -15,6 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from rstreams_fast.calls.errors import StageError
+from rstreams_fast.calls.limits.host_relay import connect_by_relay
+from rstreams_fast.calls.limits.leases import is_served_here
 from rstreams_fast.calls.limits.limit import Limit
 from rstreams_fast.calls.limits.messages import (
     ASK,
@@ -98,25 +100,27 @@ class JobPermits:
         """Try to connect until the driver welcomes the worker, or the time is over."""
         loop, (host, port, *_) = self._loop, self._address
         began, pause = loop.time(), FIRST_PAUSE
+        # A worker in the driver's process needs no relay.
+        by_relay = not is_served_here(self._address)
         cause: Exception
         while True:
-            connection = _Connection(self, loop)
-            try:
-                async with asyncio.timeout(CONNECT_SECONDS):
-                    await loop.create_connection(partial(_itself, connection), host, port)
-                async with asyncio.timeout(began + DRIVER_PATIENCE_SECONDS - loop.time()):
-                    await connection.welcomed
-            except OSError as failed:  # this includes TimeoutError, a subclass of OSError
-                cause = failed
-            except LimitLost as refused:
-                self._gate.fail(refused)
-                return
-            else:
-                self._was_welcome = True
-                return
-            finally:
-                if not connection.welcome:
-                    connection.abort()
+            for connect in (self._connect_by_relay, self._connect_itself)[not by_relay :]:
+                connection = _Connection(self, loop)
+                try:
+                    async with asyncio.timeout(began + DRIVER_PATIENCE_SECONDS - loop.time()):
+                        await connect(partial(_itself, connection))
+                        await connection.welcomed
+                except OSError as failed:  # this includes TimeoutError, a subclass of OSError
+                    cause = failed
+                except LimitLost as refused:
+                    self._gate.fail(refused)
+                    return
+                else:
+                    self._was_welcome = True
+                    return
+                finally:
+                    if not connection.welcome:
+                        connection.abort()
             hopeless = _is_refusal(cause) and not self._was_welcome
             patience = REFUSED_SECONDS if hopeless else DRIVER_PATIENCE_SECONDS
             if loop.time() >= began + patience:
@@ -130,6 +134,13 @@ class JobPermits:
         )
         lost.__cause__ = cause
         self._gate.fail(lost)
+
+    async def _connect_by_relay(self, make: Callable[[], _Connection]) -> None:
+        await connect_by_relay(make, self._address, CONNECT_SECONDS)
+
+    async def _connect_itself(self, make: Callable[[], _Connection]) -> None:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await self._loop.create_connection(make, self._address.host, self._address.port)
 
     # -- messages of a connection ------------------------------------------------------------------
 

@@ -7,11 +7,9 @@ between worker and server.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hmac
 import os
 import secrets
-import socket
 import struct
 import sys
 import threading
@@ -19,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from rstreams_fast.calls.limits.channels import Channel, Channels, last_bytes
 from rstreams_fast.calls.limits.messages import (
     ANSWER,
     ASK,
@@ -35,6 +34,7 @@ from rstreams_fast.calls.limits.messages import (
     PACED,
     PROBE,
     REFUSED,
+    RELAY,
     SECONDS,
     SEE,
     SIZES,
@@ -43,15 +43,18 @@ from rstreams_fast.calls.limits.messages import (
     WELCOME,
     Address,
     keep_alive,
+    listening_at,
 )
 from rstreams_fast.calls.limits.pace import LATE_SECONDS, Numbers, Pace
 
-__all__ = ["DEATH_SECONDS", "UNDER_WAY", "serve", "serve_at", "serve_with"]
+__all__ = ["DEATH_SECONDS", "UNDER_WAY", "is_served_here", "serve", "serve_at", "serve_with"]
 
 DEATH_SECONDS: Final = 0.05
 """How long the permits of a killed worker stay in use: the kernel ends its calls in this time."""
 BREAK_SECONDS: Final = 1.0
 """How long the permits of a broken connection stay in use: its worker may connect again."""
+RELAY_SECONDS: Final = 5.0
+"""As ``BREAK_SECONDS``, if the relay of a host is gone: its workers may start another one first."""
 LOST_SECONDS: Final = 10.0
 """How long a worker with permits may leave a probe unanswered while other workers wait."""
 LEASE_WATCH_SECONDS: Final = 1.0
@@ -74,21 +77,6 @@ UNDER_WAY: Final = 0.01
 arrive late."""
 SILENT_SECONDS: Final = 1.0
 """How long the grants under way to one worker may delay the other workers."""
-
-
-def listening_at(host: str, backlog: int) -> socket.socket:
-    """Return a socket that listens at an address or a name of this machine, by IPv4 if it can."""
-    found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
-    found.sort(key=lambda address: address[0] != socket.AF_INET)
-    for family, _, _, _, address in found:
-        both = family == socket.AF_INET6 and address[0] == "::" and socket.has_dualstack_ipv6()
-        try:
-            return socket.create_server(
-                address, family=family, backlog=backlog, dualstack_ipv6=both
-            )
-        except OSError as raised:
-            refused = raised
-    raise refused
 
 
 def _loopback() -> tuple[str, str]:
@@ -362,8 +350,9 @@ class _Lease(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for mypy
         self._transport = transport
-        self._server.let_wait(self)
-        keep_alive(transport)
+        if not isinstance(transport, Channel):  # the relay has proved that it knows the token
+            self._server.let_wait(self)
+            keep_alive(transport)
         transport.write(self._challenge)
         loop = asyncio.get_running_loop()
         self._unproved = loop.call_later(PROOF_SECONDS, transport.abort)
@@ -413,11 +402,12 @@ class _Lease(asyncio.Protocol):
         self._stranger_no_more()
         digest, number = ANSWER.unpack_from(self._received)
         right = hmac.digest(self._server.token, self._challenge, "sha256")
-        if not hmac.compare_digest(digest, right) or number >= len(self._server.limits):
+        found = self._server.at(number)
+        if found is None or not hmac.compare_digest(digest, right):
             self._transport.write(REFUSED)
             self._transport.close()
             return False
-        found, self._received = self._server.limits[number], self._received[ANSWER.size :]
+        self._received = self._received[ANSWER.size :]
         if callable(found):
             protocol = found(self._transport)
             self._transport.set_protocol(protocol)
@@ -482,18 +472,16 @@ class _Lease(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stranger_no_more()
         if self._permits is not None:
-            if exc is not None:
-                self._hear_the_last()
-            self._permits.leave(self)
             # Without an error the worker was killed, and the kernel closed its connections.
-            wait = DEATH_SECONDS if exc is None else BREAK_SECONDS
+            wait = DEATH_SECONDS
+            if isinstance(self._transport, Channel):
+                wait = DEATH_SECONDS if exc is None else RELAY_SECONDS
+            elif exc is not None:
+                # The worker may have sent ``KEEP`` before a write to it failed.
+                self.data_received(last_bytes(self._transport))
+                wait = BREAK_SECONDS
+            self._permits.leave(self)
             self._coming_back = asyncio.get_running_loop().call_later(wait, self.end)
-
-    def _hear_the_last(self) -> None:
-        """Read the last messages: the worker may have sent ``KEEP`` before a write to it failed."""
-        with contextlib.suppress(OSError):
-            if last := os.read(self._transport.get_extra_info("socket").fileno(), 1 << 16):
-                self.data_received(last)
 
     def end(self) -> None:
         """Give all permits of the connection back now."""
@@ -537,6 +525,12 @@ class _Server:
         # accepts. More connections than these may wait, so set the backlog again.
         listening.listen(BACKLOG)
 
+    def at(self, number: int) -> tuple[_Permits, Numbers] | Serve | None:
+        """Return what the clients with this number want: a limit, or a protocol."""
+        if number == RELAY:
+            return lambda transport: Channels(transport, lambda: _Lease(self))
+        return self.limits[number] if number < len(self.limits) else None
+
     def let_wait(self, stranger: _Lease) -> None:
         """Let a new connection prove that it knows the token."""
         if len(self.strangers) >= _most_strangers():
@@ -575,6 +569,12 @@ def serve_with(name: str, serve: Serve) -> Address:
             number = server.numbers[name, None] = len(server.limits)
             server.limits.append(serve)
         return Address(server.host, server.port, server.token, number)
+
+
+def is_served_here(address: Address) -> bool:
+    """Whether this process serves the limit at ``address``."""
+    found = _server
+    return found is not None and found.pid == os.getpid() and found.token == address.token
 
 
 def _running() -> _Server:

@@ -26,6 +26,10 @@ whether each call needs a permit of its own (``+``), or a permit may serve sever
 **Ends.** The permits of a connection come back when it ends. The kernel ends the connections of a
 killed process. ``TCP_USER_TIMEOUT`` ends a connection when the other host is silent. A worker that
 lives connects again, and declares the permits of its calls.
+
+**Hosts.** The connections of a host's workers share one connection to the server, that of the
+host's ``relay``. The relay answers the challenge with the number ``RELAY`` in place of a limit's.
+Then each worker has a channel, with the messages above. A worker without a relay connects itself.
 """
 
 from __future__ import annotations
@@ -52,6 +56,7 @@ __all__ = [
     "PACED",
     "PROBE",
     "REFUSED",
+    "RELAY",
     "SECONDS",
     "SEE",
     "SIGN",
@@ -62,6 +67,7 @@ __all__ = [
     "Address",
     "answer_to",
     "keep_alive",
+    "listening_at",
     "pack_units",
 ]
 
@@ -91,6 +97,8 @@ NUMBERS: Final = {ASK: 1, SPEND: 1, SEE: 2}
 """How many numbers for each unit follow a message."""
 # The answer to the challenge: a digest, and the number by which the server knows the limit.
 ANSWER: Final = struct.Struct("!32sI")
+RELAY: Final = (1 << 32) - 1
+"""The number that a relay sends in place of a limit's."""
 
 
 SILENT_HOST_SECONDS: Final = 5.0
@@ -131,3 +139,18 @@ def keep_alive(transport: asyncio.BaseTransport) -> None:
     ):
         if hasattr(socket, option):
             found.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+def listening_at(host: str, backlog: int) -> socket.socket:
+    """Return a socket that listens at an address or a name of this machine, by IPv4 if it can."""
+    found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    found.sort(key=lambda address: address[0] != socket.AF_INET)
+    for family, _, _, _, address in found:
+        both = family == socket.AF_INET6 and address[0] == "::" and socket.has_dualstack_ipv6()
+        try:
+            return socket.create_server(
+                address, family=family, backlog=backlog, dualstack_ipv6=both
+            )
+        except OSError as raised:
+            refused = raised
+    raise refused

@@ -1,0 +1,178 @@
+"""Connects a worker to the driver through the relay of its host, and starts this relay.
+
+A worker that finds no relay takes the lock of the relay, and listens in its place. It connects to
+the driver, proves that it knows the token, and starts the relay with these open descriptors. Other
+workers connect meanwhile: the kernel keeps their connections until the relay accepts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from rstreams_fast.calls.limits import relay
+from rstreams_fast.calls.limits.host_folder import private_folder
+from rstreams_fast.calls.limits.messages import (
+    CHALLENGE_BYTES,
+    RELAY,
+    WELCOME,
+    Address,
+    answer_to,
+    keep_alive,
+)
+
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = ["connect_by_relay"]
+
+FOLDER: Final = "relays"
+
+START_SECONDS: Final = 2.0
+"""How long a worker waits for a relay that another worker starts."""
+
+LOOK_SECONDS: Final = 0.01
+BACKLOG: Final = 4096
+LONGEST_PATH: Final = 100
+"""The most bytes of a socket's path: the kernel allows 107, and other systems fewer."""
+
+_started: Final[list[subprocess.Popen[bytes]]] = []
+"""The relays that this process has started: an object without an owner warns about its process."""
+
+
+async def connect_by_relay(
+    make: Callable[[], asyncio.Protocol], address: Address, connect_seconds: float
+) -> None:
+    """Connect to the driver at ``address`` through the host's relay; start it if there is none.
+
+    ``OSError``: the relay cannot be used. The caller connects to the driver itself then.
+    """
+    if os.name != "posix" or not sys.executable:
+        raise ConnectionError("a relay needs sockets of Unix")
+    loop = asyncio.get_running_loop()
+    who = f"{address.host} {address.port} ".encode() + address.token
+    path = private_folder(FOLDER) / hashlib.sha256(who).hexdigest()[:32]
+    until, is_started = loop.time() + START_SECONDS, False
+    while (connection := _connection_to(path)) is None:
+        if not is_started and (lock := _locked(path)) is not None:
+            is_started = True
+            try:
+                await _start(path, lock, address, connect_seconds)
+            finally:
+                os.close(lock)
+        elif loop.time() >= until:
+            raise ConnectionError("the relay of this host does not start")
+        else:
+            await asyncio.sleep(LOOK_SECONDS)
+    await loop.create_unix_connection(make, sock=connection)
+
+
+@contextlib.contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """Give a path of the socket that is short enough for the kernel."""
+    if len(os.fsencode(path)) <= LONGEST_PATH or sys.platform != "linux":
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+def _connection_to(path: Path) -> socket.socket | None:
+    """Return a connection to the relay; ``None``: no process listens there."""
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.setblocking(False)
+        with _short(path) as short:
+            connection.connect(short)
+    except (FileNotFoundError, ConnectionRefusedError):
+        connection.close()
+        return None
+    except BaseException:  # BlockingIOError, for example: too many workers wait
+        connection.close()
+        raise
+    return connection
+
+
+def _locked(path: Path) -> int | None:
+    """Return the locked file of the relay; ``None``: a relay runs, or another worker starts it."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    lock = os.open(f"{path}{relay.LOCK}", flags, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A relay that ended may have removed the file before it was locked here.
+        if os.fstat(lock).st_nlink:
+            return lock
+    except BlockingIOError:
+        pass
+    except BaseException:
+        os.close(lock)
+        raise
+    os.close(lock)
+    return None
+
+
+async def _start(path: Path, lock: int, address: Address, connect_seconds: float) -> None:
+    """Listen at ``path``, connect to the driver, and start the relay with both sockets."""
+    with _listening_at(path) as listening:
+        driver = await _connection_to_driver(address, connect_seconds)
+        try:
+            _start_script(path, driver, listening.fileno(), lock)
+        finally:
+            os.close(driver)
+
+
+def _listening_at(path: Path) -> socket.socket:
+    listening = socket.socket(socket.AF_UNIX)
+    try:
+        path.unlink(missing_ok=True)
+        with _short(path) as short:
+            listening.bind(short)
+        listening.listen(BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+def _start_script(path: Path, driver: int, listening: int, lock: int) -> None:
+    # -I and -S: the script needs no package, and no setting of the user.
+    command = [sys.executable, "-I", "-S", relay.__file__, str(driver), str(listening), str(path)]
+    nothing = subprocess.DEVNULL
+    started = subprocess.Popen(
+        command,
+        stdin=nothing,
+        stdout=nothing,
+        stderr=nothing,
+        pass_fds=(driver, listening, lock),
+        start_new_session=True,
+    )
+    _started[:] = [process for process in _started if process.poll() is None] + [started]
+
+
+async def _connection_to_driver(address: Address, connect_seconds: float) -> int:
+    """Return the descriptor of a connection that the driver has accepted as that of a relay."""
+    async with asyncio.timeout(connect_seconds):
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+    try:
+        keep_alive(writer.transport)
+        challenge = await reader.readexactly(CHALLENGE_BYTES)
+        writer.write(answer_to(challenge, address._replace(number=RELAY)))
+        if await reader.readexactly(len(WELCOME)) != WELCOME:
+            raise ConnectionError("the driver does not know this job")
+        # The connection stays open as long as a copy of its descriptor is open.
+        return os.dup(writer.get_extra_info("socket").fileno())
+    except EOFError as raised:
+        raise ConnectionError("the connection has ended") from raised
+    finally:
+        writer.transport.abort()

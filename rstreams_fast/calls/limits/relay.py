@@ -1,0 +1,180 @@
+"""The relay of a host: passes the connections of workers on to the driver, over one connection.
+
+A worker runs this file as a script, with the descriptors of three open files: the connection to the
+driver, the socket at which the relay listens, and the lock of the relay. The kernel frees the lock
+when the relay ends. The relay does not know the limits: only the workers and the driver read the
+messages. It ends when the driver's connection ends, or when it had no worker for a while.
+
+**Frames.** Each connection of a worker is a channel with a number. A frame has this number, and the
+bytes of the channel. A frame without bytes opens a new channel, and ends an open one.
+
+The script imports few modules of the standard library: so it starts within some 20 ms.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import struct
+import sys
+import time
+from selectors import EVENT_READ, EVENT_WRITE
+from typing import Final
+
+__all__ = ["FRAME", "LOCK", "Relay"]
+
+FRAME: Final = struct.Struct("!II")
+"""The number of a channel, and how many bytes follow."""
+
+LOCK: Final = ".lock"
+"""The end of the name of the relay's lock; the rest is the path of the relay's socket."""
+
+IDLE_SECONDS: Final = 5.0
+"""How long the relay waits for a worker if it has none."""
+
+ACCEPT_AGAIN_SECONDS: Final = 0.05
+MOST_BYTES: Final = 1 << 18
+
+
+class _Peer:
+    """A worker or the driver, with the bytes that wait to be sent to it."""
+
+    def __init__(self, connection: socket.socket, number: int = 0) -> None:
+        self.connection = connection
+        self.number = number
+        self.unsent = bytearray()
+        self.events = EVENT_READ
+
+    def received(self) -> bytes | None:
+        """Return the bytes received; no bytes if the connection has ended; ``None`` if none came.
+
+        The kernel returns the last bytes of a worker that was killed before it reports the end.
+        """
+        try:
+            return self.connection.recv(MOST_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
+    def send(self) -> None:
+        """Send as many bytes as the kernel takes."""
+        try:
+            sent = self.connection.send(self.unsent)
+        except BlockingIOError:
+            return
+        except OSError:  # the connection has ended: the next ``received`` reports the end
+            sent = len(self.unsent)
+        del self.unsent[:sent]
+
+
+class Relay:
+    """Passes bytes between the driver and the workers that connect to ``listening``."""
+
+    def __init__(self, driver: socket.socket, listening: socket.socket) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._driver = _Peer(driver)
+        self._listening = listening
+        self._workers: dict[int, _Peer] = {}
+        self._newest = 0
+        self._received = bytearray()
+        self._changed: set[_Peer] = set()
+        for connection in (driver, listening):
+            connection.setblocking(False)
+        self._selector.register(driver, EVENT_READ, self._driver)
+        self._selector.register(listening, EVENT_READ)
+
+    def run(self) -> None:
+        """Pass bytes on until the driver's connection ends, or no worker comes for a while."""
+        while ready := self._selector.select(None if self._workers else IDLE_SECONDS):
+            for key, events in ready:
+                peer = key.data
+                if peer is None:
+                    self._accept()
+                    continue
+                self._changed.add(peer)
+                if not events & EVENT_READ:
+                    continue
+                if (data := peer.received()) is None:
+                    continue
+                if peer is not self._driver:
+                    self._pass_to_driver(peer, data)
+                elif data:
+                    self._pass_to_workers(data)
+                else:
+                    return
+            self._send()
+
+    def _send(self) -> None:
+        for peer in self._changed:
+            if peer.unsent:
+                peer.send()
+            events = EVENT_READ | EVENT_WRITE if peer.unsent else EVENT_READ
+            if events != peer.events and peer.connection.fileno() >= 0:
+                peer.events = events
+                self._selector.modify(peer.connection, events, peer)
+        self._changed.clear()
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listening.accept()
+        except BlockingIOError:
+            return
+        except OSError:  # the process has too many open files: some workers must end first
+            time.sleep(ACCEPT_AGAIN_SECONDS)
+            return
+        connection.setblocking(False)
+        self._newest += 1
+        worker = self._workers[self._newest] = _Peer(connection, self._newest)
+        self._selector.register(connection, EVENT_READ, worker)
+        self._frame(worker, b"")
+
+    def _frame(self, worker: _Peer, data: bytes) -> None:
+        self._driver.unsent += FRAME.pack(worker.number, len(data)) + data
+        self._changed.add(self._driver)
+
+    def _pass_to_driver(self, worker: _Peer, data: bytes) -> None:
+        # A frame of this turn may have ended the channel already.
+        if worker.number in self._workers:
+            self._frame(worker, data)
+            if not data:
+                self._end(worker)
+
+    def _pass_to_workers(self, data: bytes) -> None:
+        self._received += data
+        at, received = 0, self._received
+        while at + FRAME.size <= len(received):
+            number, size = FRAME.unpack_from(received, at)
+            start = at + FRAME.size
+            if len(received) < start + size:
+                break
+            worker = self._workers.get(number)
+            if worker is not None and size:
+                worker.unsent += received[start : start + size]
+                self._changed.add(worker)
+            elif worker is not None:
+                worker.send()  # the driver ends the channel after these bytes
+                self._end(worker)
+            at = start + size
+        del received[:at]
+
+    def _end(self, worker: _Peer) -> None:
+        del self._workers[worker.number]
+        worker.unsent.clear()
+        self._selector.unregister(worker.connection)
+        worker.connection.close()
+
+
+def _main() -> None:
+    driver, listening = (socket.socket(fileno=int(word)) for word in sys.argv[1:3])
+    path = sys.argv[3]
+    Relay(driver, listening).run()
+    for name in (path, path + LOCK):
+        with contextlib.suppress(OSError):
+            os.unlink(name)  # noqa: PTH108 - pathlib doubles the time that the script needs to start
+
+
+if __name__ == "__main__":
+    _main()
