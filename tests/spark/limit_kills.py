@@ -1,10 +1,10 @@
 """``make limit-kills``: whether limits hold while Python workers are killed at random times.
 
 Four executors of four workers each, more calls wanted than allowed all the time, and so many
-SIGKILLs, ``--kills``, at random times. The service judges: the most calls that it was ever in, how
-many it was in on average but for the two seconds after each kill, and the most that began within
-one second. With a quota of tokens it judges by a bucket of its own: which share of the quota was in
-use, and how many calls it had to refuse.
+SIGKILLs, ``--kills``, at random times, of workers and of the relay of their host. The service
+judges: the most calls that it was ever in, how many it was in on average but for the two seconds
+after each kill, and the most that began within one second. With a quota of tokens it judges by a
+bucket of its own: which share of the quota was in use, and how many calls it had to refuse.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rstreams_fast.spark as rs
 from tests.helpers import run_threads, wait_until
-from tests.spark.cluster import MARK, python_workers
+from tests.spark.cluster import MARK, marked, python_workers
 from tests.spark.conftest import session, worker_environment
 from tests.spark.faults import CONF, right
+from tests.spark.permits import relays_among
 from tests.spark.service import Service, ServiceProcess, asking, tokens_of
 
 if TYPE_CHECKING:
@@ -144,7 +145,9 @@ def _work(
             times.append(time.monotonic())
             for gap in gaps:
                 over.wait(gap)
-                worker = chance.choice(python_workers(os.environ[MARK]) or [None])
+                mark = os.environ[MARK]
+                # Also the relay, through which the workers of the host reach the driver.
+                worker = chance.choice(python_workers(mark) + relays_among(marked(mark)) or [None])
                 with suppress(ProcessLookupError):
                     if worker is not None:
                         times.append(time.monotonic())

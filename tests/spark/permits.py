@@ -5,9 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import Awaitable, Iterator
+import pickle
+import signal
+import threading
+from collections.abc import Awaitable, Iterable, Iterator
 from pickle import dumps
 from typing import Any, TypeVar
+
+import psutil
 
 import rstreams_fast.spark as rs
 from tests.helpers import DEADLINE
@@ -143,8 +148,49 @@ asyncio.run(main())
 
 
 @contextlib.contextmanager
-def holder(limit: rs.Limit, permits: int = 3) -> Iterator[OtherProcess]:
+def holder(limit: rs.Limit, permits: int = 3, **environment: str) -> Iterator[OtherProcess]:
     """Give another process, which has so many permits of the limit, and is killed at the end."""
-    with OtherProcess(HOLDER, dumps(limit).hex(), str(permits)) as process:
+    with OtherProcess(HOLDER, dumps(limit).hex(), str(permits), **environment) as process:
         assert process.line() == "holds"
         yield process
+
+
+DRIVER = """
+import os, pickle, sys
+import rstreams_fast.spark as rs
+
+limit = rs.Limit("limit", concurrency=int(sys.argv[1]), scope="job")
+print(pickle.dumps(limit).hex(), flush=True)
+for line in sys.stdin:  # how many descriptors are open, and can one more be had
+    with open("/dev/null"):
+        print(len(os.listdir("/proc/self/fd")), flush=True)
+"""
+
+
+class Driver(OtherProcess):
+    def __init__(self, concurrency: int) -> None:
+        super().__init__(DRIVER, str(concurrency))
+        self.limit: rs.Limit = pickle.loads(bytes.fromhex(self.line()))
+
+    def descriptors(self) -> int:
+        return int(self.tell())
+
+    def pause(self, seconds: float) -> None:
+        """Stop the process, as a long collection of garbage does."""
+        self.send_signal(signal.SIGSTOP)
+        threading.Timer(seconds, self.send_signal, [signal.SIGCONT]).start()
+
+
+def relays() -> list[psutil.Process]:
+    """Return the relays that processes of this test have started."""
+    return relays_among(psutil.Process().children(recursive=True))
+
+
+def relays_among(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Return the relays, through which workers of a host reach the driver of a limit."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            if any(word.endswith("limits/relay.py") for word in process.cmdline()):
+                found.append(process)
+    return found

@@ -33,8 +33,8 @@ from rstreams_fast.calls.limits.messages import (
 from rstreams_fast.calls.limits.pace import Numbers
 from tests.helpers import DEADLINE, run_python, run_threads, start_thread, wait_until
 from tests.spark import stages as stages_module
-from tests.spark.conftest import worker_environment
-from tests.spark.permits import is_not_granted, soon, stages
+from tests.spark.conftest import temporary_in, worker_environment
+from tests.spark.permits import Driver, is_not_granted, soon, stages
 from tests.spark.processes import OtherProcess
 from tests.spark.test_event_loops import HAS_UVLOOP
 
@@ -269,36 +269,14 @@ def test_a_call_is_on_its_way_until_it_has_left(name: str) -> None:
 
 # -- a driver in a process of its own --------------------------------------------------------------
 
-DRIVER = """
-import os, pickle, sys
-import rstreams_fast.spark as rs
-
-limit = rs.Limit("limit", concurrency=int(sys.argv[1]), scope="job")
-print(pickle.dumps(limit).hex(), flush=True)
-for line in sys.stdin:  # how many descriptors are open, and can one more be had
-    with open("/dev/null"):
-        print(len(os.listdir("/proc/self/fd")), flush=True)
-"""
-
-
-class Driver(OtherProcess):
-    def __init__(self, concurrency: int) -> None:
-        super().__init__(DRIVER, str(concurrency))
-        self.limit: rs.Limit = pickle.loads(bytes.fromhex(self.line()))
-
-    def descriptors(self) -> int:
-        return int(self.tell())
-
-    def pause(self, seconds: float) -> None:
-        """Stop the process, as a long collection of garbage does."""
-        self.send_signal(signal.SIGSTOP)
-        threading.Timer(seconds, self.send_signal, [signal.SIGCONT]).start()
-
 
 @pytest.mark.parametrize("seconds", [1, pytest.param(5, marks=pytest.mark.slow)])
-async def test_a_driver_that_pauses_loses_none_of_many_workers(seconds: float) -> None:
+@pytest.mark.parametrize("relay", [True, False], ids=["relay", "none"])
+async def test_a_driver_that_pauses_loses_none_of_many_workers(
+    relay: bool, seconds: float, tmp_path: Path
+) -> None:
     """Those that are connected, and more that connect than fitted into the queue of asyncio."""
-    with Driver(16) as paused:
+    with temporary_in(tmp_path if relay else tmp_path / "missing"), Driver(16) as paused:
         await _many_workers(paused, seconds)
 
 
