@@ -27,6 +27,7 @@ import pytest
 
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.core import MISSING, RunStatus
+from rstreams_fast.core.stage_table import STAGES
 from rstreams_fast.errors import (
     DemandExceededError,
     InvalidRequestError,
@@ -589,6 +590,7 @@ def run_cases(kit: Kit) -> Cases:
         "batch": ("batch", 2),
         "do_on_next": ("do_on_next", kit.map),
     }
+    assert {name for name, *_ in stages.values()} == set(STAGES)
     yield "__init__", lambda: new(iter(kit.elements), (("map", kit.map), ("scan", max_, MISSING)))
     yield "__init__: from a ring", lambda: new(kit.core.SpscRing(1))
     yield "__init__: a program that is none", raising(TypeError, new, None, kit.element)

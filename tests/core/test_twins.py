@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.core import MISSING, RunStatus
+from rstreams_fast.core.stage_table import STAGES
 from tests.core.conftest import BACKENDS, load
 from tests.helpers import DEADLINE, generated_after
 
@@ -356,26 +357,28 @@ functions = st.tuples(
     st.sampled_from([Problem, StopIteration]),
     st.booleans(),  # a Python function, or not
 )
+NUMBERS = [0, 1, 2, 3, 5, 7, 17, 40, 2**40, 10**30]
 stages = st.one_of(
     st.tuples(
         st.sampled_from(
             [
-                "map",
-                "map_not_none",
-                "filter",
-                "take_while",
-                "skip_while",
-                "map",
-                "filter",
-                "distinct_until_changed",
+                *(name for name, kind in STAGES.items() if kind.least is None and not kind.seeded),
+                *("map", "filter"),
             ]
         ),
         functions,
     ),
-    st.just(("distinct_until_changed", None)),
-    st.tuples(st.sampled_from(["scan", "reduce"]), functions, st.sampled_from([MISSING, 0, 5])),
-    st.tuples(st.sampled_from(["take", "skip"]), st.sampled_from([0, 1, 2, 5, 17, 40, 10**30])),
-    st.tuples(st.just("batch"), st.sampled_from([1, 2, 3, 7, 2**40, 10**30])),
+    st.tuples(st.sampled_from([name for name, kind in STAGES.items() if kind.optional]), st.none()),
+    st.tuples(
+        st.sampled_from([name for name, kind in STAGES.items() if kind.seeded]),
+        functions,
+        st.sampled_from([MISSING, 0, 5]),
+    ),
+    *(
+        st.tuples(st.just(name), st.sampled_from([n for n in NUMBERS if n >= kind.least]))
+        for name, kind in STAGES.items()
+        if kind.least is not None
+    ),
 )
 
 
@@ -383,7 +386,7 @@ def program_of(stages: list[Any]) -> Any:
     """A program with functions of its own, for one backend."""
     program = []
     for name, *arguments in stages:
-        if name in FUNCTIONS and arguments[0] is not None:
+        if STAGES[name].least is None and arguments[0] is not None:
             (k, raise_at, kind, python), *seed = arguments
             function = counted(FUNCTIONS[name](k), raise_at, kind)
             program.append((name, function if python else functools.partial(function), *seed))

@@ -27,12 +27,9 @@ import numpy as np
 
 from rstreams_fast import core
 from rstreams_fast.core import MISSING
+from rstreams_fast.core.stage_table import STAGES
 
 LONGEST = 60  # calls in one run
-STAGES = (
-    *("map", "map_not_none", "filter", "take", "take_while", "skip", "scan", "reduce"),
-    *("batch", "do_on_next", "nonsense"),
-)
 LOOP = asyncio.new_event_loop()
 #: Making an object anew does nothing to one of the extension, and everything to one in Python.
 AGAIN = ("__init__",) if core.backend == "c" else ()
@@ -323,10 +320,11 @@ class Fuzzed:
     def _program(self) -> Any:
         stages: list[tuple[Any, ...]] = []
         for _ in range(self._bytes.below(4)):
-            name = self._bytes.choose(STAGES)
-            if name in {"take", "skip", "batch"}:
+            name = self._bytes.choose((*STAGES, "nonsense"))
+            kind = STAGES.get(name)
+            if kind is not None and kind.least is not None:
                 stages.append((name, self._bytes.choose((0, 1, 2, 2**63, -1, 2**70))))
-            elif name in {"scan", "reduce"}:
+            elif kind is not None and kind.seeded:
                 stages.append((name, self._function, self._bytes.choose((MISSING, 1, None))))
             else:
                 stages.append((name, self._bytes.choose((self._function, abs, None, str, bool))))
