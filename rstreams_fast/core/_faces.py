@@ -40,7 +40,7 @@ def face_of(package: str) -> Callable[[str], Any]:
             for member in vars(cls).keys() & dir(specification):
                 if not member.startswith("_"):
                     _describe(package, vars(cls)[member], getattr(specification, member))
-        setattr(sys.modules[package], name, found)  # later look-ups do without this call
+        setattr(sys.modules[package], name, found)  # so that load() is called only once
         return found
 
     return load

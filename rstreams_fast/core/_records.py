@@ -44,7 +44,7 @@ class Records:
         self.numpy: Any = numpy_for("a RecordRing")
         self.dtype: np.dtype[Any] = check_dtype(self.numpy, dtype)
         self.itemsize: int = self.dtype.itemsize
-        self._base = self.dtype.base  # numpy gives arrays of a sub-array dtype this dtype
+        self._base = self.dtype.base  # an array of a sub-array dtype has this dtype
         self._shape = self.dtype.shape
         self._capacity = capacity
 
@@ -104,7 +104,7 @@ class Records:
 
 def check_dtype(numpy: Any, dtype: Any) -> Any:
     """Return ``dtype`` as a numpy dtype. Raises an error if it has Python objects or no size."""
-    if dtype is None:  # numpy would take None for float64
+    if dtype is None:  # numpy would take float64 in place of None
         raise TypeError("dtype must be a numpy dtype, got None")
     checked = numpy.dtype(dtype)
     if checked.hasobject:

@@ -106,8 +106,9 @@ def from_async_iterable(
 ) -> Stream[T]:
     """The items of an asynchronous iterable.
 
-    A generator is closed when the stream ends early, and its ``finally`` may await. Awaited ends,
-    and leaving ``async with stream.iterate()``, wait for that; a ``break`` alone does not.
+    A generator is closed when the stream ends early, and its ``finally`` may await. Methods that
+    await the end, such as ``to_list_async``, and leaving ``async with stream.iterate()`` wait for
+    that. A ``break`` alone does not.
 
     Args:
         iterable: An asynchronous iterable, or a function that makes one for each subscriber.
@@ -444,12 +445,13 @@ def merge(
 ) -> Stream[Any]:
     """The elements of all ``publishers``, each when it has come and there is demand.
 
-    All publishers are subscribed to at once, and asked when the subscriber first asks. Publishers
-    with waiting elements take turns. The stream completes when all publishers have completed;
-    without publishers, at once.
+    All publishers are subscribed to at once. The subscriber's first request starts the requests to
+    them. Publishers with waiting elements take turns. The stream completes when all publishers have
+    completed; without publishers, at once.
 
     Elements are delivered on the publishers' threads, one at a time. While a publisher waits on the
-    requesting thread, the others get no requests: give it an executor by ``subscribe_on``.
+    requesting thread, the others get no requests: give such a publisher an executor by
+    ``subscribe_on``.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.

@@ -43,12 +43,13 @@ class _Event:
     __slots__ = ("_permit",)
 
     def __init__(self) -> None:
-        # The lock is held until wake() releases it; then sleep() takes it and returns.
+        # sleep() waits for this lock, which is held until wake() releases it.
         self._permit = threading.Lock()
         self._permit.acquire()
 
     def wake(self) -> None:
-        with contextlib.suppress(RuntimeError):  # RuntimeError: an earlier wake was not used yet
+        # If no sleep() has used the last wake, the lock is free, and release() raises.
+        with contextlib.suppress(RuntimeError):
             self._permit.release()
 
     def sleep(self, timeout: float | None) -> bool:
@@ -72,7 +73,7 @@ class Putting(spec.Putting):
         self.there = 0
 
     def __enter__(self) -> None:
-        # Enter only in the inner ``with``: if an interrupt comes, the outer one ends the call.
+        # Only the inner ``with`` begins the call. If it is interrupted, the outer ``with`` ends it.
         if self._surrounded:
             self.there = self._enter()
         self._surrounded = True

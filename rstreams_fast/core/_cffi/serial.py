@@ -166,7 +166,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
                     if raised is not None:
                         self.cancel()
                     raised = self._deliver_queued() or raised
-                except BaseException as interrupt:  # a KeyboardInterrupt between two signals
+                except BaseException as interrupt:  # a KeyboardInterrupt may come between signals
                     raised = interrupt
                     continue
                 self._owner = None

@@ -29,7 +29,7 @@ from rstreams_fast.errors import report_unraisable
 
 __all__ = ["drain_function", "drain_source"]
 
-_CO_NESTED: Final = 0x10  # as inspect.CO_NESTED; the import of inspect is slow
+_CO_NESTED: Final = 0x10  # the value of inspect.CO_NESTED, without the slow import of inspect
 
 #: Whether code objects are never freed, as in CPython 3.13 without a GIL. This version does not
 #: specialise code for the types that it meets, so runs can share a code object.

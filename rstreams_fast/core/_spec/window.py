@@ -99,7 +99,7 @@ class CallWindow:
         self._on_ready = on_ready
         self._recover = recover
         self._concurrency = check_count("concurrency", concurrency, 1)
-        check_count("ahead", ahead)  # checked, but not used here: only the backend ``c`` uses it
+        check_count("ahead", ahead)  # only the backend ``c`` uses ``ahead`` and ``patience``
         check_seconds("patience", patience)
         self._capacity = check_capacity("capacity", capacity)
         self._permits = DemandCounter(self._concurrency)

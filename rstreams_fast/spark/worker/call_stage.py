@@ -75,9 +75,9 @@ class CallStage:
         watched: Callable[..., Any] | None = None,
         **window: Any,
     ) -> None:
-        """``around`` has the cache and what else surrounds a call, but no client and no journal:
-        these are opened on the loop. ``watched`` is the user's function, if ``options.fn`` wraps
-        it. ``window`` is passed to ``CallWindow``.
+        """``around``: what is done around each call, such as a look in the cache. It has no client
+        and no journal, because these are opened later, on the loop. ``watched``: the user's
+        function, if ``options.fn`` wraps it. ``window``: arguments of ``CallWindow``.
         """
         self._around = around
         self._journal = journal
@@ -227,7 +227,7 @@ class CallStage:
                     self._fail(RuntimeError(f"{label} stopped the loop, which is the stage's"))
 
     def _end(self) -> None:
-        # After the first call ``_tidy_up`` runs the loop for its last tasks. Do not stop it then.
+        # A second call must not stop the loop, which ``_tidy_up`` may be running for last tasks.
         if not self._ended:
             self._ended = True
             self._loop.stop()

@@ -100,7 +100,7 @@ class Drain:
             self.turns = None
         self._paused = False
         # On an executor or event loop other work may wait for this thread, and elements may be
-        # slow. So only one element is processed first there, and then more at once.
+        # slow. So the first burst has one element there, and later bursts have more.
         self._grows = resource is not None or self.turns is not None
         self._burst = 1 if self._grows else BURST
         self._on_burst: Callable[[], None] | None = None
@@ -123,7 +123,7 @@ class Drain:
         except Exception as refused:
             self._bad_request(refused)
             return
-        if before == 0:  # while there is demand, delivery does not wait for requests
+        if before == 0:  # otherwise the drain does not wait for a request
             self._enter()
 
     def _add_demand(self, n: int) -> int:

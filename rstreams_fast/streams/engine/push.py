@@ -104,7 +104,8 @@ class PushSubscription(OperatorSubscriber):
         self._early = early
         self._calls = calls
         if calls is not None:
-            self.turns = None  # for one thread only, but ``calls`` makes requests on another
+            # Only one thread may use ``turns``, but ``calls`` makes requests on another thread.
+            self.turns = None
         self._watch = None if watch is None else watch(self)
         on_next: Callable[[Any], object] = subscriber.on_next
         if self._watch is not None:

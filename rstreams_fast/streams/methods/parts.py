@@ -171,10 +171,9 @@ class PartMethods(Generic[T_co]):
         **A group without a subscriber** holds its elements. When such groups hold all ``prefetch``
         elements, the stream is stuck, and after ``patience`` seconds it ends with a
         ``BufferOverflowError``. The stream is also stuck if the subscribers of the groups that hold
-        all elements request none, while the subscriber of another group waits. Such a subscriber is
-        one of another library, or a ``zip_`` that waits for the other group. If it is only slow,
-        give a greater ``patience``. Other streams and iterators below may be slow: all groups then
-        wait for them.
+        all elements request none, while the subscriber of another group waits. This can happen with
+        subscribers of other libraries, and with a ``zip_`` of groups. If these subscribers are only
+        slow, give a greater ``patience``. Other subscribers may be slow: all groups wait for them.
 
         After a cancel the open groups go on, as in ``window``. An exception of ``key`` ends the
         stream.

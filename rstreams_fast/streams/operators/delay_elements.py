@@ -66,8 +66,8 @@ class _DelaySubscription(FanIn):
         self._unsubscribed.append(self._inner)
         self._waiting: deque[Any] = deque()
         self._done = False
-        # The deadline of the first element in ``_waiting``, and the time of its delivery. After
-        # that time the list is empty.
+        # ``_moment``: a list with the time at which the first element in ``_waiting`` is due. After
+        # that time the list is empty. ``_deadline`` goes off at that time.
         self._deadline: Deadline | None = None
         self._moment: list[float] = []
         self._rang = False  # whether the first element in _waiting must be delivered now

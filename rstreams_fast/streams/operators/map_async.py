@@ -411,7 +411,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             window.permits.cancel()  # no call starts from now on; any thread may cancel the permits
 
     def _refused(self, error: BaseException) -> None:
-        window, self._window = self._window, None  # forget calls: a closed loop cannot cancel them
+        window, self._window = self._window, None  # a closed loop cannot cancel the calls
         if window is not None:
             window.permits.cancel()
         super()._refused(error)
@@ -441,7 +441,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         Until then the window calls ``_on_ready`` when a call ends, which calls this method again.
         """
         if window.running:
-            window.take(0)  # this makes the window call _on_ready when a call ends
+            window.take(0)  # take(0) makes the window call _on_ready when a call ends
             self._ending = window
         else:
             self._ending = None

@@ -200,7 +200,7 @@ class Merging(FanIn):
         outer = self._outer
         if outer is None:
             return self._ahead.step(self._demand)
-        # Alternate, so that neither requests nor new publishers wait for ever.
+        # Open a publisher and make a request by turns: otherwise one of them might wait for ever.
         if (outer.turn or not self._ahead.asks) and self._open_more(outer):
             outer.turn = False
             return True

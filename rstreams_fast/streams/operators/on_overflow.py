@@ -158,7 +158,7 @@ class OverflowSubscription(OperatorSubscriber):
         # reentrant, because the garbage collector may run any code on that thread. No other user
         # code runs under the lock.
         self.lock = threading.RLock()
-        self.open = True  # whether offers are accepted
+        self.open = True  # whether offer() accepts elements
         self._held: deque[Any] = deque()
         # The number of elements that were delivered or are held.
         self._kept = 0

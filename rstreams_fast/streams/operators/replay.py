@@ -100,8 +100,8 @@ class _Bounded:
 
     def keep(self, weights: list[int], now: float) -> None:
         """Count new elements of these ``weights`` as kept, and evict elements beyond the bounds."""
-        # Two threads may come here in another order than they have read the time in. So the time
-        # must not go back.
+        # Of two threads, the one that has read the later time may come here first. So do not use
+        # an earlier time than before.
         self._last = now = max(self._last, now)
         self.kept += len(weights)
         if self._notes is not None:

@@ -99,7 +99,7 @@ class _Calls:
         except RecursionError:  # a RecursionError: only a caller with more stack can report it
             raise
         except Exception as refused:
-            subscription.end_with(refused)  # has no effect if the stream is over
+            subscription.end_with(refused)  # end_with() has no effect if the stream is over
 
     def make(self, subscription: PushSubscription, call: Callable[[], object], /) -> None:
         try:

@@ -130,7 +130,8 @@ class _BatchSubscription(OperatorSubscriber):
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more batches."""
-        super().request(n)  # if there was no demand before, this starts the delivery
+        # If there was no demand before, this call starts the delivery.
+        super().request(n)
         self._ask()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:

@@ -82,7 +82,8 @@ def drive(publisher: Publisher[T], subscriber: RunSubscriber[T]) -> None:
                 refuse_to_wait_for_oneself(signallers[before:])
             outcome.result()
     except BaseException:
-        outcome.cancel()  # no effect if the exception is the stream's own error: the run has ended
+        # If the exception is the stream's own error, the run has ended, and cancel() has no effect.
+        outcome.cancel()
         raise
     finally:
         # A traceback keeps this frame, which must not keep the subscriber (§3.13).

@@ -313,7 +313,7 @@ class _Pulling(Drain):
             await aclose()
         except (Exception, asyncio.CancelledError, BaseExceptionGroup) as error_or_group:
             raised: BaseException | None = error_or_group
-            if isinstance(raised, BaseExceptionGroup):  # raised by a task group around a ``yield``
+            if isinstance(raised, BaseExceptionGroup):  # of a task group around a ``yield``
                 raised = raised.split(GeneratorExit)[1]
             if raised is None:
                 return error

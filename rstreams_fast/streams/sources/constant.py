@@ -13,7 +13,7 @@ __all__ = ["Failed", "Never"]
 class Failed:
     def __init__(self, error: BaseException) -> None:
         self._error = error
-        # Raising the error adds frames to its traceback. Restoring this one drops these frames.
+        # Each raise of the error adds frames to its traceback. Restoring this one drops them.
         self._traceback = error.__traceback__
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:

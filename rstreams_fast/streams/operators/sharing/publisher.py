@@ -213,7 +213,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             try:
                 with awaited_nowhere():
                     subscribe_to(upstream, self)
-            except BaseException as raised:  # §1.9: signal it; no other code does
+            except BaseException as raised:  # §1.9: only this code can signal the error
                 self._end(raised, at_once=True, cancel=True)
                 if leaves(raised):
                     raise
@@ -478,7 +478,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             if n > 0:
                 try:
                     self._upstream.request(n)
-                except BaseException as raised:  # §3.16: signal it; no other code does
+                except BaseException as raised:  # §3.16: only this code can signal the error
                     self._end(raised, at_once=True, cancel=True)
                     if leaves(raised):
                         raise
