@@ -182,7 +182,8 @@ class Trampoline(threading.local):
         """Call ``work``, and then the work that was queued meanwhile.
 
         Within another ``run`` of this thread, ``work`` is only queued. An exception is raised after
-        all queued work, because the other work belongs to other callers. Only the first is raised.
+        all queued work, because the other work belongs to other callers. Of several exceptions only
+        the first is raised.
         """
         if self.queue is not None:
             self.queue.append(work)

@@ -70,7 +70,7 @@ class Timer(Protocol):
     ) -> Alarm:
         """Have ``work()`` called once, ``seconds`` (>= 0) from now or a little later.
 
-        Never calls ``work`` before it returns. Calls are made one after the other, in order of
+        This returns before ``work`` is called. Calls are made one after the other, in order of
         time; their exceptions are reported to ``on_dropped_error``. Raises ``WorkDroppedError`` if
         the timer is closed. If the timer is closed later, ``when_dropped`` is called instead of
         ``work``.

@@ -286,8 +286,8 @@ class RecordRing(BoundedRing):
             return self._take(inside, wanted)
 
     async def aget(self, max: int | None = None) -> np.ndarray[Any, Any]:
-        """Take up to ``max`` records out, as ``read`` does. First await one. At the end it raises
-        as ``get`` does.
+        """Await a record, and take up to ``max`` records out, as ``read`` does. At the end this
+        raises, as ``get`` does.
 
         The other side may be in another thread or loop. When the awaiting task is cancelled,
         nothing has been taken out.

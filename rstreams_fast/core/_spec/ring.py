@@ -469,7 +469,7 @@ class SpscRing(BoundedRing, Generic[T]):
             return self._take_one(inside)
 
     async def aget(self) -> T:
-        """Take the oldest element out. First await one. At the end it raises as ``get`` does.
+        """Await an element, and take the oldest one out. At the end this raises, as ``get`` does.
 
         The other side may be in another thread or loop. When the awaiting task is cancelled,
         nothing has been taken out.

@@ -144,10 +144,10 @@ class OutcomeForm:
         )
 
     def with_inputs(self, outcome: Outcome, rows: list[int], batch: pa.RecordBatch) -> list[Any]:
-        """Return the columns ``outcome`` of a call that returned pieces of so many ``rows``.
+        """Return a column ``outcome`` for each piece of a call's result, with ``rows[i]`` rows.
 
         If the call failed, the column has the rows of its input ``batch``, too. Each row has an
-        equal share of the units.
+        equal share of the units that the call used.
         """
         import pyarrow as pa
 

@@ -50,7 +50,7 @@ class Pipeline(Generic[T_co]):
         return tuple(reversed(parts))
 
     def with_part(self, part: Part) -> Self:
-        """Return a pipeline with ``part`` added at the end. Both share the other parts."""
+        """Return a pipeline with ``part`` added at the end. The pipelines share the other parts."""
         longer = type(self)(self.source)
         longer._parts = (self._parts, part)
         return longer

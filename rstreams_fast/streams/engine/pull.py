@@ -119,7 +119,7 @@ class _PullSubscription(Drain):
         return self._answer(status, run)
 
     def _is_over(self) -> bool:
-        """Return whether no element can follow. The stream then completes without demand (§1.2)."""
+        """Return whether no element can follow: the stream completes even without demand (§1.2)."""
         source, run = self._source, self._run
         if source is None:
             return False

@@ -1,4 +1,4 @@
-"""``concat_map``: makes a publisher of each element, and delivers these one after another."""
+"""``concat_map``: makes a publisher of each element, and delivers one publisher after another."""
 
 from __future__ import annotations
 

@@ -321,8 +321,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
     def ask(self) -> None:
         """Request as many elements as there is room for.
 
-        Call this after elements were delivered, not meanwhile: upstream may work long in
-        ``request``.
+        Call this after a delivery, not during it: upstream may work long in ``request``.
         """
         if self._asking.enter():
             self._ask_now()

@@ -438,7 +438,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         """Release the loop, and the task that awaits the stream, when the last cancelled call has
         ended.
 
-        Until then the window calls ``_on_ready`` when a call ends, which calls this method again.
+        Before that, the window calls ``_on_ready`` whenever a call ends, and so this method.
         """
         if window.running:
             window.take(0)  # take(0) makes the window call _on_ready when a call ends

@@ -41,7 +41,7 @@ class SubscribeOn(Boundary):
         return _SubscribedOn(upstream, self.executor)
 
     def resource_above(self) -> Any:
-        """Return the executor, on which a source directly above then works."""
+        """Return the executor, so that a source directly above works on it."""
         return self.executor
 
     def describe(self) -> str:
@@ -60,8 +60,8 @@ class _SubscribedOn:
 class _Calls:
     """Calls upstream on a resource, in the context (``contextvars``) of the subscribing thread.
 
-    The first request is made when upstream's ``subscribe`` has returned and its ``on_subscribe``
-    has come.
+    The first request is made when upstream's ``subscribe`` has returned, and upstream has called
+    ``on_subscribe``.
     """
 
     __slots__ = ("_context", "_pid", "_ready", "_resource")

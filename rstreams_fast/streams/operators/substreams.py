@@ -70,7 +70,7 @@ class CommonError:
 
 
 class Substream:
-    """Holds elements until the one subscriber takes them, and then the end of the stream.
+    """Holds elements, and the end after them, until the one subscriber takes them.
 
     The thread that takes an element out reports this to ``owner.took``.
     """

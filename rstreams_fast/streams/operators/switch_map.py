@@ -50,7 +50,7 @@ class SwitchMap(Boundary):
 
 
 class _SwitchMapSubscription(FanIn):
-    """Delivers the publisher that the function made of the newest element of upstream.
+    """Delivers elements of the publisher that the function made of upstream's newest element.
 
     The subscribers are ``_outer``, to upstream, and another one to the newest publisher. The newest
     publisher gets a request for the demand that earlier publishers have not met (§1.1). Only the

@@ -73,9 +73,9 @@ class TimedBatch(Boundary):
 class _BatchSubscription(OperatorSubscriber):
     """Collects elements in batches. One thread at a time delivers the batches.
 
-    Elements come into the inbox. The delivering thread moves them to the batch. But it requests no
-    elements: ``request`` may take long, and the time of a batch may be up meanwhile. The thread
-    that has entered ``_asking`` requests elements.
+    Elements come into the inbox. The delivering thread moves them to the batch. But this thread
+    requests no elements: ``request`` may take long, and the time of a batch may be up meanwhile.
+    The thread that has entered ``_asking`` requests elements.
     """
 
     __slots__ = (
@@ -208,7 +208,7 @@ class _BatchSubscription(OperatorSubscriber):
         return self._missed_news()
 
     def _missed_news(self) -> bool:
-        """Let the next element start the delivery; true if an element has come meanwhile."""
+        """Have the next element start the delivery; true if an element is in the inbox already."""
         news = self._news
         while not news.leave(news.missed):
             pass

@@ -36,7 +36,7 @@ class WithLatestFrom(Boundary):
 class _LatestSubscription(FanIn):
     """Delivers tuples of an element of upstream and the newest elements of the other publishers.
 
-    The subscriber's demand is passed on to upstream once each other publisher has sent an element.
+    The subscriber's demand is passed on to upstream when each other publisher has sent an element.
     """
 
     __slots__ = (

@@ -78,7 +78,7 @@ _left_behind: list[Any] = []
 def _leave_bursts_behind() -> None:
     """In a forked child, remove the elements that iterations hold: the parent delivers them.
 
-    The next step of an iteration in the child then needs a request, which is refused. So the
+    So the next step of an iteration in the child needs a request, which is refused, and the
     process id need not be checked for each element. The elements are kept in a list, because
     dropping an element may run a finalizer that belongs to the parent.
     """
@@ -144,7 +144,7 @@ class _IteratorSubscriber(RingSubscriber):
         """Request ``n`` more elements and the rest of earlier requests, as many as fit in a turn.
 
         A turn is the millisecond for which work may occupy the event loop. False if nothing was
-        requested. Only for the consumer; ``loop`` is its event loop if it is asynchronous.
+        requested. Only the consumer calls this. ``loop``: the loop of an asynchronous consumer.
         """
         turns = self.turns
         if turns is not None:

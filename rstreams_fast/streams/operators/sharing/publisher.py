@@ -146,7 +146,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     def defer(self, call: Callable[..., object], *args: Any) -> bool:
         """Defer ``call(*args)`` if this thread holds the lock; otherwise return false.
 
-        This happens if a finalizer or signal handler interrupts code under the lock.
+        The thread holds the lock if a finalizer or signal handler interrupts code under the lock.
         """
         return self._deferred.defer(call, *args)
 
