@@ -50,7 +50,6 @@ class BurstIterator(Generic[T]):
             return MISSING
 
     def _forget_burst(self) -> None:
-        """Drop the rest of the burst (list)."""
         self._burst.clear()
 
     def __iter__(self) -> Iterator[T]:

@@ -66,12 +66,12 @@ class CallWindow:
             its key, and after that for ``concurrency``, counts for ``capacity``. ``dedupe`` shares
             calls with the item only when the call of the item runs.
         ahead: How many more items may wait in the window while ``concurrency`` calls run (not with
-            ``dedupe``; with ``key``, up to ``capacity``). When a call ends, its task makes
-            the next call. This saves a new task, half of the cost of a call that waits. A task that
-            other code refers to, or has changed, makes no other call.
+            ``dedupe``; with ``key``, up to ``capacity``). When a call ends, its task makes the next
+            call. This saves a new task, half of the cost of a call that waits. A task that other
+            code refers to, or has changed, makes no other call.
         patience: Seconds by which ``on_ready`` may be delayed after a result, while at least half
-            of ``ahead`` items wait. An iteration of the loop for each result costs as
-            much as two calls.
+            of ``ahead`` items wait. An iteration of the loop for each result costs as much as two
+            calls.
         recover: ``recover(item, error)`` is called in the call's task when the call has raised an
             ``Exception``. The coroutine that ``recover`` returns replaces the call: its result or
             error is final. If ``recover`` returns ``None``, the call has failed. An exception of

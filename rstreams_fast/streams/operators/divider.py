@@ -141,7 +141,6 @@ class Divider(OperatorSubscriber, ListSubscriber):
             self._ask_now()
 
     def on_next(self, element: Any, /) -> None:
-        """Put one element in its substream or list."""
         self._check_element(element)
         self.burst.append(element)
         self.on_burst()

@@ -269,7 +269,6 @@ class OverflowSubscription(OperatorSubscriber):
     # -- signals from upstream ---------------------------------------------------------------------
 
     def on_next(self, element: Any, /) -> None:
-        """Hold or deliver ``element``, or do what the strategy says."""
         if element is None or self.custody is not None:
             self._check_element(element)
         self.offer_checked(element)

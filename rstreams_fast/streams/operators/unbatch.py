@@ -43,7 +43,6 @@ class _Items(Iterator[Any]):
         self._enter: Callable[[Any], None] | None = None
 
     def open(self, iterable: Any, custody: Custody | None) -> None:
-        """Iterate over ``iterable`` from now on."""
         self.current = iter(iterable)
         if custody is not None:
             self._enter = None if custody.open(iterable) else custody.enter
