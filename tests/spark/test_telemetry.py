@@ -194,7 +194,7 @@ def test_a_collector_that_is_down_or_hangs_costs_one_warning_and_two_seconds(
     with collecting() as collector:
         collector.hangs = threading.Event()
         url = collector.url if hangs else f"http://me:{PLANT}@127.0.0.1:{closed_port()}"
-        telemetry = rs.OpenTelemetry(url, sample=1, interval=0.05, timeout=20)
+        telemetry = rs.OpenTelemetry(url, sample=1, interval=0.05, timeout=100)
         with caplog.at_level(logging.DEBUG):
             with rs.Metrics(telemetry=telemetry) as metrics:
                 job(metrics, service)
@@ -202,7 +202,7 @@ def test_a_collector_that_is_down_or_hangs_costs_one_warning_and_two_seconds(
                     wait_until(lambda: collector.requests, "a request")
                 assert not metrics.flush(0.2)
                 begun = time.monotonic()
-            assert time.monotonic() - begun < 3
+            assert time.monotonic() - begun < DEADLINE
     warned = [r for r in caplog.records if r.levelno >= logging.WARNING]
     assert len(warned) == 1
     assert warned[0].name == "rstreams_fast"
