@@ -197,7 +197,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
             super().on_error(error)
 
     def on_complete(self) -> None:
-        """Complete the open substreams, deliver the open lists, and then complete."""
+        """Complete the open substreams, deliver the open lists, and then signal completion."""
         if not self._upstream.over:
             lists, self.lists = self.lists, deque()
             self.made += lists

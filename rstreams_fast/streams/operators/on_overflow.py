@@ -290,7 +290,7 @@ class OverflowSubscription(OperatorSubscriber):
         self._introduce_late()
 
     def on_complete(self) -> None:
-        """Complete after the held elements."""
+        """Signal completion after the elements that are held."""
         self.finish(None)
         self._introduce_late()
 

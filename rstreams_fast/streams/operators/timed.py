@@ -189,7 +189,7 @@ class _TimedSubscriber(Link):
         self._after_the_offer(partial(self._fail, error))
 
     def on_complete(self) -> None:
-        """Complete after the elements that are held."""
+        """Signal completion after the elements that are held."""
         self._after_the_offer(self._complete)
 
     def _after_the_offer(self, end: Callable[[Any], None]) -> None:
