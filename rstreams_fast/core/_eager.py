@@ -249,7 +249,7 @@ def start(
         task.introduce()
         return PENDING, task
     if task.call is None or sys.getrefcount(task) > _REFERENCES:
-        # Other code has a reference to the task: make it a real task, which ends later.
+        # Other code refers to the task: make it a real task. The loop ends it later.
         task.introduce()
         task.add_done_callback(retrieve)
     if call.error is not None:

@@ -83,7 +83,7 @@ class Doorbell:
         self._answer: Callable[[], object] | None = None
 
     def arm(self, answer: Callable[[], object]) -> None:
-        """Have the next ``ring`` call ``answer``, on the ringing thread."""
+        """Make the next call of ``ring`` call ``answer()``, on its thread."""
         with self._lock:
             self._answer = answer
 

@@ -445,22 +445,20 @@ def merge(
 ) -> Stream[Any]:
     """The elements of all ``publishers``, each when it has come and there is demand.
 
-    All publishers are subscribed to at once. The subscriber's first request starts the requests to
-    them. Publishers with waiting elements take turns. The stream completes when all publishers have
+    All publishers are subscribed to at once, and get requests from the subscriber's first request
+    on. Publishers with waiting elements take turns. The stream completes when all publishers have
     completed; without publishers, at once.
 
-    Elements are delivered on the publishers' threads, one at a time. While a publisher waits on the
-    requesting thread, the others get no requests: give such a publisher an executor by
-    ``subscribe_on``.
+    Elements are delivered on the publishers' threads. While a publisher waits on the requesting
+    thread, the others get no requests: give such a publisher an executor by ``subscribe_on``.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.
         prefetch: Elements requested of each publisher and not yet delivered; more are requested
             when three quarters are delivered.
-        delay_error: By default the error of a publisher ends the stream at once and cancels the
-            others. With ``True`` the error comes after all elements: as itself if it is the only
-            error, else in an ``ExceptionGroup`` of at most 64 errors; further errors go to
-            ``on_dropped_error``.
+        delay_error: By default an error ends the stream at once and cancels the other publishers.
+            With ``True`` errors come after all elements: a single error as itself, several in an
+            ``ExceptionGroup`` of at most 64; further errors go to ``on_dropped_error``.
 
     Raises:
         TypeError: One of ``publishers`` has no ``subscribe``.

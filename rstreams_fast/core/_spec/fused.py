@@ -306,8 +306,8 @@ class FusedRun:
     def clear(self) -> None:
         """Drop the source, the program and the slot (§3.13). No other method may be called later.
 
-        During another call, for instance from within the slot, ``clear`` takes effect when that
-        call ends. The ``error`` of that call stays for its caller.
+        During another call, for instance from within the slot (the receiver of the results),
+        ``clear`` takes effect when that call ends. The ``error`` of that call stays for its caller.
         """
         self._clear_later = True
         if self._busy.acquire(blocking=False):

@@ -75,9 +75,9 @@ class CallStage:
         watched: Callable[..., Any] | None = None,
         **window: Any,
     ) -> None:
-        """``around``: what is done around each call, such as a look in the cache. It has no client
-        and no journal, because these are opened later, on the loop. ``watched``: the user's
-        function, if ``options.fn`` wraps it. ``window``: arguments of ``CallWindow``.
+        """``around``: what is done around each call, such as a look-up in the cache. Client and
+        journal are not part of it, because they are opened later, on the loop. ``watched``: the
+        user's function, if ``options.fn`` wraps it. ``window``: arguments of ``CallWindow``.
         """
         self._around = around
         self._journal = journal

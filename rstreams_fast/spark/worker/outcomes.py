@@ -144,10 +144,10 @@ class OutcomeForm:
         )
 
     def with_inputs(self, outcome: Outcome, rows: list[int], batch: pa.RecordBatch) -> list[Any]:
-        """Return a column ``outcome`` for each piece of a call's result, with ``rows[i]`` rows.
+        """Return a column ``outcome`` for each piece of a call's result.
 
-        If the call failed, the column has the rows of its input ``batch``, too. Each row has an
-        equal share of the units that the call used.
+        ``rows``: how many rows each piece has. Each row has an equal share of the units that the
+        call used. If the call failed, the column has the rows of its input ``batch``, too.
         """
         import pyarrow as pa
 

@@ -51,13 +51,14 @@ class Custody:
     def __init__(self, hook: Callable[[Any], object], below: Custody | None = None) -> None:
         self._hook = hook
         self._below = below
-        # Maps ``id(element)`` to the element and the number of its entries. None after the end.
+        # Maps ``id(element)`` to the element, and to how often it has entered and was not claimed.
+        # None after the end.
         self._held: dict[int, tuple[Any, int]] | None = {}
         # Reentrant: a finalizer may call a method while this thread holds the lock.
         self._lock = threading.RLock()
 
     def inner(self) -> Custody:
-        """Return a new custody for an inner publisher, such as one of ``merge``.
+        """Return a custody (record of elements) for an inner publisher, such as one of ``merge``.
 
         The ``pass_on`` of the new custody moves elements to this custody.
         """
@@ -142,7 +143,7 @@ class Custody:
         return True
 
     def close(self) -> None:
-        """Call the hook for all elements held, and from now on for each that enters later."""
+        """Call the hook for all elements held, and from now on for each new element."""
         with self._lock:
             held, self._held = self._held, None
         for element, count in (held or {}).values():
@@ -237,7 +238,7 @@ class Custody:
         match STAGES[name].fate:
             case Fate.USED:
                 return [(name, self.using(fn, makes=True), *seed)]
-            case Fate.ADDED:  # the previous result, the first argument, has left this custody
+            case Fate.ADDED:  # the first argument, the previous result, is claimed already
                 return [(name, self.using(fn, makes=True, last=True), *seed)]
             case Fate.KEPT_IF_TRUE:
                 return [(name, self.looking(fn, drops=False))]

@@ -157,10 +157,13 @@ class Drain:
         if self._wip.enter():
             self._go()
         elif self._resource is not None and process_id() != self._pid:
-            self._refused(forked())  # in a forked child, which has no thread that delivers
+            self._refused(forked())  # in a forked child no thread delivers
 
     def _go(self) -> None:
-        """Deliver, on this thread or on the executor. Only after ``_wip.enter()`` returned true."""
+        """Deliver, on this thread or on the executor.
+
+        Call this only after ``_wip.enter()`` returned true, so that no other thread delivers.
+        """
         if self._resource is None:
             self._drain()
         else:
@@ -233,10 +236,10 @@ class Drain:
         """
         first, self._paused = not self._paused, True
         while not wip.leave(wip.missed):
-            pass  # the next turn on the loop handles what other threads brought meanwhile, too
+            pass  # the next turn on the loop also handles new events of other threads
         if first:
             turns.pause(self)
-        if self._demand.value < 0:  # the stream is over: do not wait for a turn to clean up
+        if self._demand.value < 0:  # clean up now, not in the next turn: the stream is over
             self.resume()
 
     def resume(self) -> None:

@@ -402,7 +402,8 @@ class _InnerSequence(Inner):
             self._give(owner, burst)
 
     def _passed_on(self, burst: list[Any], custody: Custody) -> list[Any]:
-        if self._demand is None:  # without stages, no code has registered the elements yet
+        # Without stages, no code has registered the elements for ``on_discard`` yet.
+        if self._demand is None:
             for element in burst:
                 custody.enter(element)
         return custody.pass_on(burst)

@@ -53,7 +53,7 @@ class Upstream:
         self._attached = Latch()
         self.attached = False
         self.latch = Latch()
-        # attach() and cancel() both enter: whichever comes second cancels the subscription.
+        # attach() and cancel() each call enter(). The second of them cancels the subscription.
         self._attach_cancel_race = Wip()
         # Keeps two threads from calling a subscription from outside this package at once.
         self._calls: Wip | None = None

@@ -138,10 +138,10 @@ class _Calls:
         self._options = options
         self._custody = custody
         self._enter: Work | None = enter
-        # A burst is several calls in one submission. ``_bursts`` are in the pool. ``_left`` wait
-        # for another submission. ``_results`` have results; if results are ordered, all bursts are
-        # there in order. ``_ended`` are over; the pool's threads add them. The next burst gets
-        # ``_size`` elements.
+        # A burst is several calls in one submission. The bursts in ``_bursts`` are in the pool, and
+        # those in ``_left`` wait for another submission. ``_results`` has the bursts with results;
+        # if results are ordered, it has all bursts, in order. The pool's threads put bursts that
+        # are over in ``_ended``. The next burst gets ``_size`` elements.
         self._size = 1
         self._bursts = set[_Burst]()
         self._left = deque[_Burst]()

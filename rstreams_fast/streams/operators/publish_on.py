@@ -173,8 +173,8 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             # Only one thread may use ``turns``, the limit of work on a loop. But this queue also
             # makes requests on upstream's thread.
             self.turns = None
-        # Whether the first element in an empty ring starts the delivery: the source may then wait
-        # for long. With CALLER ``on_burst`` starts the delivery, after several elements.
+        # Whether the first element in an empty ring starts the delivery, because the next one may
+        # come late. With CALLER ``on_burst`` starts the delivery, after several elements.
         self._at_once = options.executor != CALLER
         slot = self._slot_by_bursts(subscriber)
         if self._queue.one_by_one:

@@ -109,7 +109,7 @@ class _RaceSubscription(FanIn):
         if not self._taken:
             self._taken = winner.attached = True
             if winner.asked:
-                self._pending.counter.fulfil(1)  # the winner was asked for one element already
+                self._pending.counter.fulfil(1)  # one element was requested before
         return self._pending.ask(winner)
 
     def _to_ask(self) -> bool:

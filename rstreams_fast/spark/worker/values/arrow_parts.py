@@ -208,7 +208,7 @@ def fields_of(kind: pa.DataType) -> list[pa.Field]:
 
 
 def parts_of(array: pa.Array) -> list[pa.Array]:
-    """Return an array for each field of ``fields_of``, without the fields of null entries."""
+    """Return an array of the values of each field of ``fields_of``, without null elements."""
     import pyarrow as pa
 
     array = array.drop_null()

@@ -33,7 +33,7 @@ class DeferredWork:
         self._released: list[object] = []
 
     def enter(self, entry: Callable[..., R], *args: Any) -> R:
-        """Return ``entry(*args)``, called under the lock. Then make the deferred calls."""
+        """Call ``entry(*args)`` under the lock, make the deferred calls, and return the result."""
         with self._lock:
             self._owner = get_ident()
             try:
@@ -54,14 +54,14 @@ class DeferredWork:
     def release(self, thing: object) -> None:
         """Keep ``thing`` until the lock is free, because its finalizer may be user code.
 
-        Only an entry may call this.
+        Only a function that ``enter`` calls may call this.
         """
         self._released.append(thing)
 
     def defer(self, call: Callable[..., object], *args: Any) -> bool:
-        """Have ``call(*args)`` called after the entry that this thread is in.
+        """Have ``call(*args)`` called later, if this thread is in an entry (a call under the lock).
 
-        False, without a call, if this thread is in no entry.
+        False if this thread is in no entry: ``call`` is not called.
         """
         if self._owner != get_ident():
             return False

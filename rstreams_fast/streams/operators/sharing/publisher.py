@@ -99,7 +99,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         self._delay_error = delay_error
         self._keeps = keeps  # whether the publisher goes on after the last subscriber's cancel
         self._connected = connected
-        # Whether nobody has received the end, and no later subscriber will. An error is then
+        # Whether nobody has received the end, and no later subscriber will. If so, an error is
         # reported when the last subscriber has cancelled.
         self._unseen = restarts
         self._pid: int | None = None  # the process in which upstream runs
