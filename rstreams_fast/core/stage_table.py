@@ -226,7 +226,10 @@ def check_program(program: object) -> tuple[tuple[Any, ...], ...]:
 
 def takes_nothing(program: tuple[tuple[Any, ...], ...]) -> bool:
     """Return whether the stages need no element of the source, as ``take(0)`` does not."""
-    return any(STAGES[op[0]].needs is DemandRule.AT_MOST and op[1] == 0 for op in program)
+    for op in program:  # noqa: SIM110 - a generator takes longer, and each new stream calls this
+        if STAGES[op[0]].needs is DemandRule.AT_MOST and op[1] == 0:
+            return True
+    return False
 
 
 def none_returned(index: int, name: str, fn: Callable[..., Any]) -> StageReturnedNoneError:

@@ -117,9 +117,10 @@ class PushSubscription(OperatorSubscriber):
         self._seed = program.seed
         # With a seed, upstream is asked for one element less: the seed is sent as the first.
         self._unasked = 0 if program.seed is MISSING else 1
-        self._budget = DemandCounter(program.budget)
-        self._most = program.most  # how many more elements may be requested of upstream in all
-        self._counted: DemandCounter | None = DemandCounter() if program.drops else None
+        limits = program.limits
+        self._budget = DemandCounter(limits.budget)
+        self._most = limits.most  # how many more elements may be requested of upstream in all
+        self._counted: DemandCounter | None = DemandCounter() if limits.drops else None
         self._owed = 0
         self._pending = DemandCounter()
         # Lets one thread at a time make requests, and none before on_subscribe has returned.

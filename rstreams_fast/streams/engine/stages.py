@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from rstreams_fast._checks import describe_callable, safe_repr
@@ -12,7 +9,7 @@ from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.core import MISSING
 from rstreams_fast.core.stage_table import STAGES, DemandRule, takes_nothing
 
-__all__ = ["EVERYTHING", "Need", "Stages", "describe_stage", "has_seed"]
+__all__ = ["EVERYTHING", "Limits", "Need", "Stages", "describe_stage", "has_seed"]
 
 
 class Need(NamedTuple):
@@ -52,36 +49,47 @@ def _times(a: int, b: int) -> int:
     return min(a * b, UNBOUNDED)
 
 
-@dataclass(frozen=True)
+class Limits(NamedTuple):
+    """How many elements stages let a subscriber request of the source, for one subscription."""
+
+    budget: int
+    """The bound if no stage drops elements."""
+    most: int
+    """The bound with the replacements of dropped elements."""
+    drops: bool
+    """Whether a stage may drop elements."""
+
+
 class Stages:
-    """Stages, as arguments of ``FusedRun``. ``seed``: an element before those of the source."""
+    """Stages, as arguments of ``FusedRun``. ``seed``: an element before those of the source.
 
-    stages: tuple[tuple[Any, ...], ...] = ()
-    seed: Any = MISSING
+    ``takes_nothing``: the stages need no element of the source (``take(0)``). Immutable.
+    """
 
-    @cached_property
-    def takes_nothing(self) -> bool:
-        """Whether the stages need no element of the source (``take(0)``)."""
-        return takes_nothing(self.stages)
+    __slots__ = ("_limits", "seed", "stages", "takes_nothing")
 
-    @cached_property
-    def drops(self) -> bool:
-        """Whether a stage may drop elements."""
-        return any(map(_drops, self.stages))
+    def __init__(self, stages: tuple[tuple[Any, ...], ...] = (), seed: Any = MISSING) -> None:
+        self.stages = stages
+        self.seed = seed
+        self.takes_nothing = takes_nothing(stages)
+        self._limits: Limits | None = None
 
-    @cached_property
-    def budget(self) -> int:
-        """How many elements may be requested of the source if no stage drops elements."""
-        return self._requestable(stage for stage in self.stages if not _drops(stage))
+    @property
+    def limits(self) -> Limits:
+        """The bounds on requests. All subscriptions share them."""
+        limits = self._limits
+        if limits is None:
+            keep = tuple(stage for stage in self.stages if not _drops(stage))
+            self._limits = limits = Limits(
+                self._requestable(keep),
+                self._requestable(self.stages),
+                len(keep) < len(self.stages),
+            )
+        return limits
 
-    @cached_property
-    def most(self) -> int:
-        """How many elements may be requested of the source, dropped elements included."""
-        return self._requestable(self.stages)
-
-    def _requestable(self, stages: Iterable[tuple[Any, ...]]) -> int:
+    def _requestable(self, stages: tuple[tuple[Any, ...], ...]) -> int:
         need = EVERYTHING
-        for stage in reversed(tuple(stages)):
+        for stage in reversed(stages):
             need = need.before(stage)
         n = need.total
         return n if n == UNBOUNDED or self.seed is MISSING else max(n - 1, 0)
