@@ -74,7 +74,8 @@ wheels: ## build the wheel of this machine in dist/, and try it in an empty envi
 
 bench: bench-check ## measure: each primitive and each use, then the ratios to floors and peers, and the targets
 	@$(ENV) $(PY) -m pytest bench -q --benchmark-only --benchmark-columns=median,iqr,rounds --benchmark-sort=name --timeout=600
-	@$(ENV) exec $(PY) -m bench.report $(ARGS)
+	@$(ENV) $(PY) -m bench.report $(ARGS)
+	@$(MAKE) -s bench-postgres ARGS=
 
 bench-page: ## write bench/figures.json and README.md from what `make bench` measured
 	@.ci/setup bench prefer
