@@ -17,7 +17,7 @@ from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.errors import CircuitOpenError
 from rstreams_fast.calls.functions import check_amount
 from rstreams_fast.calls.limits.blocking import TimedGate
-from rstreams_fast.calls.limits.limit import Limit
+from rstreams_fast.calls.limits.limit import Limit, weights_of_key
 from rstreams_fast.calls.limits.pace import Pace
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.retry import RetryAfter
@@ -308,6 +308,6 @@ def _sum_of_weights(limit: Limit, args: tuple[Any, ...]) -> dict[str, float]:
     """Return the estimated units of a call with a list of keys: the sum over the keys."""
     weights = dict.fromkeys(limit.units or {}, 0.0)
     for key in args[0]:
-        for unit, weight in limit.weights_of(key).items():
+        for unit, weight in weights_of_key(limit, key).items():
             weights[unit] += weight
     return weights

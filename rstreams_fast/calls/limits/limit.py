@@ -14,7 +14,7 @@ from rstreams_fast.calls.limits.leases import serve
 from rstreams_fast.calls.limits.messages import Address
 from rstreams_fast.calls.limits.pace import MOST_UNITS, Numbers, Quota
 
-__all__ = ["Limit"]
+__all__ = ["Limit", "weights_of_key"]
 
 SHARED: Final = ("executor", "job")
 """The scopes that several processes share."""
@@ -173,10 +173,6 @@ class Limit:
             weights[unit] = check_amount(f"Limit(weigh), {unit}", weight)
         return weights
 
-    def weights_of(self, key: Any) -> dict[str, float]:
-        """Return the estimate of each unit of one key in a list: a value, or a tuple of values."""
-        return self.weights(key if type(key) is tuple else (key,))
-
     def describe(self) -> str:
         """Return a text for people: the most calls and units that the service sees."""
         parts = []
@@ -205,6 +201,11 @@ class Limit:
         """The address at which the driver serves the permits of a job's limit."""
         address: Address | None = self.__dict__.get("address")
         return serve(self.name, self.numbers) if address is None else address
+
+
+def weights_of_key(limit: Limit, key: Any) -> dict[str, float]:
+    """Return the estimate of each unit of one key in a list: a value, or a tuple of values."""
+    return limit.weights(key if type(key) is tuple else (key,))
 
 
 def _per(quota: Quota) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from rstreams_fast.calls.attempts import Attempts, Tries
 from rstreams_fast.calls.counts import CallCounts, Waits, added
 from rstreams_fast.calls.guarded import ROW
-from rstreams_fast.calls.limits.limit import Limit
+from rstreams_fast.calls.limits.limit import Limit, weights_of_key
 from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.words import CallSettings
 
@@ -321,7 +321,7 @@ def _shares(
 ) -> list[dict[str, float]]:
     """Return the part of ``usage`` of each key: by its weight, or equal parts without weights."""
     shares: list[dict[str, float]] = [{} for _ in keys]
-    weights = [{} if limit is None else limit.weights_of(key) for key in keys]
+    weights = [{} if limit is None else weights_of_key(limit, key) for key in keys]
     for unit, amount in usage.items():
         whole = sum(weight.get(unit, 0.0) for weight in weights)
         for share, weight in zip(shares, weights, strict=True):
