@@ -1,1 +1,1 @@
-"""The operators of a stream, one file for each."""
+"""The operators of a stream. Each operator has its own file."""

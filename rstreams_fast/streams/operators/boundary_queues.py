@@ -20,8 +20,8 @@ Ask = Callable[[int], object]
 
 
 def ignore(_argument: object, /) -> None:
-    """Do nothing. A queue calls this in place of the stream's functions after the end of the
-    stream.
+    """Do nothing. After the end of the stream a queue calls this function in place of the functions
+    that request elements or end the stream with an error.
     """
 
 
@@ -35,8 +35,8 @@ class BoundaryQueue(Protocol):
     #: Whether the stages above may put elements in the ring directly. Otherwise each element must
     #: pass through ``input.accept``, which also requests more elements.
     direct: ClassVar[bool]
-    #: Whether elements are taken out one at a time, so that there is room for another element
-    #: early.
+    #: Whether elements are taken out one at a time, so that each makes room for a new element at
+    #: once.
     one_by_one: ClassVar[bool]
     #: The most elements that the ring holds.
     capacity: int
@@ -60,13 +60,14 @@ class BoundaryQueue(Protocol):
         """Request more elements. ``pulled``: how many elements were taken out since the start."""
 
     def drop(self) -> None:
-        """Drop the elements held. Elements that come later are dropped, too."""
+        """Drop all elements in the queue, and all elements that come later."""
 
 
 class ElementQueue:
-    """A ring of elements, which requests more when three quarters of its capacity are consumed.
+    """A ring of elements. It requests new elements when three quarters of its capacity are
+    consumed.
 
-    ``total`` is the most elements that are requested in all.
+    ``total`` is the most elements that the ring requests during its life.
     """
 
     __slots__ = ("_acknowledged", "_ask", "_left", "_replenish_at", "capacity", "input")
@@ -113,13 +114,14 @@ class WeighedQueue:
     """A ring of elements that also has a bound in bytes.
 
     An element can be weighed only after it has come. So the queue requests one element at a time,
-    while it holds fewer than ``max_bytes``. The queue holds at most ``max_bytes`` and one element
-    more. So even an element larger than ``max_bytes`` passes.
+    and only while it holds fewer than ``max_bytes``. It holds at most ``max_bytes`` and one element
+    more. So an element that is larger than ``max_bytes`` passes, too.
 
-    The lock ``_outstanding`` is the right to make requests. It is held while a requested element
-    has not come. The delivering thread takes the lock for the first request. The thread on which
-    upstream signals then makes the following requests, and releases the lock when there is no room.
-    So upstream goes on while a slow element is delivered, and requests do not overlap (§2.7).
+    The lock ``_outstanding`` is held from a request until the requested element has come. If there
+    is room and the lock is free, the delivering thread takes the lock and makes a request. When the
+    element comes, the thread on which upstream signals makes the next request, or releases the lock
+    if there is no room. So upstream goes on while a slow element is delivered, and requests do not
+    overlap (§2.7).
     """
 
     __slots__ = (
@@ -157,9 +159,9 @@ class WeighedQueue:
         self._left = total  # how many elements may still be requested
         self._max_bytes = max_bytes
         self._weigher: Weigher | None = weigher
-        # Upstream's thread writes ``_arrived``, the bytes of the elements that came. The thread
-        # that delivers writes ``_gone``, the bytes of the elements taken out, and
-        # ``_acknowledged``, their number.
+        # Upstream's thread writes ``_arrived``, the bytes of the elements that came. The delivering
+        # thread writes ``_gone``, the bytes of the elements that were taken out, and
+        # ``_acknowledged``, the number of these elements.
         self._weights: deque[int] = deque()
         self._arrived = 0
         self._gone = 0
@@ -181,8 +183,8 @@ class WeighedQueue:
         return len(self.input.elements) == 0
 
     def _accept(self, element: Any, /) -> bool:
-        # Read the fields first: the weigher may cancel the stream, and drop() then replaces the
-        # fields.
+        # Copy ``_fail`` and ``_weigher`` to local variables first: the weigher may cancel the
+        # stream, and drop() then replaces these fields.
         fail, weigher = self._fail, self._weigher
         if weigher is None:
             return True  # the stream is over: the element is dropped
@@ -205,7 +207,7 @@ class WeighedQueue:
     def _decide(self) -> None:
         """Request the next element, or release the lock ``_outstanding`` if there is no room.
 
-        Only for the thread that holds the lock.
+        The caller must hold the lock.
         """
         if not self._deciding.enter():
             return  # the call that is in the loop below goes through it once more
@@ -218,8 +220,8 @@ class WeighedQueue:
                     self._ask(1)
             else:
                 self._outstanding.release()
-                # Look again: the delivering thread may have made room while it could not take the
-                # lock.
+                # Look again: the delivering thread may have made room just before the release, when
+                # it could not take the lock.
                 if consumed != self._acknowledged and self._outstanding.acquire(blocking=False):
                     continue
             if self._deciding.leave():
@@ -232,8 +234,8 @@ class WeighedQueue:
     def replenish(self, pulled: int, /) -> None:
         while self._acknowledged < pulled:
             self._gone += self._weights.popleft()
-            # Write ``_gone`` before ``_acknowledged``: a new ``_acknowledged`` tells _decide to
-            # look at ``_gone`` again.
+            # Write ``_gone`` first: _decide reads ``_gone`` again when it sees a new
+            # ``_acknowledged``.
             self._acknowledged += 1
         self.first_ask()
 

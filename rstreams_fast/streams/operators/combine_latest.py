@@ -33,9 +33,9 @@ class CombineLatest(Boundary):
 class _CombineSubscription(FanIn):
     """Delivers tuples of the newest elements of all publishers.
 
-    Elements wait in the queue ``_mail``, in the order in which they came. The operator
-    first requests one element of each publisher: until all have sent an element, no tuple is made,
-    and older elements would not be used. After that it requests elements in advance.
+    Elements wait in the queue ``_mail``, in the order in which they came. First one element is
+    requested of each publisher. No tuple can be made before each publisher has sent an element, and
+    then only the newest elements are used. After that, elements are requested in advance.
     """
 
     __slots__ = ("_alive", "_lacking", "_latest", "_places")

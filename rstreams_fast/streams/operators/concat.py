@@ -13,9 +13,9 @@ __all__ = ["concat_source"]
 
 
 def concat_source(publishers: tuple[Publisher[Any], ...]) -> Foreign:
-    """Return the source of ``rstreams_fast.concat``, after a check of its arguments.
+    """Check the arguments of ``rstreams_fast.concat``, and return the concatenated source.
 
-    ``publishers`` is not empty.
+    The caller must pass at least one publisher.
     """
     check_publishers("concat", publishers)
     concatenated = _Concat(tuple(flattened(publishers, lambda inside: isinstance(inside, _Concat))))

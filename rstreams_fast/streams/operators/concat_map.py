@@ -1,4 +1,4 @@
-"""``concat_map``: makes a publisher of each element, and delivers one publisher after another."""
+"""``concat_map``: makes a publisher of each element, and concatenates these publishers."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _concat_mapped(
 
 
 class _Outer:
-    """The subscriber to upstream. Elements wait here while the publisher of an earlier element
-    sends.
+    """The subscriber to upstream. Elements wait here while the publisher that was made of an
+    earlier element sends.
     """
 
     __slots__ = (
@@ -84,7 +84,7 @@ class _Outer:
         return False
 
     def upward(self, arbiter: SubscriptionArbiter, /) -> bool:
-        # Read _done before _waiting: otherwise an element between both reads would be lost.
+        # Read _done before _waiting: otherwise an element that comes in between would be lost.
         done = self._done
         if self._idle and (self._waiting or done):
             self._idle = False
@@ -118,15 +118,15 @@ class _Outer:
         self, arbiter: SubscriptionArbiter, above: tuple[BoundaryMetrics, ...], /
     ) -> tuple[BoundaryMetrics, ...]:
         mine = self._waits.metrics(self._demand.value, len(self._waiting))
-        # While a sequence is iterated, ``mine.demand`` still counts elements that are delivered
-        # already. The result of outstanding() does not count them.
+        # While a sequence is iterated, ``mine.demand`` counts elements that were delivered already.
+        # The result of outstanding() does not count them.
         demand = min(arbiter.outstanding(), mine.demand)
         return (replace(mine, demand=demand), *above, *self.inner.metrics())
 
     def close(self) -> None:
         """Drop the elements that wait. Any thread may call this.
 
-        If elements come later, this is called another time.
+        The arbiter may call this several times, because elements may come after the first call.
         """
         self._fn = None
         self._waiting = deque()

@@ -1,4 +1,4 @@
-"""``delay_elements``: delivers each element some seconds later than without this operator."""
+"""``delay_elements``: waits some seconds before it delivers an element."""
 
 from __future__ import annotations
 
@@ -25,11 +25,9 @@ class DelayElements(Boundary):
         self.timer = check_timer(timer)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher of the elements of ``upstream``, each delayed."""
         return self.attach_within(upstream, Need())
 
     def attach_within(self, upstream: Publisher[Any], need: Need, /) -> Publisher[Any]:
-        """Do the same as ``attach``, for a subscriber that uses at most ``need`` elements."""
         return Combined(upstream, _DelaySubscription, (self, need.total))
 
     def describe(self) -> str:
@@ -66,8 +64,8 @@ class _DelaySubscription(FanIn):
         self._unsubscribed.append(self._inner)
         self._waiting: deque[Any] = deque()
         self._done = False
-        # ``_moment``: a list with the time at which the first element in ``_waiting`` is due. After
-        # that time the list is empty. ``_deadline`` goes off at that time.
+        # ``_moment``: a list with the time at which the first element in ``_waiting`` is due. At
+        # that time ``_deadline`` calls _time_is_up(), which empties the list.
         self._deadline: Deadline | None = None
         self._moment: list[float] = []
         self._rang = False  # whether the first element in _waiting must be delivered now
@@ -78,8 +76,8 @@ class _DelaySubscription(FanIn):
     # -- waiting for a time ------------------------------------------------------------------------
 
     def _begin_to_wait(self) -> None:
-        # Each element has a deadline of its own, because the thread of the previous deadline may
-        # still be busy with a request to upstream.
+        # Each element has a deadline of its own: the thread of the previous deadline may still be
+        # busy with a request to upstream, and would notice the new time too late.
         self._close_deadline()
         timer = self._timer
         self._moment = moment = [timer.now() + self._seconds]
@@ -121,8 +119,8 @@ class _DelaySubscription(FanIn):
             self._deliver([waiting.popleft()])
             return True
         if waiting:
-            # Read _moment before _rang: _time_is_up() sets _rang, and then clears _moment. In the
-            # other order both might look unset, and the element would be delayed again.
+            # Read _moment before _rang: _time_is_up() sets _rang first, and then clears _moment. In
+            # the other order this thread might miss both changes, and delay the element again.
             if demand > 0 and not self._moment and not self._rang:
                 if self._inner.asked < self._total:
                     ahead.asks.append((self._inner, 1))

@@ -1,7 +1,8 @@
-"""The subscription of ``group_by``, ``window`` and ``batch``, which divides a stream into parts.
+"""The subscription of ``group_by``, ``window`` and ``batch``: divides a stream into parts.
 
-The *division* (by key, count or time) puts each element in a substream or a list. The *places* say
-how many elements may be held in all, and so how many to request.
+A part is a substream or a list. Two objects contain the rules. The *division* puts each element in
+a part, by key, count or time. The *places* decide how many elements may be held in all, and so how
+many are requested.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Places(Protocol):
     def watch(self, divider: Divider, /) -> None:
         """Check whether the stream is stuck, because nobody takes the elements that are held.
 
-        Called when all requested elements have come.
+        The divider calls this when all requested elements have come.
         """
 
 
@@ -81,8 +82,8 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     def __init__(self, subscriber: Subscriber[Any], name: str, max_held: int) -> None:
         super().__init__(subscriber, None)
-        # Deliver without pauses, even on an event loop. Synchronous code on the loop may wait for a
-        # substream: then the loop is blocked, and a pause would never end.
+        # Do not pause between deliveries on an event loop. Synchronous code on the loop may wait
+        # for a substream. It then blocks the loop, and the pause would never end.
         self.turns = None
         self.name = name
         #: New substreams and full lists, which the subscriber has not requested yet.
@@ -92,17 +93,19 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.open: dict[Hashable, Substream] = {}
         #: Substreams that get no more elements, but may still hold some.
         self.closed: list[Substream] = []
-        #: Lists that are published when they are full, or when upstream completes.
+        #: The lists that still take elements. A list is delivered when it is full, or when upstream
+        #: completes.
         self.lists: deque[list[Any]] = deque()
-        #: Substreams that got elements. Their subscribers are woken when upstream's call ends.
+        #: Substreams that got elements in the present call from upstream. Their subscribers are
+        #: woken at the end of the call.
         self.touched: dict[Substream, None] = {}
         self.burst: list[Any] = []
         self._clocks: list[Deadline] = []
         self._failed = False
         # ``requested``: the sum of downstream's requests. ``asked``: how many elements were
         # requested of upstream. ``came``: how many have come. ``taken``: how many have left their
-        # substreams. ``_asking`` is held at first: no request comes before on_subscribe has
-        # returned.
+        # substreams. A thread enters ``_asking`` to make a request. No thread can enter it before
+        # on_subscribe has returned.
         self.requested = DemandCounter()
         self.asked = 0
         self.came = 0
@@ -171,7 +174,8 @@ class Divider(OperatorSubscriber, ListSubscriber):
                 for element in burst:
                     if self._upstream.over:
                         break
-                    # ``on_discard`` gets no element of a window: several windows may hold it.
+                    # ``on_discard`` gets no element of a window or group: several windows may hold
+                    # the same element.
                     self.custody.claim(element)
                     self.division.take([element], self)
         except Exception as raised:
@@ -229,13 +233,13 @@ class Divider(OperatorSubscriber, ListSubscriber):
     # -- methods that the rules ``division`` and ``places`` call -----------------------------------
 
     def open_substream(self, key: Hashable, to_stream: ToStream) -> Substream:
-        """Open a substream for ``key``. Downstream gets the substream when upstream's call ends."""
+        """Open a substream for ``key``. Downstream gets it at the end of upstream's call."""
         self.open[key] = substream = Substream(self, key)
         self.made.append(substream.published_as(self.name, to_stream))
         return substream
 
     def push(self, substream: Substream, elements: list[Any]) -> None:
-        """Put ``elements`` in ``substream``. Its subscriber is woken when upstream's call ends."""
+        """Put ``elements`` in ``substream``; wake its subscriber at the end of upstream's call."""
         substream.elements.extend(elements)
         self.touched[substream] = None
 
@@ -266,13 +270,11 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     @property
     def takes_no_more(self) -> bool:
-        """Whether no other substream will be opened."""
+        """Whether no new substream will be opened."""
         return self._demand.value < 0
 
     def signals_here(self) -> bool:
-        """Whether this thread is within an ``on_next`` of upstream. No element comes before that
-        call returns.
-        """
+        """Whether this thread runs a call of ``on_next``: no element comes before its return."""
         return self.signals == get_ident()
 
     def took(self, n: int) -> None:
@@ -286,12 +288,12 @@ class Divider(OperatorSubscriber, ListSubscriber):
             self.ask()
 
     def close_substream(self, substream: Substream) -> None:
-        """Close ``substream`` to new elements. The next element of its key opens another one."""
+        """Close ``substream`` to new elements. The next element with its key opens a new one."""
         self.remove(substream)
         self.look_for_readers()
 
     def look_for_readers(self) -> None:
-        """Cancel upstream if no substream has a subscriber, and no other one will be opened."""
+        """Cancel upstream if no substream has a subscriber, and no new substream will be opened."""
         if self.takes_no_more:
             for substream in self.holding:
                 if substream.abandoned:
@@ -320,7 +322,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
     def ask(self) -> None:
         """Request as many elements as there is room for.
 
-        Call this after a delivery, not during it: upstream may work long in ``request``.
+        Call this after a delivery, not during a delivery: upstream may work long in ``request``.
         """
         if self._asking.enter():
             self._ask_now()

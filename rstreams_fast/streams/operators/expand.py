@@ -1,7 +1,7 @@
 """``expand``: applies a function recursively, and delivers the elements of all levels.
 
-The function makes a publisher of each element. It is also called with the elements of these
-publishers.
+The function makes a publisher of each element. The function is also called with the elements of
+these publishers.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ class Expand(Boundary):
 
 
 class _ExpandSubscription(FanIn):
-    """Requests elements of one publisher at a time. To *expand* an element is to call the function.
+    """Requests elements of one publisher at a time.
 
-    Breadth first, a publisher sends all its elements. Then the oldest element that was not expanded
-    yet is expanded. Depth first, a publisher sends one element, which is expanded at once. The
-    publisher then waits on a stack while the new publisher sends.
+    To *expand* an element is to call the function with the element, and to subscribe to the
+    publisher that the function returns. In breadth-first order a publisher sends all its elements.
+    Then the oldest element that was not expanded yet is expanded. In depth-first order a publisher
+    sends one element, which is expanded at once. The publisher then waits on a stack until the new
+    publisher has ended.
     """
 
     __slots__ = ("_current", "_deep", "_fn", "_pending", "_stack", "_waiting")
@@ -77,14 +79,14 @@ class _ExpandSubscription(FanIn):
             self._waiting.clear()
         count = len(burst)
         self._mail.append((inner, burst))
-        # Set ``consumed`` last: the thread that calls publishers reads it, and then expands the
-        # elements.
+        # Raise ``consumed`` when the elements are in _waiting: the thread that calls publishers
+        # reads ``consumed``, and then looks for an element in _waiting.
         inner.consumed += count
         del burst  # otherwise a traceback would keep the elements in memory (§3.13)
         self._enter()
         if over:
-            # Set ``done`` when the last element is in _waiting: ``done`` and an empty _waiting mean
-            # the end.
+            # Set ``done`` when the last element is in _waiting: if ``done`` is set and _waiting is
+            # empty, the publisher's elements were all expanded.
             inner.done = True
         if over or self._deep:
             self._call_up()

@@ -122,7 +122,7 @@ class MapAsync(Boundary):
         )
 
     def resource(self) -> Resource:
-        """Return the event loop on which calls are made, as a resource.
+        """Return the ``Resource`` that runs work on the event loop of the calls.
 
         Raises ``WorkDroppedError`` if the loop is closed.
         """
@@ -131,7 +131,7 @@ class MapAsync(Boundary):
     def window(self, custody: Custody | None, enter: Work, on_ready: Work) -> Any:  # noqa: ARG002
         """Return the object that makes the calls and holds their results.
 
-        Called on the event loop. ``on_ready`` is called when a result is ready.
+        This must be called on the event loop. ``on_ready`` is called when a result is ready.
         """
         fn: Callable[..., Any] = self.fn if custody is None else custody.awaiting(self.fn)
         return CallWindow(
@@ -221,7 +221,8 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         self._input = InputRing(SpscRing(options.prefetch))
         self.ring: SpscRing | None = self._input.elements
         self._window: Any = None
-        # After the end: the object that makes the calls, until its cancelled calls have ended.
+        # None until the end of the stream. Then it is the former ``_window``, until the cancelled
+        # calls have ended.
         self._ending: Any = None
         self._owed = options.prefetch  # how many more elements may be requested
         spare = options.prefetch - options.concurrency
@@ -267,8 +268,8 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
     def on_burst(self) -> None:
         """Start the delivery, which takes the elements out of the ring.
 
-        If upstream sends elements within a ``request`` of the delivering thread, that thread looks
-        at the ring itself afterwards.
+        Do nothing if upstream sends the elements while the delivering thread calls ``request``:
+        that thread looks at the ring afterwards.
         """
         if self._asking != get_ident():
             self._enter()
@@ -300,7 +301,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             if window is None:
                 return self._act_on_end()
         self._waits.end()
-        # Read _completed before the ring: otherwise an element between both reads would be lost.
+        # Read _completed before the ring: otherwise an element that comes in between would be lost.
         completed = self._completed
         most = min(demand, BURST)
         delivered = self._deliver(window, most) if most and window.pending else 0
@@ -308,8 +309,8 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             return self._act_on_end()
         if window.failure is not None and (delivered < most or most == 0):
             return self._call_failed(window)
-        # Request before calls are started: a synchronous upstream sends elements within the
-        # request.
+        # Make the request before calls are started: a synchronous upstream then sends elements at
+        # once, and their calls start, too.
         self._delivered += delivered
         self._owed += delivered
         owed = self._owed if self._owed >= self._replenish else 0
@@ -325,7 +326,8 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             return self._end()
         if delivered or called or asked:
             return True
-        # Have on_burst called at the next element: the source may then wait for long.
+        # Let the ring call on_burst at its next element, and not only at the end of a burst: the
+        # source may wait long after that element.
         self._waits.begin(for_demand=demand == 0)
         return len(elements) == 0 and not elements.arm(self.on_burst)
 
@@ -363,7 +365,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         ring = result = None
         try:
             if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
-                # take_into stops before a result None, which is an error.
+                # take_into stops before a result that is None: None is an error.
                 delivered = window.take_into(ring, most)
                 if delivered:
                     subscriber.on_burst()
@@ -425,7 +427,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         if window is None:
             self._loop.let_end()
         else:
-            # Stop new calls first: when _window is None, cancel() cannot stop them any more.
+            # Forbid new calls before _window becomes None: afterwards cancel() cannot forbid them.
             window.permits.cancel()
             self._window = None
             failure = window.failure
@@ -435,10 +437,10 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             self._end_calls(window)
 
     def _end_calls(self, window: Any) -> None:
-        """Release the loop, and the task that awaits the stream, when the last cancelled call has
-        ended.
+        """Release the loop and complete ``_closing`` (a future) if no cancelled call still runs.
 
-        Before that, the window calls ``_on_ready`` whenever a call ends, and so this method.
+        While a cancelled call runs, the window calls ``_on_ready`` at the end of each call.
+        ``_on_ready`` then calls this method again.
         """
         if window.running:
             window.take(0)  # take(0) makes the window call _on_ready when a call ends

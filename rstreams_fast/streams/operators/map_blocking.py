@@ -2,12 +2,12 @@
 
 The bounds, the order and the errors are those of ``map_async``, whose subscription this operator
 uses. But a pool makes the calls. If the subscribing thread runs no event loop, the results are
-delivered on a plain thread: an event loop of its own would double the processor time.
+delivered on a plain thread: with an event loop, the delivery would take twice the processor time.
 
-Handing an element to a pool and back takes longer than a short call. So each submission to the pool
+To hand an element to a pool and back takes longer than a short call. So each submission to the pool
 is a *burst*: calls for several elements, one after the other. After ``SECONDS`` a burst makes no
 more calls, and its other elements are submitted again. So a result waits at most for ``SECONDS``
-and one more call.
+and the time of one more call.
 """
 
 from __future__ import annotations
@@ -97,21 +97,20 @@ class MapBlocking(MapAsync):
         return PREFETCH_PER_CALL
 
     def resource(self) -> Resource:
-        """Return the resource that delivers results: this thread's running loop, or a thread."""
+        """Return the ``Resource`` for results: the event loop that runs here, or a new thread."""
         if running_loop() is not None:
             return super().resource()
         return resource(None, "rstreams-fast-map-blocking")
 
     def window(self, custody: Custody | None, enter: Work, on_ready: Work) -> Any:  # noqa: ARG002
-        """Return the object that makes the calls and holds their results."""
         return _Calls(self, custody, enter)
 
 
 class _Burst:
     """Elements that are submitted to the pool together, and later their results."""
 
-    # The results are kept in this object, because the thread that delivers results made it. Without
-    # a GIL, an object made by a worker thread is not freed while that thread is idle.
+    # The results are kept in this object, which the delivering thread makes. In Python without a
+    # GIL, an object that a worker thread has made is not freed while that thread is idle.
     __slots__ = ("elements", "error", "future", "is_over", "made", "results", "seconds")
 
     def __init__(self, elements: list[Any]) -> None:
@@ -202,7 +201,8 @@ class _Calls:
         if executor is not None and not options.is_here:
             future = submit_of(executor)(_call, options.fn, None, held[0].elements.copy())
         else:
-            # Copy the context of ``subscribe``, as two threads cannot enter one context at a time.
+            # Copy the context (``contextvars``) for each submission: two threads cannot run code in
+            # the same context at the same time.
             make = partial(copy_context().run, self._make, held)
             if executor is None:
                 shared_threads().execute(make, partial(self._not_made, held))
@@ -226,8 +226,8 @@ class _Calls:
             self._end(burst, future.result())
 
     def _not_made(self, held: list[_Burst], error: BaseException) -> None:
-        # If ``held`` is empty, the calls run nevertheless: a pool that fails to start a thread may
-        # give the work to another thread.
+        # ``held`` is empty if the calls have run: a pool that fails to start a thread raises an
+        # error, but another of its threads may still do the work.
         burst = taken(held)
         if burst is not None:
             self._end(burst, [[], error, 0.0])
@@ -314,7 +314,7 @@ class _Calls:
         return count
 
     def cancel(self) -> None:
-        """Cancel submissions that have not begun, and drop the results of all others."""
+        """Cancel the submissions that have not begun. Drop the results of all submissions."""
         self._enter = None
         for burst in self._bursts:
             if (future := burst.future) is not None:

@@ -27,9 +27,9 @@ ToPublisher = Callable[[Any], Publisher[Any]]
 def merge_source(
     publishers: tuple[Publisher[Any], ...], prefetch: int, delay_error: bool
 ) -> Foreign:
-    """Return the source of ``rstreams_fast.merge``, after a check of its arguments.
+    """Check the arguments of ``rstreams_fast.merge``, and return the merged source.
 
-    ``publishers`` is not empty.
+    The caller must pass at least one publisher.
     """
     check_publishers("merge", publishers)
     prefetch = check_capacity("prefetch", prefetch)
@@ -44,7 +44,7 @@ def merge_source(
 
 
 def check_publishers(operator: str, publishers: Iterable[object]) -> None:
-    """Raise a ``TypeError`` if a publisher lacks ``subscribe``; the error gives its number."""
+    """Raise a ``TypeError`` if a publisher has no ``subscribe``. The message gives its number."""
     for number, publisher in enumerate(publishers, 1):
         check_publisher(publisher, f"{operator}(*publishers): publisher {number}")
 
@@ -52,9 +52,11 @@ def check_publishers(operator: str, publishers: Iterable[object]) -> None:
 def flattened(
     publishers: Iterable[Publisher[Any]], is_alike: Callable[[Any], bool]
 ) -> Iterator[Publisher[Any]]:
-    """Yield ``publishers``; for a combination that ``is_alike``, yield the publishers inside it.
+    """Yield ``publishers``, but replace each combined publisher by the publishers in it.
 
-    So calls do not nest in a long chain of ``stream.merge(other)`` or ``stream.concat(other)``.
+    A publisher is combined if ``is_alike`` returns true for it: it is the result of the same
+    operator. So calls do not nest in a long chain of ``stream.merge(other)`` or
+    ``stream.concat(other)``.
     """
     for publisher in publishers:
         inside = publisher.publisher_itself() if isinstance(publisher, Pipeline) else None
@@ -108,11 +110,11 @@ class DelayedErrors:
 
 
 class Outer:
-    """The upstream of a ``flat_map``, of whose elements ``fn`` makes publishers.
+    """The upstream of a ``flat_map``. The function ``fn`` makes a publisher of each element.
 
-    An *inner* is the subscriber to one of these publishers. At most ``concurrency`` elements are
-    requested, wait for the call of ``fn``, or have an inner that is not over. With ``sequential``,
-    only the oldest inner delivers; the others wait.
+    An *inner* is the subscriber to one of these publishers. At most ``concurrency`` elements are in
+    progress: an element was requested, waits for the call of ``fn``, or has an inner that is not
+    over. With ``sequential``, only the oldest inner delivers, and the others wait.
     """
 
     __slots__ = ("_line", "concurrency", "elements", "fn", "inner", "turn", "vacant")
@@ -124,14 +126,12 @@ class Outer:
         self.elements: deque[Any] = deque()
         self.vacant = DemandCounter()  # how many more elements may be requested
         self.turn = False
-        # With ``sequential``: the subscribers to the publishers, in order. Otherwise None.
+        # With ``sequential``: the subscribers to the publishers, in the order of delivery.
+        # Otherwise None.
         self._line: deque[Inner] | None = deque() if sequential else None
 
     def add(self, inner: Inner) -> None:
-        """Add ``inner``, which is about to subscribe, to the order of delivery.
-
-        Only for the thread that subscribes.
-        """
+        """Add ``inner`` to the order of delivery. Only the thread that subscribes may call this."""
         line = self._line  # read the field once: clear() may replace it
         if line is not None:
             line.append(inner)
@@ -142,16 +142,14 @@ class Outer:
         return line is None or (bool(line) and line[0] is inner)
 
     def next(self) -> Inner | None:
-        """Return the oldest publisher that is not over. It delivers next. Only for the delivering
-        thread.
-        """
+        """Return the oldest inner that is not over. Only the delivering thread may call this."""
         line = self._line
         while line and line[0].done and not line[0].queue:
             line.popleft()
         return line[0] if line else None
 
     def clear(self) -> None:
-        """Drop all references. Another thread may still be using the old deques."""
+        """Drop all references, but do not clear the deques: another thread may still use them."""
         self.fn = self._line = None
         self.elements = deque()
 
@@ -159,9 +157,9 @@ class Outer:
 class Merging(FanIn):
     """The subscription of ``merge`` and ``flat_map``: delivers the elements of several publishers.
 
-    The argument ``publishers`` gives the publishers, or ``flat_map`` makes them of upstream's
-    elements. They deliver in turns, or one after another. An ``Inner`` is the subscriber to one
-    publisher.
+    ``merge`` passes the publishers as an argument. ``flat_map`` makes a publisher of each element
+    of upstream. The publishers deliver in turns or, with ``sequential``, one after another. An
+    ``Inner`` is the subscriber to one publisher.
     """
 
     __slots__ = ("_alive", "_errors", "_outer", "_ready")
@@ -178,8 +176,8 @@ class Merging(FanIn):
         self._ready: deque[Inner] = deque()  # publishers that have elements; they deliver in turns
         self._outer: Outer | None = None
         self._unsubscribed.extend(new_inner(self, publisher) for publisher in publishers)
-        # How many publishers are not over. An element of upstream counts before its publisher is
-        # made.
+        # How many publishers are not over. In ``flat_map``, upstream counts as a publisher, and so
+        # does an element of which no publisher was made yet.
         self._alive = DemandCounter(len(self._unsubscribed))
 
     def flat_map(
@@ -200,7 +198,8 @@ class Merging(FanIn):
         outer = self._outer
         if outer is None:
             return self._ahead.step(self._demand)
-        # Open a publisher and make a request by turns: otherwise one of them might wait for ever.
+        # Alternate between the two tasks, to open a publisher and to make a request: otherwise one
+        # of the tasks might wait for ever.
         if (outer.turn or not self._ahead.asks) and self._open_more(outer):
             outer.turn = False
             return True
@@ -208,9 +207,7 @@ class Merging(FanIn):
         return self._ahead.step(self._demand)
 
     def _open_more(self, outer: Outer) -> bool:
-        """Make a publisher of an element, or request elements of upstream. False if neither is
-        needed.
-        """
+        """Make a publisher, or request elements of upstream. Return false if neither is needed."""
         elements, fn = outer.elements, outer.fn  # read the fields once: clear() may replace them
         if elements and fn is not None:
             self._open_inner(outer, fn, elements.popleft())
@@ -341,7 +338,7 @@ class Merging(FanIn):
         return True
 
     def _sort(self) -> None:
-        """Move the received elements from ``_mail`` to a queue for each publisher."""
+        """Move the received elements from ``_mail`` to the queues of their publishers."""
         mail, outer = self._mail, self._outer
         while mail:
             inner, what = mail.popleft()
@@ -363,7 +360,7 @@ class Merging(FanIn):
                 self._over(inner)
 
     def _over(self, inner: Inner) -> None:
-        """Remove a publisher that is over, and whose elements were all delivered."""
+        """Remove a publisher that has ended and whose elements were all delivered."""
         self._inners.discard(inner)
         inner.forget()
         if self._alive.fulfil(1) == 0:

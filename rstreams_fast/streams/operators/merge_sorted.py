@@ -41,7 +41,7 @@ class MergeSorted(Boundary):
 
 
 class _SortedSubscription(FanIn):
-    """Delivers the least element next.
+    """Delivers the least element next, or in reverse order the greatest.
 
     Each publisher has a queue, in which its elements wait until all publishers that are not over
     have sent an element. A queue begins with its newest element, so that ``pop`` takes the oldest.
@@ -61,8 +61,9 @@ class _SortedSubscription(FanIn):
         # the first in _heads or, in reverse order, the last.
         step = -1 if options.reverse else 1
         self._ranks = {inner: place * step for place, inner in enumerate(self._unsubscribed)}
-        # A publisher that is not over, or has elements, is in one of three fields: in ``_lacking``
-        # without elements; in ``_new`` with elements; or in ``_heads`` with the key of its head.
+        # Each publisher that is not over, or still has elements, is in one of three collections.
+        # ``_lacking``: its queue is empty. ``_new``: the key of its head is not known yet.
+        # ``_heads``: sorted by the key of its head.
         self._lacking = set(self._ranks)
         self._new: list[Inner] = []
         self._heads: list[tuple[Any, int, Inner]] = []
@@ -94,7 +95,7 @@ class _SortedSubscription(FanIn):
         return True
 
     def _sort(self) -> None:
-        """Move the received elements from ``_mail`` to a queue for each publisher."""
+        """Move the received elements from ``_mail`` to the queues of their publishers."""
         mail, lacking = self._mail, self._lacking
         while mail:
             inner, what = mail.popleft()
@@ -111,10 +112,9 @@ class _SortedSubscription(FanIn):
                 inner.queue = what
 
     def _merge(self, burst: list[Any], most: int) -> Inner | None:
-        """Move the next elements, at most ``most``, to ``burst``.
+        """Move up to ``most`` elements to ``burst``. Stop when a publisher needs a request.
 
-        Stop when a publisher needs a request. Return the publisher of the last element; ``None``:
-        no element can be delivered yet.
+        Return the publisher of the last element, or ``None`` if no element can be delivered yet.
         """
         if self._lacking or not most:
             return None

@@ -31,7 +31,7 @@ Slow = Literal["gate", "drop"]
 
 
 class MulticastOptions:
-    """The arguments that every multicast takes, checked."""
+    """Checks and holds the arguments that every multicast takes."""
 
     def __init__(self, buffer_size: int, slow: str, delay_error: bool) -> None:
         self.buffer_size = check_capacity("buffer_size", buffer_size)
@@ -40,7 +40,7 @@ class MulticastOptions:
         self.delay_error = check_bool("delay_error", delay_error)
 
     def describe(self) -> str:
-        """Return words for how many elements are held, and how slow subscribers are treated."""
+        """Describe how many elements are held, and how slow subscribers are treated."""
         slow = "the slowest gates" if self.gates else "who lags by more is dropped"
         late = ", errors after elements" if self.delay_error else ""
         return f"at most {self.buffer_size} elements, {slow}{late}"
@@ -56,12 +56,13 @@ class MulticastProcessor(MulticastPublisher[T], Processor[T, T]):
     After the end a new subscriber gets the terminal signal at once.
 
     The processor requests as many elements of upstream as the subscriber with the largest demand,
-    as far as the buffer has room. Elements without a request, which a caller of ``on_next`` may
-    send, are buffered. If the buffer is full, the stream ends with a ``DemandExceededError``; with
-    ``slow="drop"`` the slow subscribers are dropped instead. ``on_next(None)`` ends the stream, too
-    (§2.13); ``ended`` is true then. An error is signalled before the elements in the buffer, unless
-    ``delay_error`` is set. The completion comes right after the last element, without a request
-    (§2.9). A subscriber that subscribes twice at a time gets an ``AlreadySubscribedError`` by
+    as far as the buffer has room. A caller of ``on_next`` may send elements that were not
+    requested: they are buffered. If the buffer is full, the stream ends with a
+    ``DemandExceededError``; with ``slow="drop"`` the slow subscribers are dropped instead.
+    ``on_next(None)`` ends the stream, too (§2.13); ``ended`` is true then. An error is signalled at
+    once, without the elements in the buffer; with ``delay_error`` the elements are delivered before
+    the error. The completion comes right after the last element, without a request (§2.9). If a
+    subscriber subscribes while it is subscribed already, it gets an ``AlreadySubscribedError`` by
     ``on_error``, and its subscription ends (§1.10).
 
     Any thread may call any method. Elements are delivered on the thread that calls ``on_next`` or
@@ -122,18 +123,19 @@ class Multicast(Boundary):
         self._shared: Shared | None = None
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return the publisher that all subscribers share. The first call makes it.
+        """Return the publisher that all subscribers share. The first call makes this publisher.
 
-        Later calls ignore ``upstream``, because it describes the same stream as in the first call.
+        ``upstream`` is the same stream in every call, so later calls ignore it.
         """
         with self._lock:
             if self._shared is None:
-                # Pass a copy without ``_shared``: otherwise each object would keep the other alive.
+                # Pass a copy without ``_shared``: otherwise this object and the publisher would
+                # keep each other alive.
                 self._shared = Shared(upstream, copy(self))
             return self._shared
 
     def retention(self) -> Retention | None:
-        """Return the rule for elements that are kept for late subscribers; ``None``: keep none."""
+        """Return the rule for elements that are kept for late subscribers. ``None`` keeps none."""
         return None
 
     def describe(self) -> str:

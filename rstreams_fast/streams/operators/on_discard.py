@@ -29,7 +29,7 @@ class OnDiscard(Boundary):
 
 
 class _DiscardSubscription(Relay):
-    """Passes every signal on. A ``Custody`` accounts for the elements above, and calls the hook."""
+    """Passes every signal on. A ``Custody`` records the elements above, and calls the hook."""
 
     __slots__ = ("_below", "_own")
 

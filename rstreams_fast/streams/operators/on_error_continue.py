@@ -1,4 +1,4 @@
-"""``on_error_continue``: has the stages above drop each element for which their function fails."""
+"""``on_error_continue``: makes the stages above drop elements for which their functions fail."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ WITHOUT: Final = {"map": "map_not_none", "map_not_none": "map_not_none", "filter
 
 
 class _Trying:
-    """The function of a stage, wrapped: gives its exceptions to ``handler``, and returns ``None``.
+    """Wraps the function of a stage. If the function raises, ``handler`` gets the exception.
 
-    The stage drops an element for which its function returns ``None``.
+    The result is ``None`` then, and the stage drops an element for which its function returns
+    ``None``.
     """
 
     def __init__(self, stage: str, fn: Callable[[Any], Any], handler: Callable[..., Any]) -> None:
@@ -41,9 +42,10 @@ class _Trying:
 
 
 def continuing(parts: tuple[Part, ...], handler: Callable[[Exception, Any], object]) -> list[Part]:
-    """Return ``parts``, with the last stages changed to drop elements for which they fail.
+    """Return ``parts`` of a stream, with the last stages replaced by stages that drop elements.
 
-    Raises a ``ValueError`` if the last part is not such a stage.
+    A new stage drops each element for which its function fails. Raises a ``ValueError`` if the last
+    part is no stage that can be replaced (see ``WITHOUT``).
     """
     done: list[Part] = list(parts)
     place = len(parts)

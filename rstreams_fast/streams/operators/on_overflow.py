@@ -32,9 +32,9 @@ __all__ = ["Overflow", "OverflowBoundary", "OverflowSubscription"]
 class Overflow(enum.Enum):
     """The strategy for elements that come faster than the subscriber asks for them.
 
-    ``capacity`` is always the most elements that are held. A dropped element is counted in
-    ``metrics_of(...)`` and given to ``on_drop``. Elements that are held when the subscriber cancels
-    are neither counted nor given to ``on_drop``.
+    At most ``capacity`` elements are held. A dropped element is counted in ``metrics_of(...)`` and
+    given to ``on_drop``. Elements that are held when the subscriber cancels are neither counted nor
+    given to ``on_drop``.
     """
 
     BUFFER = "buffer"
@@ -58,11 +58,12 @@ _ENDING = (Overflow.BUFFER, Overflow.ERROR)
 class OverflowBoundary(Boundary):
     """The options of ``Stream.on_overflow``, or of a source with an overflow strategy.
 
-    ``at_end``: elements are delivered only after the source has completed. ``on_demand``: the
-    source gets its request at the subscriber's first request, not at once.
+    ``at_end``: elements are delivered only after the source has completed. ``on_demand``: upstream
+    gets its request at the subscriber's first request, not at once.
     """
 
-    #: Signals may come from any thread and at any time, so every upstream is tolerated.
+    #: The subscription accepts signals from any thread at any time, so upstream may break the
+    #: rules.
     guards = True
 
     def __init__(
@@ -179,10 +180,11 @@ class OverflowSubscription(OperatorSubscriber):
     # -- methods for the source, on any thread -----------------------------------------------------
 
     def offer(self, element: Any, entered: bool = False) -> bool:
-        """Hold or deliver ``element``, or do what the strategy says.
+        """Hold ``element`` or deliver it. If neither is possible, do what the strategy says.
 
-        Returns ``False`` if the stream has ended, or ends now by an overflow. After the end the
-        caller still owns the element. ``entered``: the element was registered for ``on_discard``.
+        Returns ``False`` if the stream has ended before, or ends now because the buffer is full.
+        ``entered``: ``element`` was already recorded for ``on_discard``. Otherwise this method
+        records it, except after the end.
         """
         options = self._options
         victim: Any = None
@@ -229,7 +231,7 @@ class OverflowSubscription(OperatorSubscriber):
         return overflow is None
 
     def finish(self, error: BaseException | None) -> bool:
-        """End the stream after the held elements; ``False`` if it has ended before."""
+        """End the stream after the held elements. Return false if the stream has ended before."""
         if not (self._upstream.ended() and self._close()):
             return False
         self._end_with(error)
@@ -260,8 +262,8 @@ class OverflowSubscription(OperatorSubscriber):
             except Exception as raised:
                 report_unraisable(raised, "on_drop", on_drop)
             except BaseException as leaving:
-                # The sender gets a KeyboardInterrupt, say, because it is raised again here. The
-                # subscriber gets it by on_error.
+                # The exception (KeyboardInterrupt is one) goes to two places: the subscriber gets
+                # it by on_error, and it is raised again for the code that sent the element.
                 if self._demand.value >= 0:
                     self._fail(leaving)
                 raise
@@ -327,8 +329,8 @@ class OverflowSubscription(OperatorSubscriber):
     def _deliver(self, hand_on: Callable[[Any], object], element: Any) -> None:
         """Deliver one requested element, while no other element is held.
 
-        Only for the thread that has entered ``_wip``, the right to deliver. This method leaves
-        ``_wip``.
+        The calling thread must have entered ``_wip``, which is the right to deliver. This method
+        leaves ``_wip``.
         """
         try:
             self._waits.end()

@@ -75,7 +75,7 @@ class Named(Peek):
 class _PeekSubscription(Relay):
     """Passes every signal on, and calls the observer.
 
-    Elements go directly to the subscriber below: ``on_next`` is the subscriber's own.
+    ``on_next`` is the method of the subscriber below. So this object does not see the elements.
     """
 
     __slots__ = ("_cancelled", "_peek", "on_next")

@@ -70,7 +70,6 @@ class AsyncBoundary(StagesBoundary):
         )
 
     def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:
-        """Return a publisher that subscribes to ``upstream`` and works on the executor."""
         return AsyncBoundarySegment(upstream, self, stages, need)
 
     def describe(self) -> str:
@@ -105,7 +104,7 @@ class BoundaryOptions(Protocol):
 
 
 class AsyncBoundarySegment:
-    """A publisher that passes ``upstream``'s elements to the stages ``program`` on an executor."""
+    """A publisher that passes the elements of ``upstream`` through ``program`` on an executor."""
 
     def __init__(
         self, upstream: Publisher[Any], options: BoundaryOptions, program: Stages, need: Need
@@ -116,7 +115,7 @@ class AsyncBoundarySegment:
         self._need = need
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Subscribe to upstream for ``subscriber``. The executor makes the requests later."""
+        """Subscribe to upstream for ``subscriber``. Requests are made later, on the executor."""
         try:
             subscription = AsyncBoundarySubscription(
                 subscriber, self._options, self._program, self._need
@@ -129,12 +128,12 @@ class AsyncBoundarySegment:
 
     @property
     def where(self) -> str:
-        """Words for the threads on which elements are delivered."""
+        """The description of the threads on which elements are delivered."""
         return describe_executor(self._options.executor)
 
 
 class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
-    """The subscriber to upstream. It also delivers the elements of the queue, on the executor.
+    """The subscriber to upstream. It also delivers the elements in the queue, on the executor.
 
     The caller must call ``start`` after upstream's ``subscribe`` has returned.
     """
@@ -173,8 +172,9 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             # Only one thread may use ``turns``, the limit of work on a loop. But this queue also
             # makes requests on upstream's thread.
             self.turns = None
-        # Whether the first element in an empty ring starts the delivery, because the next one may
-        # come late. With CALLER ``on_burst`` starts the delivery, after several elements.
+        # Whether the first element in an empty ring starts the delivery, because the next element
+        # may come late. With the executor CALLER, on_burst() starts the delivery, after several
+        # elements.
         self._at_once = options.executor != CALLER
         slot = self._slot_by_bursts(subscriber)
         if self._queue.one_by_one:
@@ -198,8 +198,8 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         """Start work on the executor, at the second call of this method.
 
         One call comes from ``on_subscribe``, the other after upstream's ``subscribe`` has returned.
-        An earlier request would have a synchronous upstream send elements on the subscribing
-        thread.
+        If the request were made earlier, a synchronous upstream would send elements on the
+        subscribing thread.
         """
         if not self._ready.enter():
             self._go()
@@ -214,7 +214,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             self._enter()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error, usually before the elements in the queue.
+        """Signal the error. Usually this happens at once, without the elements in the queue.
 
         With ``delay_error``, or if downstream uses a bounded number of elements (``take``),
         ``_work`` decides when to signal the error.
@@ -246,7 +246,8 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
                 return self._end(run, enough=True)
             queue.first_ask()
         self._waits.end()
-        # Read _completed before the queue: otherwise an element between both reads would be lost.
+        # Read _completed before the queue: otherwise an element that comes in between would be
+        # lost.
         completed = self._completed
         status = self._burst_on(run)
         queue.replenish(run.pulled)
@@ -256,11 +257,11 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             if completed and queue.is_empty():
                 return self._end(run)
             self._waits.begin(for_demand=status is RunStatus.IDLE)
-            # On the caller's thread no elements are requested without demand.
+            # With the executor CALLER, request no elements of upstream while there is no demand.
             if (status is RunStatus.EXHAUSTED or self._at_once) and self._request_for_a_turn():
                 return True
-            # With demand, let the next element start the delivery. Without demand, the next request
-            # starts it.
+            # With demand, the next element starts the delivery. Without demand, the next request
+            # starts the delivery.
             exhausted = status is RunStatus.EXHAUSTED
             return exhausted and self._at_once and not self._input.elements.arm(self._enter)
         if status is RunStatus.ENDED:

@@ -155,8 +155,8 @@ class _RecordQueue:
         if self._custody is not None:
             # ``on_discard`` must not get the array, as this queue copies it.
             self._custody.claim(element)
-        # Set _rest before _outstanding becomes 0: with 0 and no _rest, _fill_now would request the
-        # next array too early.
+        # Set _rest before _outstanding becomes 0: if _outstanding is 0 and _rest is None, _fill_now
+        # requests the next array.
         self._rest = element
         try:
             self._outstanding.fulfil(1)
@@ -166,7 +166,7 @@ class _RecordQueue:
         return True
 
     def _fill(self) -> None:
-        """Copy as many records into the ring as fit. After a whole array request the next one."""
+        """Copy as many records as fit into the ring. If none is left, request the next array."""
         filling = self._filling
         # Read _fail now: slicing may run user code that cancels, and drop() then replaces _fail.
         fail = self._fail
@@ -202,7 +202,7 @@ class _RecordQueue:
         self._fill()
 
     def replenish(self, _pulled: int, /) -> None:
-        """Do nothing: ``_Chunks`` has refilled the ring."""
+        """Do nothing: ``_Chunks`` refills the ring when it takes records out."""
 
     def drop(self) -> None:
         self.input.drop()

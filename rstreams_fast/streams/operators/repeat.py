@@ -25,7 +25,7 @@ class Repeat(ArbiterBoundary):
 
 
 class _Repeats:
-    """Chooses ``upstream`` as the next publisher, ``left`` times."""
+    """Chooses ``upstream`` as the next publisher, as many times as ``left`` says."""
 
     def __init__(self, upstream: Publisher[Any], left: int) -> None:
         self._upstream = upstream

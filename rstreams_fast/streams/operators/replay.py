@@ -53,7 +53,7 @@ class ReplayBounds:
         self.timer = check_timer(timer)
 
     def describe(self) -> str:
-        """Return words for how many elements are kept."""
+        """Describe how many elements are kept."""
         bounds = []
         if self.count is not None:
             bounds.append(f"{safe_repr(self.count)} elements")
@@ -80,7 +80,8 @@ class _Bounded:
         self._timer = default_timer() if bounds.timer is None else bounds.timer
         self._bytes = 0
         self._last = 0.0
-        # The weight and the time of each element kept; None if only the number is bounded.
+        # The weight and the time of each kept element; None if only the number of elements is
+        # bounded.
         self._notes: deque[tuple[int, float]] | None = None
         if bounds.max_bytes is not None or bounds.seconds is not None:
             self._notes = deque()
@@ -99,8 +100,8 @@ class _Bounded:
         return 0.0 if self._seconds is None else self._timer.now()
 
     def keep(self, weights: list[int], now: float) -> None:
-        """Count new elements of these ``weights`` as kept, and evict elements beyond the bounds."""
-        # Of two threads, the one that has read the later time may come here first. So do not use
+        """Raise ``kept`` for elements with these ``weights``. Evict elements beyond the bounds."""
+        # Two threads may read the time in one order, and come here in the other order. So never use
         # an earlier time than before.
         self._last = now = max(self._last, now)
         self.kept += len(weights)
@@ -139,16 +140,17 @@ class _Bounded:
 class ReplayProcessor(MulticastPublisher[T], Processor[T, T]):
     """A ``MulticastProcessor`` that keeps elements for late subscribers.
 
-    At least one of ``count``, ``max_bytes`` and ``seconds`` must be given; the bound that keeps the
-    fewest elements counts. With ``seconds`` alone only upstream's pace bounds the number of
-    elements. An element that is too old is dropped when the next element or subscriber comes.
+    At least one of ``count``, ``max_bytes`` and ``seconds`` must be given. If several are given,
+    the bound that keeps the fewest elements applies. With ``seconds`` alone only upstream's pace
+    bounds the number of kept elements. An element that is too old is dropped when the next element
+    or subscriber comes.
 
     A subscriber gets the kept elements first, then new elements. After the end it gets the kept
     elements, then the terminal signal. The processor holds at most the kept elements and
-    ``buffer_size`` more: ``buffer_size`` does not count the kept elements. An error is signalled
-    before elements that subscribers have not received yet, unless ``delay_error`` is set.
-    Subscribers that come after an error get the kept elements, then the error. After a shut-down
-    no elements are kept. Everything else is as in ``MulticastProcessor``.
+    ``buffer_size`` more: ``buffer_size`` does not count the kept elements. An error is signalled at
+    once: present subscribers get no elements that wait for them, unless ``delay_error`` is set.
+    Subscribers that come after an error get the kept elements, then the error. After a shut-down no
+    elements are kept. Everything else is as in ``MulticastProcessor``.
 
     Args:
         count: Keep the last ``count`` elements.
@@ -206,9 +208,7 @@ class Replay(Multicast):
         self.bounds = bounds
 
     def retention(self) -> Retention:
-        """Return the rule that decides which elements a new shared publisher keeps."""
         return _Bounded(self.bounds)
 
     def describe(self) -> str:
-        """Return a line: how many elements are kept and held, and when sharing ends."""
         return f"replay: {self.bounds.describe()}, and {self.describe_sharing()}"

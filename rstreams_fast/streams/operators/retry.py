@@ -26,7 +26,8 @@ class RetryBoundary(ArbiterBoundary):
     ) -> None:
         self.times = check_count("retry(times): times", times)
         if isinstance(when, type) and issubclass(when, BaseException):
-            # A call of the class returns an object, which is true: every error would be retried.
+            # ``when`` must return whether to retry. A class returns an object, which is always
+            # true.
             name = when.__name__
             raise TypeError(
                 f"retry(when): when must be a function of the error, got the class {name}; "
@@ -64,7 +65,7 @@ class RetryBoundary(ArbiterBoundary):
 
 
 class _Attempts:
-    """Chooses ``source`` again after it has failed, at once or after a delay."""
+    """Chooses ``source`` as the next publisher after it has failed, at once or after a delay."""
 
     def __init__(
         self, arbiter: SubscriptionArbiter, source: Publisher[Any], options: RetryBoundary

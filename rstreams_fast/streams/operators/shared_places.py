@@ -19,13 +19,13 @@ NAMED: Final = 3
 
 
 class SharedPlaces:
-    """Bounds the elements that all substreams of a ``group_by`` hold together by ``prefetch``.
+    """Bounds the number of elements in all substreams of a ``group_by``: at most ``prefetch``.
 
     The first request is for ``prefetch`` elements. Later requests are for as many elements as have
     left the substreams. The stream is *stuck* when three conditions hold. The substreams hold
-    ``prefetch`` elements. No subscriber of these substreams requests an element. One of these
-    substreams has no subscriber, or the subscriber of an empty substream waits. A stream that is
-    stuck for ``patience`` seconds ends with an error.
+    ``prefetch`` elements. No subscriber of a substream with elements requests an element. A
+    substream with elements has no subscriber, or the subscriber of an empty substream waits. A
+    stream that is stuck for ``patience`` seconds ends with an error.
     """
 
     __slots__ = ("_checked", "_clock", "_patience", "_prefetch", "_replenish_at", "_stuck_since")
@@ -45,9 +45,10 @@ class SharedPlaces:
         self._clock = divider.add_clock(timer, self._due, partial(self._check, divider))
 
     def room(self, divider: Divider, /) -> int:
-        """Return how many elements to request now: 0, or many at a time.
+        """Return how many elements to request now.
 
-        A few are requested only when all requested elements have come.
+        While requested elements are still to come, a small number is not requested: the result is
+        0.
         """
         asked = divider.asked
         if not asked and not divider.requested.value:

@@ -61,7 +61,7 @@ class CommonError:
             self._settled.win()
 
     def settle(self, substream: Substream, delivered: bool) -> None:
-        """Note that the subscriber of ``substream`` has received the error, or never will."""
+        """Note that the subscriber of ``substream`` has got the error, or will never get it."""
         if delivered:
             self._settled.win()
         self._waiting.discard(substream)
@@ -88,7 +88,7 @@ class Substream:
         self.error: CommonError | None = None
 
     def published_as(self, name: str, to_stream: ToStream) -> Publisher[Any]:
-        """Return the stream of the elements. The substream does not keep it in memory."""
+        """Return the stream of the elements. The substream keeps no reference to this stream."""
         return to_stream(Foreign(_SubstreamPublisher(self), name, trusted=True))
 
     def wake(self) -> None:
@@ -136,7 +136,8 @@ class _SubstreamPublisher(StagesSource):
     __slots__ = ("__weakref__", "_latch", "_substream")
 
     where = "the threads that upstream signals on, and the caller of request"
-    # As a source (see ``whole``) a substream has all its elements, and never waits.
+    # A substream is used as a source only when all its elements have come (see ``whole``). So its
+    # iterator never waits.
     is_sequence = True
 
     def __init__(self, substream: Substream) -> None:
@@ -223,8 +224,8 @@ class _SubstreamSubscription(Drain):
         stages = self._stages(program.stages)
         self._run = run = FusedRun(substream.elements, stages, slot, self._demand)
         if not program.stages or run.ratio == UNBOUNDED:
-            # Large bursts (groups of elements) delay no result: the stages take no time, or they
-            # give results only at the end.
+            # Deliver in large bursts (groups of elements) from the start. This delays no result
+            # here: either there are no stages, or the stages give results only at the end.
             self._grows = False
             self._burst = BURST
 
@@ -239,9 +240,10 @@ class _SubstreamSubscription(Drain):
     def sleeps(self, waiting: set[int]) -> bool:
         """Return whether the subscriber has no demand, and will make no request by itself.
 
-        A subscriber from outside this package counts as asleep if it has no demand. An internal
-        subscriber may only be slow. It counts as asleep only if it needs an element of another
-        subscriber, too (as in ``zip``), and ``waiting`` has the ``id`` of the other subscriber.
+        A subscriber from outside this package sleeps if it has no demand. A subscriber of this
+        package may have no demand because it is slow. It sleeps only if it also needs an element of
+        another subscriber (as in ``zip``), and ``waiting`` contains the ``id`` of that other
+        subscriber.
         """
         subscriber = self._subscriber
         if self._demand.value != 0 or self._wip.missed != 0 or subscriber is None:
@@ -264,7 +266,8 @@ class _SubstreamSubscription(Drain):
             return False
         if self._ended:
             return self._end(run)
-        # Read ``over`` before the elements: otherwise an element between both reads would be lost.
+        # Read ``over`` before the elements: otherwise an element that comes in between would be
+        # lost.
         over = substream.over
         if not self._demand.value and (substream.elements or not over):
             return False

@@ -1,4 +1,4 @@
-"""``switch_map``: makes a publisher of each element, and delivers only the newest publisher."""
+"""``switch_map``: makes a publisher of each element. Only the newest publisher is delivered."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from rstreams_fast.streams.operators.flat_map import ToPublisher, publisher_from
 
 __all__ = ["SwitchMap"]
 
-#: Messages to the delivering thread about the subscriber to a publisher. _SWITCH: deliver this
-#: publisher from now on. _ATTACHED: this publisher accepts requests.
+#: Messages to the delivering thread about the subscriber to a publisher. _SWITCH: from now on,
+#: deliver the elements of this publisher only. _ATTACHED: this publisher accepts requests.
 _SWITCH, _ATTACHED = Ended(None), Ended(None)
 
 
@@ -52,10 +52,10 @@ class SwitchMap(Boundary):
 class _SwitchMapSubscription(FanIn):
     """Delivers elements of the publisher that the function made of upstream's newest element.
 
-    The subscribers are ``_outer``, to upstream, and another one to the newest publisher. The newest
-    publisher gets a request for the demand that earlier publishers have not met (§1.1). Only the
-    delivering thread knows this number. That thread stores the number in ``_askable``, and the
-    thread that calls publishers makes the request.
+    ``_outer`` is the subscriber to upstream. The newest publisher has a subscriber of its own, and
+    gets a request for the demand that earlier publishers have not met (§1.1). Only the delivering
+    thread knows how many elements the earlier publishers have delivered. It stores this number in
+    ``_askable``, and the thread that calls publishers makes the request.
     """
 
     __slots__ = (
@@ -88,10 +88,10 @@ class _SwitchMapSubscription(FanIn):
         # How many elements of upstream have come, and a list with the newest one. The thread that
         # takes the element out of the list makes a publisher of it, or discards it.
         self._newest: tuple[int, list[Any]] = (0, [])
-        # Only the thread that calls publishers writes these three. ``_current``: the number of the
-        # element of which the newest publisher was made, and the subscriber to this publisher.
-        # ``_asked``: elements requested of this publisher. ``_outer_asked``: elements requested of
-        # upstream.
+        # Only the thread that calls publishers writes the next three fields. ``_current``: the
+        # number of the element of which the newest publisher was made, and the subscriber to this
+        # publisher. ``_asked``: how many elements were requested of this publisher.
+        # ``_outer_asked``: how many elements were requested of upstream.
         self._current: tuple[int, Inner | None] = (0, None)
         self._asked = 0
         self._outer_asked = 0
@@ -100,8 +100,8 @@ class _SwitchMapSubscription(FanIn):
         self._active: Inner | None = None
         self._delivered = 0
         self._outer_over = False
-        # The publisher that accepts requests, and how many elements earlier publishers have
-        # delivered.
+        # The subscriber to the publisher that accepts requests, and how many elements earlier
+        # publishers have delivered.
         self._askable: tuple[Inner | None, int] = (None, 0)
         self._asks_current = False  # whether _askable is new, and a request is due
 
@@ -191,8 +191,8 @@ class _SwitchMapSubscription(FanIn):
             del element
         self._asked = 0
         self._mail.append((inner, _SWITCH))
-        # Set _current after _SWITCH is queued (see _work), and before the delivering thread reads
-        # _SWITCH.
+        # Set _current after _SWITCH is queued (_work relies on this order), and before the
+        # delivering thread reads _SWITCH.
         self._current = (number, inner)
         self._enter()
         if self._newest[0] == number and self._add(inner):
@@ -216,7 +216,7 @@ class _SwitchMapSubscription(FanIn):
                 elif what.error is not None:
                     report_dropped(what.error, "an error of a publisher that was switched from")
             elif isinstance(what, list):
-                # ``inner.owner`` is None if a newer publisher has replaced this publisher.
+                # If a newer publisher has replaced this publisher, ``inner.owner`` is None.
                 if inner.owner is not None:
                     self._delivered += len(what)
                     self._deliver(what)
@@ -240,8 +240,8 @@ class _SwitchMapSubscription(FanIn):
         if self._demand.value < 0:
             return self._act_on_end()
         if self._outer_over and self._active is None:
-            # Read _mail last: _switch() queues _SWITCH before it sets _current. So, if _current is
-            # up to date and _mail is empty, no publisher is about to begin.
+            # Read _mail last. _switch() queues _SWITCH before it sets _current. So, if _current is
+            # up to date and _mail is empty, no new publisher is about to be delivered.
             opening = self._newest[0] != self._current[0]
             if not opening and not self._mail:
                 return self._complete()

@@ -48,7 +48,7 @@ class Timed(OverflowBoundary):
 
 
 class _Rule(Protocol):
-    """Decides when an element is passed on. A lock is held during its calls."""
+    """Decides when an element is passed on. The caller of the rule holds a lock."""
 
     #: The rule drops every element that comes before this time.
     quiet_until: float
@@ -136,11 +136,11 @@ class _TimedSubscriber(Link):
         self._target = target = OverflowSubscription(subscriber, options, at_end=self._close)
         stand_on(self, target)
         self._lock = target.lock
-        # The element that waits for its time, and this time.
+        # The element that waits, and the time at which it is due.
         self._newest: Any = MISSING
         self._due_at = 0.0
         self._offering = False
-        # The function that ends the stream, if the end comes while an element is offered to the
+        # The function that ends the stream, if upstream ends while an element is offered to the
         # target.
         self._end: Callable[[Any], None] | None = None
         self._deadline = Deadline(options.timer, self._due, self._time_is_up, target.finish)
@@ -151,10 +151,9 @@ class _TimedSubscriber(Link):
         self._target.on_subscribe(subscription)
 
     def on_next(self, element: Any, /) -> None:
-        """Offer the element to the target, hold it, or drop it."""
         target, rule = self._target, self._rule
         now = self._now()
-        # Look without the lock first: taking the lock would take longer than the rest of this
+        # Compare the times before taking the lock, which would take longer than the rest of this
         # method.
         if self.custody is None and now < rule.quiet_until and target.open and element is not None:
             target.drops += 1
@@ -193,7 +192,7 @@ class _TimedSubscriber(Link):
         self._after_the_offer(self._complete)
 
     def _after_the_offer(self, end: Callable[[Any], None]) -> None:
-        """Call ``end`` with the element that waits for its time, or with ``MISSING``.
+        """Call ``end`` with the element that waits for its time; with ``MISSING`` if none waits.
 
         If another thread is offering an element, that thread calls ``end`` afterwards.
         """

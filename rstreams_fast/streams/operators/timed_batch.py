@@ -4,8 +4,8 @@ A batch is ready when it is full, by number or weight, or when its time is up. A
 delivered on demand. At most ``n`` elements are held or requested of upstream.
 
 An element can be weighed only when it has come, and may be heavy enough to be a batch by itself. So
-with ``max_bytes`` no more elements are requested at a time than the subscriber has requested
-batches, but at least one. At most ``max_bytes`` and one element more are held.
+with ``max_bytes`` the operator requests at most as many elements at a time as the subscriber has
+requested batches. At most ``max_bytes`` and one element more are held.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class TimedBatch(Boundary):
 class _BatchSubscription(OperatorSubscriber):
     """Collects elements in batches. One thread at a time delivers the batches.
 
-    Elements come into the inbox. The delivering thread moves them to the batch. But this thread
-    requests no elements: ``request`` may take long, and the time of a batch may be up meanwhile.
-    The thread that has entered ``_asking`` requests elements.
+    Elements come into the inbox. The delivering thread moves them to the batch. It requests
+    elements only after a delivery: ``request`` may take long, and the time of a batch may be up
+    meanwhile. A thread enters ``_asking`` to request elements.
     """
 
     __slots__ = (
@@ -123,7 +123,8 @@ class _BatchSubscription(OperatorSubscriber):
         self._arrived = 0
         self._left = 0
         self._arrived_bytes = self._left_bytes = 0
-        # ``_asking`` is held at first: requests wait until on_subscribe has returned.
+        # A thread enters ``_asking`` to make a request. No thread can enter it before on_subscribe
+        # has returned.
         self._asking = Wip(held=True)
 
     # -- the methods of the subscription -----------------------------------------------------------
@@ -147,7 +148,6 @@ class _BatchSubscription(OperatorSubscriber):
             self._ask_now()
 
     def on_next(self, element: Any, /) -> None:
-        """Weigh the element and put it in the inbox."""
         if not self._takes(element):
             return
         if self._arrived >= self._asked:
@@ -162,10 +162,11 @@ class _BatchSubscription(OperatorSubscriber):
         self._arrived += 1
         self._arrived_bytes += weight
         self._inbox.append((element, weight, now))
-        # Start the delivery at the first element of a batch, to set its time, and at the last.
+        # Start the delivery at the first element of a batch, to set the batch's time, and at the
+        # last element, to deliver the batch.
         first = self._news.enter()
         many = self._arrived - self._left >= self._n
-        # Also start the delivery after the end: it clears the inbox.
+        # After the end an element starts the delivery, too: the delivering thread clears the inbox.
         if first or many or self._weigher is not None or self._demand.value < 0:
             self._enter()
 
@@ -189,7 +190,8 @@ class _BatchSubscription(OperatorSubscriber):
         return more
 
     def _hand_over(self, run: FusedRun) -> bool:
-        # Read _completed before the inbox: otherwise an element between both reads would be lost.
+        # Read _completed before the inbox: otherwise an element that comes in between would be
+        # lost.
         completed = self._completed
         while self._fill():
             status = self._deliver(run)
@@ -208,14 +210,14 @@ class _BatchSubscription(OperatorSubscriber):
         return self._missed_news()
 
     def _missed_news(self) -> bool:
-        """Have the next element start the delivery; true if an element is in the inbox already."""
+        """Let the next element start the delivery. Return true if the inbox is not empty."""
         news = self._news
         while not news.leave(news.missed):
             pass
         return len(self._inbox) > 0
 
     def _fill(self) -> bool:
-        """Move elements from the inbox to the batch. True if the batch can be delivered now."""
+        """Move elements from the inbox to the batch. Return whether it can be delivered now."""
         inbox, max_bytes = self._inbox, self._max_bytes
         while inbox and not self._full:
             element, weight, arrived_at = inbox[0]
@@ -242,8 +244,8 @@ class _BatchSubscription(OperatorSubscriber):
         self._due_at = None
         self._gathered([batch])
         status = run.push(batch)
-        # Count the elements as gone only after the delivery has lowered the demand: otherwise
-        # _room would request too many.
+        # Raise ``_left`` only after the delivery has lowered the demand: otherwise the result of
+        # _room() would be too large.
         self._left += count
         self._left_bytes += weight
         return status

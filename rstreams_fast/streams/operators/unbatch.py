@@ -25,7 +25,6 @@ __all__ = ["Unbatch"]
 
 class Unbatch(StagesBoundary):
     def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:  # noqa: ARG002
-        """Return a publisher of the items, passed through ``stages``."""
         where = "the threads that upstream signals on, and the caller of request"
         return Below(upstream, _UnbatchSubscription, stages, where)
 
@@ -34,7 +33,7 @@ class Unbatch(StagesBoundary):
 
 
 class _Items(Iterator[Any]):
-    """An iterator over the items of one iterable, and after ``open`` over those of the next."""
+    """Iterates over the items of one iterable. ``open`` replaces this iterable by the next one."""
 
     __slots__ = ("_enter", "current")
 
@@ -48,12 +47,12 @@ class _Items(Iterator[Any]):
             self._enter = None if custody.open(iterable) else custody.enter
 
     def close(self) -> Iterator[Any] | None:
-        """Stop iterating; return the iterator of the current iterable, for the caller to close."""
+        """Stop the iteration. Return the current iterator, which the caller must close."""
         current, self.current = self.current, None
         return current
 
     def over(self) -> bool:
-        """Whether the current iterable is known to have no item left. Takes no item."""
+        """Whether it is certain that the current iterable has no item left. This takes no item."""
         return self.current is None or at_end(self.current)
 
     def __next__(self) -> Any:
@@ -111,7 +110,7 @@ class _UnbatchSubscription(OperatorSubscriber):
         if self._ended or self._takes_nothing:
             return self._end(run)
         self._waits.end()
-        # Read _completed before _next: otherwise an iterable between both reads would be lost.
+        # Read _completed before _next: otherwise an iterable that comes in between would be lost.
         completed = self._completed
         if self._next is not None:
             element, self._next = self._next, None

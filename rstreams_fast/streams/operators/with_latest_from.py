@@ -36,7 +36,7 @@ class WithLatestFrom(Boundary):
 class _LatestSubscription(FanIn):
     """Delivers tuples of an element of upstream and the newest elements of the other publishers.
 
-    The subscriber's demand is passed on to upstream when each other publisher has sent an element.
+    The subscriber's demand is passed on to upstream when all other publishers have sent an element.
     """
 
     __slots__ = (
@@ -103,7 +103,7 @@ class _LatestSubscription(FanIn):
         return self._main.asked == 0 and self._is_complete()
 
     def _is_complete(self) -> bool:
-        """Return whether each other publisher has sent an element."""
+        """Return whether all other publishers have sent an element."""
         return len(self._latest) == len(self._others)
 
     # -- delivering elements -----------------------------------------------------------------------
@@ -117,7 +117,7 @@ class _LatestSubscription(FanIn):
     def _take(self, inner: Inner, what: list[Any] | Ended) -> None:
         latest, unpaired = self._latest, self._unpaired
         if not isinstance(what, list):
-            # The end of another publisher that has sent an element has no effect.
+            # If another publisher ends after it has sent an element, its end has no effect.
             if inner not in latest:
                 super()._take(inner, what)
         elif inner is self._main:

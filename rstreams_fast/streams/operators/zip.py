@@ -1,4 +1,4 @@
-"""``zip_``: delivers a tuple of the first elements of all publishers, then of the second ones."""
+"""``zip_``: delivers tuples: the first elements of all publishers, then their second elements."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["zip_source"]
 
 
 def zip_source(publishers: tuple[Publisher[Any], ...], prefetch: int) -> Foreign:
-    """Return the source of ``rstreams_fast.zip_``, after a check of its arguments.
+    """Check the arguments of ``rstreams_fast.zip_``, and return the zipped source.
 
-    ``publishers`` is not empty.
+    The caller must pass at least one publisher.
     """
     check_publishers("zip_", publishers)
     zipped = _Zip(publishers, check_capacity("prefetch", prefetch))
@@ -39,9 +39,9 @@ class _Zip:
 
 
 class _ZipSubscription(FanIn):
-    """Delivers tuples.
+    """Delivers tuples with one element of each publisher.
 
-    Each publisher has a queue, in which its elements wait until each publisher has sent one.
+    Each publisher has a queue, in which its elements wait until all publishers have sent one.
     """
 
     __slots__ = ("_consumed", "_lacking", "_order")
@@ -94,9 +94,9 @@ class _ZipSubscription(FanIn):
         return True
 
     def _sort(self) -> bool:
-        """Move the received elements from ``_mail`` to a queue for each publisher.
+        """Move the received elements from ``_mail`` to the queues of their publishers.
 
-        True if a publisher has ended and its queue is empty.
+        Return true if a publisher has ended and its queue is empty.
         """
         mail = self._mail
         over = False

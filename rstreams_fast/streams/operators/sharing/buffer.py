@@ -6,13 +6,15 @@ subscribers. A subscriber takes a slice (list) of elements at a time. Its cursor
 slice is delivered.
 
 The publisher requests as many elements of upstream as the subscriber with the largest demand, as
-far as the buffer has room. A subscriber *lags* by the number of elements that wait for it, without
-retained elements. The room is ``size`` minus the lag of the slowest subscriber, which so slows
-upstream down (*gates*). If subscribers do not gate, the room is ``size`` minus the lag of the
-fastest subscriber, and a subscriber that lags by more than ``size`` is dropped.
+far as the buffer has room. The *lag* of a subscriber is the number of elements that wait for it;
+retained elements are not counted. The room is ``size`` minus the lag of the slowest subscriber. So
+a slow subscriber slows upstream down (it *gates*). If subscribers do not gate, the room is ``size``
+minus the lag of the fastest subscriber, and a subscriber whose lag is larger than ``size`` is
+dropped.
 
-All methods are called under one lock, but any thread moves and reads cursors. No method calls user
-code: objects that may have a finalizer go to ``release``, which drops them after the lock is free.
+All methods are called under one lock, but any thread may move or read a cursor without the lock. No
+method calls user code: objects that may have a finalizer go to ``release``, which drops them after
+the lock is free.
 """
 
 from __future__ import annotations
@@ -43,16 +45,16 @@ class Retention(Protocol):
     def weigh(self, elements: list[Any], weights: list[int]) -> None:
         """Append the weight of each element to ``weights``.
 
-        Called without the lock, because the weigher is user code.
+        The weigher is user code, so the caller holds no lock.
         """
         ...
 
     def now(self) -> float:
-        """Return the time. Called without the lock, because the timer may be user code."""
+        """Return the time. The timer may be user code, so the caller holds no lock."""
         ...
 
     def keep(self, weights: list[int], now: float) -> None:
-        """Count new elements of these ``weights``, which came at the time ``now``, as kept."""
+        """Raise ``kept`` for elements with these ``weights``, which came at the time ``now``."""
         ...
 
     def evict(self, now: float) -> None:
@@ -73,7 +75,8 @@ class Retention(Protocol):
 class Cursor:
     """The position of one subscriber in the numbered elements.
 
-    ``demand`` is the sum of all requests and never falls. So ``limit`` is exact at any time.
+    ``demand`` is the sum of all requests: deliveries do not lower it. So ``limit`` is exact at any
+    time.
     """
 
     __slots__ = ("by_bursts", "demand", "in_hand", "left", "start", "stop", "taken_at")
@@ -81,15 +84,16 @@ class Cursor:
     def __init__(self, demand: DemandCounter, *, by_bursts: bool) -> None:
         self.demand = demand
         self.start = 0
-        # A slice of the elements is delivered at present. ``taken_at`` is the number of its first
-        # element, ``stop`` that of the first element after it. ``in_hand`` has its elements, and
-        # ``left`` iterates over them, which moves the cursor.
+        # The slice of elements that is delivered at present. ``taken_at``: the number of its first
+        # element. ``stop``: the number of the first element after the slice. ``in_hand``: the
+        # elements. ``left``: an iterator over the elements; a step of the iterator moves the
+        # cursor.
         self.taken_at = 0
         self.stop = 0
         self.in_hand: list[Any] = []
         self.left: Iterator[Any] = _NOTHING
         # Whether the subscriber takes a slice in one call. Otherwise slices are short, because the
-        # buffer keeps a slice until its last element is delivered.
+        # buffer keeps all elements of a slice until the last one is delivered.
         self.by_bursts = by_bursts
 
     @property
@@ -107,7 +111,7 @@ class Cursor:
         self.start = self.stop = self.taken_at = start
 
     def pass_all(self) -> None:
-        """Count all elements that the subscriber has taken from the buffer as delivered."""
+        """Move the cursor past all elements that the subscriber has taken from the buffer."""
         self.left = _NOTHING
 
 
@@ -157,19 +161,20 @@ class MulticastBuffer(Generic[R]):
         self._gone = 0
         self.end = 0
         self.readers: dict[Cursor, R] = {}
-        # No cursor is before the number ``_floor``, and at most ``_at_floor`` cursors are there.
-        # All elements before the number ``asked`` were requested of upstream. When a cursor reaches
-        # the number ``ask_at``, to_be_asked must be called again.
+        # No cursor is before the number ``_floor``, and at most ``_at_floor`` cursors are at this
+        # number. All elements before the number ``asked`` were requested of upstream. When a cursor
+        # reaches the number ``ask_at``, to_be_asked must be called again.
         self._floor = 0
         self._at_floor = 0
         self.asked = 0
         self.ask_at = NOWHERE
-        # Whether a subscriber has received all elements, and only the lack of room stops a request
-        # for more. Then to_be_asked must be called after each delivered element.
+        # True if a subscriber with demand has received all elements in the buffer, and the buffer
+        # has no room for new elements. Then to_be_asked must be called after each delivered
+        # element.
         self.starving = False
         self.error: BaseException | None = None
-        # The traceback that the error came with. Each time the error is raised, its own traceback
-        # grows.
+        # The traceback of the error when it came. Each time the error is raised, the traceback in
+        # the error object grows.
         self.traceback: TracebackType | None = None
         self.ended = False  # whether no more elements are added
 
@@ -180,7 +185,10 @@ class MulticastBuffer(Generic[R]):
     # -- adding and dropping elements --------------------------------------------------------------
 
     def append(self, elements: list[Any], weights: list[int], now: float) -> list[R] | None:
-        """Add ``elements``. Return the subscribers that lag too far behind; ``None``: no room."""
+        """Add ``elements``. Return the subscribers that lag too far behind.
+
+        Return ``None`` if the buffer is full, and subscribers are not dropped.
+        """
         if self.ended:
             return []
         requested = self.end + len(elements) <= self.asked
@@ -197,7 +205,7 @@ class MulticastBuffer(Generic[R]):
     def _make_room(self, floor: int) -> list[R] | None:
         """Return the subscribers whose position is before ``floor``, for the caller to drop.
 
-        ``None``: subscribers are not dropped, so the buffer is full.
+        Return ``None`` if the buffer is full, and subscribers are not dropped.
         """
         if not self.readers:
             if self._gates:
@@ -211,7 +219,7 @@ class MulticastBuffer(Generic[R]):
         return None if self._gates else [r for c, r in self.readers.items() if c.at < floor]
 
     def pass_by(self) -> bool:
-        """Count an element that all subscribers get without the buffer.
+        """Count an element that is delivered to all subscribers and is not put in the buffer.
 
         Call this only if all subscribers have received all earlier elements. Return whether to call
         ``to_be_asked``.
@@ -227,9 +235,9 @@ class MulticastBuffer(Generic[R]):
         return end >= self.asked or NOWHERE < self.ask_at <= end
 
     def take(self, cursor: Cursor) -> list[Any] | None:
-        """Return the next elements for a subscriber that has received all earlier ones.
+        """Return the next elements for a subscriber that has received all earlier elements.
 
-        ``None`` at the end of the stream.
+        Return ``None`` at the end of the stream.
         """
         if cursor not in self.readers:
             return []
@@ -242,9 +250,10 @@ class MulticastBuffer(Generic[R]):
         return cursor.in_hand
 
     def hand_out(self, cursor: Cursor) -> bool:
-        """Put the next requested elements in ``cursor.in_hand``, which is empty.
+        """Put the next requested elements in ``cursor.in_hand``, which must be empty.
 
-        Return whether there are any. The caller drops old elements by ``trim`` later.
+        Return whether there are such elements. The caller must call ``trim`` later, to drop old
+        elements.
         """
         at = cursor.taken_at = cursor.stop
         # ``stop`` is less than ``at`` if the subscription has ended.
@@ -262,9 +271,9 @@ class MulticastBuffer(Generic[R]):
         return True
 
     def close(self, error: BaseException | None, *, at_once: bool) -> bool:
-        """Accept no more elements; false if closed before.
+        """Accept no more elements. Return false if the buffer was closed before.
 
-        ``at_once``: subscribers get the end before the elements that are still in the buffer.
+        ``at_once``: the present subscribers do not get the elements that are still in the buffer.
         """
         if self.ended:
             return False
@@ -282,9 +291,9 @@ class MulticastBuffer(Generic[R]):
         self._floor = self.end
 
     def _has_moved(self, taken_at: int) -> bool:
-        """Note that a subscriber has left ``taken_at``.
+        """Note that a subscriber has moved on from the position ``taken_at``.
 
-        True if no subscriber is left at ``_floor``, the lowest position.
+        Return true if no subscriber is at ``_floor``, the lowest position, any more.
         """
         if taken_at > self._floor:
             return False
@@ -326,7 +335,8 @@ class MulticastBuffer(Generic[R]):
         if n <= gone:
             return
         self._release(elements[gone:n])
-        # Remove the dropped items only if ``del`` moves at most as many as it removes.
+        # Delete the dropped items from the list only if ``del`` moves at most as many items as it
+        # deletes. Otherwise replace them by None.
         if 2 * n >= len(elements):
             del elements[:n]
             self._first = floor
@@ -338,7 +348,7 @@ class MulticastBuffer(Generic[R]):
     # -- adding and removing subscribers -----------------------------------------------------------
 
     def join(self, cursor: Cursor, reader: R, now: float) -> None:
-        """Add the subscription ``reader``. It begins with the oldest element still available."""
+        """Add the subscription ``reader``, which begins with the oldest element still available."""
         start = self._oldest(now)
         cursor.begin_at(start)
         if not self.readers or start < self._floor:
@@ -359,11 +369,9 @@ class MulticastBuffer(Generic[R]):
         return max(oldest, self.end - self.size)  # ignore subscribers that are about to be dropped
 
     def leave(self, cursor: Cursor, *, leaves_rest: bool) -> bool | None:
-        """Remove a subscriber; return whether it was the slowest, or ``None`` if it was not
-        present.
+        """Remove a subscriber. Return whether it was the slowest, or ``None`` if it was not there.
 
-        ``leaves_rest``: elements that the last subscriber has not received wait for the next
-        subscriber.
+        ``leaves_rest``: if this is the last subscriber, its elements wait for the next subscriber.
         """
         if self.readers.pop(cursor, None) is None:
             return None
@@ -383,7 +391,7 @@ class MulticastBuffer(Generic[R]):
         wanted = asked
         # The largest position of the subscribers whose demand exceeds the requests so far.
         front = 0
-        # The slowest subscriber if it slows upstream down, otherwise the fastest one.
+        # If slow subscribers slow upstream down: the slowest subscriber. Otherwise the fastest one.
         pace: Cursor | None = None
         for cursor in self.readers:
             limit, at = cursor.limit, cursor.at

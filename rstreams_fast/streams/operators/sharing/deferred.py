@@ -21,7 +21,7 @@ R = TypeVar("R")
 class DeferredWork:
     """Runs functions (*entries*) one at a time under a lock, and defers calls made within them.
 
-    Any thread may call any method. An entry calls no user code, and not ``defer``.
+    Any thread may call any method. An entry must call neither user code nor ``defer``.
     """
 
     __slots__ = ("_deferred", "_lock", "_owner", "_released")
@@ -59,9 +59,9 @@ class DeferredWork:
         self._released.append(thing)
 
     def defer(self, call: Callable[..., object], *args: Any) -> bool:
-        """Have ``call(*args)`` called later, if this thread is in an entry (a call under the lock).
+        """Defer ``call(*args)`` to the end of the entry, if this thread is in an entry.
 
-        False if this thread is in no entry: ``call`` is not called.
+        Return false if this thread is in no entry. The caller must then make the call itself.
         """
         if self._owner != get_ident():
             return False

@@ -99,8 +99,8 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         self._delay_error = delay_error
         self._keeps = keeps  # whether the publisher goes on after the last subscriber's cancel
         self._connected = connected
-        # Whether nobody has received the end, and no later subscriber will. If so, an error is
-        # reported when the last subscriber has cancelled.
+        # Whether no subscriber has received the terminal signal, and no later subscriber will
+        # receive it. If so, an error is reported when the last subscriber has cancelled.
         self._unseen = restarts
         self._pid: int | None = None  # the process in which upstream runs
         self._retention = retention
@@ -114,7 +114,8 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             retention=retention,
             release=self._deferred.release,
         )
-        # ``_asking`` is held by the thread that makes requests, and until on_subscribe has come.
+        # A thread enters ``_asking`` to make a request. No thread can enter it before on_subscribe
+        # was called.
         self._asking = Wip(held=True)
         self.burst: list[Any] = []
 
@@ -153,7 +154,8 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     def admit(self, subscriber: Subscriber[T], *, unless_ended: bool = False) -> bool:
         """Subscribe ``subscriber``, or refuse it by ``on_error``.
 
-        False if the publisher has ended and ``unless_ended`` is set; nothing is signalled then.
+        Return false if the publisher has ended and ``unless_ended`` is set. Nothing is signalled
+        then.
         """
         subscription = MulticastSubscription(self, subscriber)
         same = self._registry.claim(subscriber, subscription)
@@ -182,7 +184,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         return entered
 
     def _join(self, subscription: MulticastSubscription, now: float, unless_ended: bool) -> bool:
-        """Add the subscription to the buffer's subscriptions. Called under the buffer's lock."""
+        """Add the subscription to the buffer. The caller holds the buffer's lock."""
         if unless_ended and self.buffer.ended:
             return False
         self.buffer.join(subscription.cursor, subscription, now)
@@ -202,12 +204,13 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     def connect(self, upstream: Publisher[T], min_subscribers: int, below: object = None) -> None:
         """Subscribe to ``upstream``, once, when there are ``min_subscribers`` subscribers.
 
-        ``below`` is the newest subscriber, on whose thread this is called.
+        ``below`` is the newest subscriber. Its thread makes this call.
         """
         if self._deferred.enter(self._may_connect, min_subscribers):
             self._pid = process_id()
             stand_on(self, below)
-            # ``turns`` limits the work on one subscriber's loop. But others make requests, too.
+            # ``turns`` limits the work on one subscriber's loop. But the threads of all subscribers
+            # make requests.
             self.turns = None
             self.custody = None  # ``on_discard`` does not get elements that subscribers share
             try:
@@ -219,7 +222,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
                     raise
 
     def _may_connect(self, min_subscribers: int) -> bool:
-        """Return true, once, when there are enough subscribers. Called under the buffer's lock."""
+        """Return whether to subscribe to upstream now. The caller holds the buffer's lock."""
         buffer, connected = self.buffer, self._connected
         self._connected = connected or not (buffer.ended or len(buffer.readers) < min_subscribers)
         return self._connected and not connected
@@ -273,12 +276,12 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
                 self._tell(ready, _drain)
 
     def _hand_to_all(self) -> tuple[list[MulticastSubscription], bool | None]:
-        """Get the right to deliver to all subscriptions, for an element that does not use the
+        """Get the right to deliver to all subscriptions, for an element that is not put in the
         buffer.
 
         Return the subscriptions to which this thread must deliver, and whether a request to
         upstream is due. The second value is ``None`` if a subscription is not ready for the
-        element. Called under the buffer's lock.
+        element. The caller holds the buffer's lock.
         """
         buffer, end = self.buffer, self.buffer.end
         ready: list[MulticastSubscription] = []
@@ -346,8 +349,8 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         """Add elements to the buffer. Get the right to deliver to the subscriptions that want them.
 
         Return the subscriptions to drop (``None``: the buffer is full), and the subscriptions to
-        which this thread must deliver. The latter have got their next elements. Called under the
-        lock.
+        which this thread must deliver. The latter have got their next elements. The caller holds
+        the lock.
         """
         buffer = self.buffer
         lagging = buffer.append(elements, weights, now)
@@ -392,7 +395,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             report_late(error)
 
     def on_complete(self) -> None:
-        """Complete each subscriber after the elements in the buffer."""
+        """Signal completion to each subscriber, after the elements in the buffer."""
         if self._upstream_ended():
             self._end(None, at_once=False)
 
@@ -408,10 +411,10 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         raise error
 
     def _end(self, error: BaseException | None, *, at_once: bool, cancel: bool = False) -> None:
-        """End the publisher. After an earlier end, only report ``error``.
+        """End the publisher. If it has ended before, only report ``error``.
 
-        ``at_once``: subscribers get the end before the elements in the buffer. ``cancel``: upstream
-        is cancelled.
+        ``at_once``: subscribers do not get the elements that are still in the buffer. ``cancel``:
+        upstream is cancelled.
         """
         if self.defer(lambda: self._end(error, at_once=at_once, cancel=cancel)):
             return
@@ -430,9 +433,9 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     def _close(
         self, error: BaseException | None, at_once: bool
     ) -> list[MulticastSubscription] | None:
-        """Close the buffer. Return all subscriptions; ``None`` if the buffer was closed before.
+        """Close the buffer. Return all subscriptions, or ``None`` if the buffer was closed before.
 
-        Called under the buffer's lock.
+        The caller holds the buffer's lock.
         """
         if not self.buffer.close(error, at_once=at_once):
             return None
@@ -463,9 +466,9 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     # -- requests to upstream ----------------------------------------------------------------------
 
     def ask(self) -> None:
-        """Request the elements that subscribers want of upstream.
+        """Request of upstream the elements that subscribers want.
 
-        Any thread may call this; requests never overlap (§2.7).
+        Any thread may call this. Requests never overlap (§2.7).
         """
         if not self.defer(self.ask) and self._asking.enter():
             self._ask_now()
@@ -510,11 +513,11 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     def _forget(
         self, subscription: MulticastSubscription
     ) -> tuple[bool | None, bool, BaseException | None]:
-        """Remove the subscription from the buffer. Called under the buffer's lock.
+        """Remove the subscription from the buffer. The caller holds the buffer's lock.
 
         Return three values: whether the buffer may have more room (``None``: the subscription was
-        removed before), whether the publisher has shut down, and the error of upstream if nobody
-        has received it and nobody can.
+        removed before), whether the publisher has shut down, and upstream's error if no subscriber
+        has received it and none will.
         """
         buffer, cursor = self.buffer, subscription.cursor
         keeps = self._keeps or not self._connected
@@ -533,7 +536,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         return moved, buffer.close(shut_down, at_once=True), None
 
     def waits(self) -> Waits:
-        """Return the counter of the times for which one subscription waits."""
+        """Return a ``Waits``, which measures how long one subscription waits."""
         kept = 0 if self._retention is None else self._retention.max_kept
         return Waits(self._name, min(self.buffer.size + kept, UNBOUNDED), on_look=True)
 

@@ -1,8 +1,8 @@
 """The registry of a multicast's current subscribers, to refuse one that subscribes twice (§1.10).
 
 Two subscribers are the same if they are one object. They are also the same if they have one type
-and one hash, and each equals the other by ``==``. If ``__hash__`` or ``__eq__`` raises, they are
-different. These methods are user code, and are never called under a lock.
+and one hash, and each equals the other by ``==``. If ``__hash__`` or ``__eq__`` raises, the
+subscribers are different. These methods are user code, and are never called under a lock.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Registry(Generic[S]):
         """Add ``entry``, if no other subscriber can be the same, and return an empty list.
 
         If the same object subscribes already, return its entry. If subscribers with the same hash
-        are not in ``compared``, return their entries: the caller must compare them first. Called
-        under the registry's lock.
+        are not in ``compared``, return their entries: the caller must compare them first. The
+        caller holds the registry's lock.
         """
         identity = id(entry.subscriber)
         if (there := self._by_identity.get(identity)) is not None:
@@ -67,7 +67,7 @@ class Registry(Generic[S]):
         return others
 
     def release(self, identity: int, subscription: S) -> None:
-        """Remove the entry of a subscriber, if it has ``subscription``.
+        """Remove the entry of a subscriber, if the entry has this ``subscription``.
 
         ``identity`` is the ``id()`` of the subscriber.
         """
@@ -75,7 +75,7 @@ class Registry(Generic[S]):
             self._deferred.enter(self._forget, identity, subscription)
 
     def _forget(self, identity: int, subscription: S) -> None:
-        """Remove the entry, if it is still there. Called under the registry's lock."""
+        """Remove the entry, if it is still there. The caller holds the registry's lock."""
         entry = self._by_identity.get(identity)
         if entry is None or entry.subscription is not subscription:
             return

@@ -15,7 +15,7 @@ __all__ = ["MulticastSubscription"]
 
 
 class _Publisher(Protocol):
-    """The attributes of its publisher that a subscription uses."""
+    """The attributes of a publisher that its subscriptions use."""
 
     buffer: MulticastBuffer[Any]
 
@@ -74,16 +74,16 @@ class MulticastSubscription(Drain):
         return publisher.metrics_for(demand, self._waits)
 
     def enter(self) -> bool:
-        """Get the right to deliver. True if this thread must now deliver elements.
+        """Get the right to deliver. Return true if this thread must now deliver elements.
 
-        False if another thread is delivering: that thread then looks for new elements again.
+        Return false if another thread is delivering: that thread then looks for new elements again.
         """
         return self._wip.enter()
 
     # -- delivering elements -----------------------------------------------------------------------
 
     def pass_on(self, element: Any) -> None:
-        """Deliver an element that did not use the buffer. The caller has called ``enter``."""
+        """Deliver an element that is not in the buffer. The caller must have called ``enter``."""
         hand_over, on_next = self._hand_over, self._on_next
         try:
             if self._demand.value >= 0 and on_next is not None:
