@@ -29,7 +29,7 @@ holds elements, makes own requests     ``OperatorSubscriber``  ``InputRing``, ``
 has several publishers at once         ``FanIn``               ``Prefetch``, an ``Inner`` for each;
 (``merge``, ``zip``, ``switch_map``)                           ``_work`` or ``_take``
 has one publisher after another        ``SubscriptionArbiter`` a ``Following`` chooses the next;
-(``concat``, ``retry``, ``repeat``)    itself                  a ``Companion`` is a publisher beside
+(``concat``, ``retry``, ``repeat``)    itself                  a ``Companion`` adds a second one
 works on another thread                ``OperatorSubscriber``  an executor, as an argument of
 (``publish_on``, ``map_async``)                                ``Drain``, which schedules the work
 works by the clock                     any                     a ``Deadline``

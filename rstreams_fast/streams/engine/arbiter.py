@@ -2,8 +2,8 @@
 
 The arbiter asks the next publisher for exactly the elements that the subscriber has requested and
 the previous publisher has not sent (§1.1). Requests to a publisher, and the change to the next
-publisher, are *upward work*: one thread at a time does this work. So a request may race with the
-change, and a thousand changes in a row do not nest (§3.3).
+publisher, are *upward work*: one thread at a time does this work. So a request and a change never
+happen at the same time, and a thousand changes in a row do not nest (§3.3).
 
 A sequence, such as the list of ``from_iterable``, needs no subscription: the *drain*, the loop that
 delivers elements, iterates the sequence itself. The thread that leaves the drain then changes to
@@ -52,7 +52,7 @@ class PendingDemand:
         self.counter = DemandCounter()
 
     def add(self, subscription: Drain, n: int) -> bool:
-        """Add the demand ``n``. False if ``n`` is not valid, or if the stream is over."""
+        """Add the demand ``n``. Return false if ``n`` is not valid, or if the stream is over."""
         # Convert n only once: __index__ may return another number the next time.
         if type(n) is not int:
             try:
@@ -66,7 +66,10 @@ class PendingDemand:
         return True
 
     def ask(self, inner: Inner, most: int = UNBOUNDED) -> bool:
-        """Request the demand, at most ``most``, by the subscriber ``inner``. False: no request."""
+        """Request up to ``most`` elements of this demand through the subscriber ``inner``.
+
+        Return false if no request was made.
+        """
         n = self.counter.value
         if n <= 0 or not inner.attached or inner.asked >= UNBOUNDED:
             return False
@@ -76,7 +79,7 @@ class PendingDemand:
         return True
 
     def take_back(self, inner: Inner) -> None:
-        """Add to the demand what the subscriber ``inner`` has requested and not received."""
+        """Add to the demand the elements that ``inner`` has requested and not received."""
         left = inner.asked - inner.came
         if left > 0:
             self.counter.request(left)
@@ -105,21 +108,24 @@ class Following(Protocol):
 class Companion(Protocol):
     """Handles a second publisher, which sends at the same time as the arbiter's current publisher.
 
-    The arbiter subscribes to the second publisher first, through ``inner``. If the second publisher
-    fails, the stream fails at once.
+    The arbiter subscribes to the second publisher through ``inner``, before it subscribes to the
+    publisher that the stream begins with. If the second publisher fails, the stream fails at once.
     """
 
     inner: Inner
 
     def took(self, burst: list[Any], over: bool, /) -> bool:
-        """Take elements of the second publisher, or its end (``over``).
+        """Take elements of the second publisher. ``over``: the publisher has completed.
 
-        Any thread calls this; calls do not overlap. If the result is true, the stream completes at
-        once.
+        The arbiter calls this on any thread, one call at a time. If the result is true, the stream
+        completes at once.
         """
 
     def upward(self, arbiter: SubscriptionArbiter, /) -> bool:
-        """Make one due call to the second publisher, such as a request; false if none is due."""
+        """Make one due call to the second publisher, such as a request.
+
+        Return false if no call is due.
+        """
 
     def metrics(
         self, arbiter: SubscriptionArbiter, above: tuple[BoundaryMetrics, ...], /
@@ -156,9 +162,9 @@ class SubscriptionArbiter(FanIn):
     def __init__(self, subscriber: Subscriber[Any], first: Publisher[Any] | None) -> None:
         super().__init__(subscriber)
         self.following: Following | None = None
-        #: Called once, at the first element of the current publisher.
+        #: This function is called once, at the first element of the current publisher.
         self.on_first_element: Callable[[], None] | None = None
-        #: Called when the stream is over, on any thread, perhaps several times.
+        #: This function is called when the stream is over, on any thread, and sometimes repeatedly.
         self.on_end: Callable[[], None] | None = None
         self._companion: Companion | None = None
         self._publisher = first  # the publisher to subscribe to next
@@ -169,7 +175,7 @@ class SubscriptionArbiter(FanIn):
         #: The demand that was not requested of any publisher yet. While ``_work`` iterates a
         #: sequence, which gets no requests, this is the demand for the sequence's elements.
         self.pending = PendingDemand()
-        # The iterator and the stages of the current publisher, if that is a sequence (say, a list).
+        # The iterator and the stages of the current publisher, if the publisher is a sequence.
         self._sequence: tuple[Iterator[Any], tuple[tuple[Any, ...], ...]] | None = None
         self._ending: Ended | None = None
 
@@ -193,19 +199,25 @@ class SubscriptionArbiter(FanIn):
         self._unsubscribed.append(companion.inner)
 
     def go_on(self, publisher: Publisher[Any]) -> None:
-        """Subscribe to ``publisher``, after ``Following.next`` returned ``None``. Any thread."""
+        """Subscribe to ``publisher``, after ``Following.next`` returned ``None``.
+
+        Any thread may call this.
+        """
         self._publisher = publisher
         self._call_up()
 
     def call_next(self) -> None:
-        """Have ``Following.next`` called again, after it returned ``None``.
+        """Make the arbiter call ``Following.next`` again, after ``next`` returned ``None``.
 
         Only the thread that calls publishers (does the upward work) may call this.
         """
         self._over = True
 
     def outstanding(self) -> int:
-        """Return how many elements the subscriber has requested and not received. Any thread."""
+        """Return how many elements the subscriber has requested and not received.
+
+        Any thread may call this.
+        """
         current = self._current
         coming = 0 if current is None else current.asked - current.came
         return self.pending.counter.pending + coming
@@ -245,13 +257,16 @@ class SubscriptionArbiter(FanIn):
             self._call_up()
             return
         self._mail.append((companion.inner, COMPLETED))
-        # Another thread may be delivering many elements: stop it at once.
+        # If another thread is delivering a list of elements, stop that delivery at once.
         self.pending.counter.cancel()
         self._cut_short()
         self._enter()
 
     def _first_element(self, _element: object) -> bool:
-        """The predicate of a ``skip_while`` that skips nothing: it calls ``on_first_element``."""
+        """Call ``on_first_element``. Return false, as the predicate of a ``skip_while`` stage.
+
+        The stage skips no element, and calls this method only with the first element.
+        """
         on_first_element, self.on_first_element = self.on_first_element, None
         if on_first_element is not None:
             on_first_element()
@@ -267,7 +282,8 @@ class SubscriptionArbiter(FanIn):
         if changed:
             self._change_over()
         publisher = self._publisher
-        # Leave an empty field as it is: go_on(), on another thread, may just have set it.
+        # If the field is empty, do not write to it: go_on(), on another thread, can set it at any
+        # moment.
         if publisher is not None:
             self._publisher = None
             self._begin_with(publisher)
@@ -279,8 +295,9 @@ class SubscriptionArbiter(FanIn):
         while isinstance(publisher, Chain):
             publisher, *rest = publisher.publishers
             self._rest.extendleft(reversed(rest))
-        # If ``on_discard`` is below, subscribe even to a sequence: the subscriber then registers
-        # the elements, so that the hook gets those that are not delivered.
+        # The drain iterates a sequence itself, except if ``on_discard`` is below. The hook must get
+        # the elements that are not delivered. Only a subscriber registers elements for the hook, so
+        # subscribe to the sequence then.
         found = sequence_of(publisher) if self.custody is None else None
         if found is None:
             self._current = self._subscribe_to(publisher)
@@ -335,7 +352,8 @@ class SubscriptionArbiter(FanIn):
         return self._over
 
     def _work(self) -> bool:
-        # Read the end before the queue, which then has all elements that came before the end.
+        # Read the end before the queue. If the end has come, the queue has all elements that are
+        # left.
         ending, sequence = self._ending, self._sequence
         mail = self._mail
         while mail and self._demand.value >= 0:
@@ -362,7 +380,7 @@ class SubscriptionArbiter(FanIn):
         return self._act_on_end()
 
     def _pass_on(self, iterator: Iterator[Any]) -> Ended | None:
-        """Deliver elements of a short sequence; return its end, if that was reached."""
+        """Deliver elements of a short sequence. Return an ``Ended`` if the sequence has ended."""
         asked_for = max(0, self.pending.counter.value)
         burst, over, error = take_burst(iterator, min(asked_for, FEW))
         n = len(burst)
@@ -406,7 +424,7 @@ class SubscriptionArbiter(FanIn):
 
 
 class ArbiterBoundary(Boundary):
-    """A boundary that passes on upstream, and perhaps other publishers, through an arbiter."""
+    """A boundary that passes on the elements of upstream, or of other publishers, by an arbiter."""
 
     one_to_one = True
 
@@ -414,7 +432,10 @@ class ArbiterBoundary(Boundary):
         return Combined(upstream, _prepared, self)
 
     def prepare(self, arbiter: SubscriptionArbiter, upstream: Publisher[Any]) -> None:
-        """Give ``arbiter``, which begins with ``upstream``, its ``Following`` or ``Companion``."""
+        """Give ``arbiter`` its ``Following`` or its ``Companion``, or both.
+
+        The first publisher of ``arbiter`` is ``upstream``.
+        """
         raise NotImplementedError
 
 

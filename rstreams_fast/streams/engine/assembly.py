@@ -1,9 +1,9 @@
 """Makes the publishers of a stream from its description: a source and parts.
 
 A part is a *stage* (a function for each element) or a *boundary* (such as ``publish_on``, which
-holds elements). Neighbouring stages become one fused *run*. A first pass, from the subscriber
-upwards, finds how many elements each part can use. A second pass, from the source down, makes the
-publishers.
+holds elements). Neighbouring stages become one fused *run*. A first pass goes from the last part up
+to the source. It finds how many elements each part can use. A second pass goes from the source
+down, and makes the publishers.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ Source = PullSource | Foreign
 
 
 class Run(NamedTuple):
-    """What ``describe`` writes about a run (fused stages), and about the source or boundary above.
+    """What ``describe`` needs to know of a run, and of the source or boundary above the run.
 
-    ``program``: the stages. ``where``: the threads on which they work.
+    ``program``: the stages of the run. ``where``: the threads on which the stages work.
     """
 
     above: str
@@ -62,7 +62,10 @@ class Run(NamedTuple):
 
 
 def needs(parts: tuple[Part, ...]) -> list[Need]:
-    """Return for each part how many elements the parts below it can use; ``parts`` is not empty."""
+    """Return, for each part, how many elements the parts below this part can use.
+
+    ``parts`` must not be empty.
+    """
     need = EVERYTHING
     below = [need]
     for part in reversed(parts[1:]):
@@ -75,8 +78,8 @@ def needs(parts: tuple[Part, ...]) -> list[Need]:
     return below
 
 
-class _Joint:
-    """A run (fused stages) that is being built: its source, and the stages added so far."""
+class _RunBuilder:
+    """Builds a run (fused stages): holds the source of the run, and the stages added so far."""
 
     def __init__(self, source: Source) -> None:
         self.source: Source = source
@@ -115,17 +118,17 @@ class _Joint:
 
 
 def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], list[Run]]:
-    """Return the publisher of ``source`` with ``parts`` below it, and its runs (fused stages)."""
+    """Return the publisher of ``source`` with ``parts`` below it, and all runs of fused stages."""
     runs: list[Run] = []
-    joint = _Joint(source)
+    builder = _RunBuilder(source)
     fails_unasked = isinstance(source, Foreign) and getattr(
         source.publisher, "fails_unasked", False
     )
     for part, need in zip(parts, needs(parts) if parts else (), strict=True):
         if isinstance(part, Boundary):
             if fails_unasked and need.total == UNBOUNDED:
-                # The source fails if it gets too little demand. The total need is unknown, so
-                # request everything.
+                # The source fails if it gets too few requests. The total need is unknown, so the
+                # boundary requests an unbounded number of elements.
                 need = EVERYTHING
             fails_unasked = part.fails_unasked or (fails_unasked and part.one_to_one)
         if isinstance(part, Stage):
@@ -134,22 +137,22 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
                 # Take the seed out of the stage, for example of ``scan(fn, seed)``. The run sends
                 # the seed as the first element to ``scan(fn)``, which emits its first element
                 # unchanged.
-                if joint.stages or joint.boundary is not None or joint.seed is not MISSING:
-                    upstream = joint.close(runs)
-                    joint = _Joint(Foreign(upstream, "the run above", trusted=True))
-                joint.seed = op[2]
+                if builder.stages or builder.boundary is not None or builder.seed is not MISSING:
+                    upstream = builder.close(runs)
+                    builder = _RunBuilder(Foreign(upstream, "the run above", trusted=True))
+                builder.seed = op[2]
                 op = (*op[:2], MISSING)
-            joint.stages.append(op)
-        elif joint.pulled and joint.executor is ... and part.resource_above() is not ...:
-            joint.executor = part.resource_above()
+            builder.stages.append(op)
+        elif builder.pulled and builder.executor is ... and part.resource_above() is not ...:
+            builder.executor = part.resource_above()
         else:
-            upstream = joint.close(runs, guarded=part.guards)
+            upstream = builder.close(runs, guarded=part.guards)
             if isinstance(part, StagesBoundary):
-                joint = _Joint(Foreign(upstream, part.describe_within(need), trusted=True))
-                joint.boundary = part
-                joint.need = need
+                builder = _RunBuilder(Foreign(upstream, part.describe_within(need), trusted=True))
+                builder.boundary = part
+                builder.need = need
             else:
-                joint = _Joint(
+                builder = _RunBuilder(
                     Foreign(part.attach_within(upstream, need), part.describe(), trusted=True)
                 )
-    return joint.close(runs), runs
+    return builder.close(runs), runs

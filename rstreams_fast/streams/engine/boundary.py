@@ -35,10 +35,10 @@ class Boundary:
     publishes to the subscriber below.
     """
 
-    #: Whether the boundary can use no more elements than the parts below it can use, because it
-    #: sends one element for each element of upstream.
+    #: True if the boundary sends one element for each element of upstream. Then the boundary needs
+    #: only as many elements as the parts below.
     one_to_one: ClassVar[bool] = False
-    #: Whether the stream fails if an element comes and downstream has requested too few elements.
+    #: Whether the stream fails if an element comes and there is no demand.
     fails_unasked: bool = False
     #: Whether the boundary tolerates a publisher that breaks the rules of Reactive Streams.
     guards: ClassVar[bool] = False
@@ -48,7 +48,7 @@ class Boundary:
         raise NotImplementedError
 
     def attach_within(self, upstream: Publisher[Any], need: Need, /) -> Publisher[Any]:  # noqa: ARG002
-        """Do the same as ``attach``, knowing that the parts below can use ``need`` elements."""
+        """Do the same as ``attach``. The parts below can use at most ``need`` elements."""
         return self.attach(upstream)
 
     def resource_above(self) -> Any:
@@ -59,7 +59,7 @@ class Boundary:
         return ...
 
     def describe(self) -> str:
-        """Name the boundary in one line, with how many elements (and bytes) it may hold."""
+        """Return one line: the boundary's name, and how many elements (and bytes) it may hold."""
         raise NotImplementedError
 
 
@@ -71,12 +71,12 @@ class StagesBoundary(Boundary):
     def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:
         """Return a publisher of the results of ``stages`` for the elements of ``upstream``.
 
-        The publisher's attribute ``where`` says in words on which threads it works.
+        The publisher's attribute ``where`` is a text: the threads on which the publisher works.
         """
         raise NotImplementedError
 
     def describe_within(self, need: Need) -> str:  # noqa: ARG002 - by default it changes nothing
-        """Do the same as ``describe``, knowing that the parts below can use ``need`` elements."""
+        """Do the same as ``describe``. The parts below can use at most ``need`` elements."""
         return self.describe()
 
 
@@ -161,14 +161,14 @@ class InputRing:
 class ListSubscriber:
     """A subscriber with a list, to which runs of stages append elements in place of ``on_next``.
 
-    After some elements the run calls ``on_burst``; if elements are slow, after fewer elements, so
-    that no element waits long in the list, ``burst``.
+    The list is ``burst``. After some elements the run calls ``on_burst``. If elements come slowly,
+    the run calls ``on_burst`` after fewer elements, so that no element waits long in the list.
     """
 
     __slots__ = ()
 
-    #: Whether ``on_burst`` must be called before the source waits for another element, so that no
-    #: element is held meanwhile.
+    #: Whether ``on_burst`` must be called before the source waits for the next element. Then no
+    #: element stays in the list while the source waits.
     prompt: ClassVar[bool] = False
 
     burst: list[Any]

@@ -16,7 +16,7 @@ class Chained(Protocol):
     """A subscriber of this package that passes signals on to another subscriber."""
 
     #: How many internal subscribers are below, down to the nearest trampoline (which ends the
-    #: nesting of calls). A call of ``on_next`` nests as deep.
+    #: nesting of calls). One call of ``on_next`` here leads to that many nested calls.
     depth: int
     #: The queue of the nearest trampoline below: a boundary that queues calls, so that they do not
     #: nest deeper.
@@ -44,7 +44,7 @@ class Link:
 def stand_on(chained: Chained, below: object) -> None:
     """Set the attributes of ``chained`` from those of its subscriber ``below``.
 
-    If ``below`` is a subscriber from outside this package, ``chained`` gets the default values.
+    If ``below`` is a subscriber from outside this package, the attributes get default values.
     """
     chained.depth = 1
     chained.trampoline = None

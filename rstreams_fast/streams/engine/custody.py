@@ -1,9 +1,9 @@
 """Custody: the record of the elements above an ``on_discard`` that were not delivered yet.
 
 Each element is delivered, or the hook of ``on_discard`` is called once for it. An element *enters*
-a custody where it is made: at a source, or as a function's result. Whatever uses the element
-*claims* it, which removes it from the custody: the subscriber below, a function that makes another
-element of it, or a batch. At the end of the stream the custody calls the hook for all unclaimed
+a custody where it is made: at a source, or as a function's result. A user of the element *claims*
+it: the subscriber below, a function that makes another element of it, or a batch. The claim removes
+the element from the custody. At the end of the stream the custody calls the hook for all unclaimed
 elements, and for each element that enters later. So buffers need no code for discarding. Only
 operators that drop elements before the end call ``discard``.
 
@@ -43,7 +43,7 @@ NO_PUBLISHER: Final = _NoPublisher()
 class Custody:
     """Holds the elements of one part of a stream (a scope) that were not delivered yet.
 
-    Thread-safe. The hook is called under no lock.
+    Any thread may call any method. No lock is held while the hook is called.
     """
 
     __slots__ = ("_below", "_held", "_hook", "_lock")
@@ -51,10 +51,10 @@ class Custody:
     def __init__(self, hook: Callable[[Any], object], below: Custody | None = None) -> None:
         self._hook = hook
         self._below = below
-        # Maps ``id(element)`` to the element, and to how often it has entered and was not claimed.
-        # None after the end.
+        # Maps ``id(element)`` to a pair: the element, and a count. The count is how many more times
+        # the element has entered than it was claimed. None after the end.
         self._held: dict[int, tuple[Any, int]] | None = {}
-        # Reentrant: a finalizer may call a method while this thread holds the lock.
+        # The lock is reentrant: a finalizer can call a method while this thread holds the lock.
         self._lock = threading.RLock()
 
     def inner(self) -> Custody:
@@ -76,7 +76,8 @@ class Custody:
     def claim(self, *elements: Any) -> bool:
         """Remove ``elements`` from this record, because the caller uses them now.
 
-        False if the stream has ended: the hook of ``on_discard`` has got the elements already.
+        Return false if the stream has ended. Then the hook of ``on_discard`` has got the elements
+        already.
         """
         with self._lock:
             for element in elements:
@@ -112,7 +113,8 @@ class Custody:
     def pass_on(self, burst: list[Any]) -> list[Any]:
         """Move the elements of the list ``burst`` from this custody to the next one downstream.
 
-        Returns the moved elements, without those that the hook of ``on_discard`` got before.
+        Return the moved elements. Elements that the hook of ``on_discard`` has already got are left
+        out.
         """
         passed = [element for element in burst if self.claim(element)]
         for element in passed:
@@ -120,7 +122,10 @@ class Custody:
         return passed
 
     def gather(self, group: Any) -> Any:
-        """Count the list or tuple ``group`` as one element, in place of its members; return it."""
+        """Replace the members of the list or tuple ``group`` in this record by ``group``.
+
+        Return ``group``.
+        """
         with self._lock:
             if self._held is not None:
                 for element in group:
@@ -129,9 +134,10 @@ class Custody:
         return group
 
     def open(self, iterable: Any) -> bool:
-        """Count the items of the element ``iterable`` as elements, in place of ``iterable`` itself.
+        """Replace the element ``iterable`` in this record by its items.
 
-        False if ``iterable`` is no collection: the caller then calls ``enter`` with each item.
+        Return false if ``iterable`` is not a collection (such as a list). Then ``iterable`` is
+        removed, no items are added, and the caller must call ``enter`` with each item.
         """
         with self._lock:
             if not isinstance(iterable, _COLLECTIONS):
@@ -153,7 +159,7 @@ class Custody:
     # -- wrapping the functions of the user --------------------------------------------------------
 
     def using(self, fn: Function, *, makes: bool = False, last: bool = False) -> Function:
-        """Return a function that claims its arguments (takes them from here), and calls ``fn``.
+        """Return a function that claims its arguments, and then calls ``fn`` with them.
 
         If ``fn`` raises or returns ``None``, the hook of ``on_discard`` gets the arguments.
 
@@ -182,17 +188,19 @@ class Custody:
         return use
 
     def looking(self, fn: Function, *, drops: bool | None) -> Function:
-        """Return a function that calls ``fn``, which only reads an element, as in ``filter``.
+        """Return a function that calls ``fn``, the predicate of ``filter`` or a similar function.
 
-        The element leaves this custody during the call. If the result of ``fn`` equals ``drops``,
-        the hook of ``on_discard`` gets the element; otherwise the element enters again.
+        ``fn`` only reads an element. The element leaves this custody during the call. If the result
+        of ``fn`` equals ``drops``, the hook of ``on_discard`` gets the element; otherwise the
+        element enters again.
         """
 
         @wraps(fn, updated=())
         def look(element: Any) -> Any:
             if not self.claim(element):
                 return not drops
-            # If a stage may drop elements, an exception of its function drops the element, too.
+            # In a stage that can drop elements, an exception of the function drops the element,
+            # too.
             keeps = drops is None
             try:
                 result = fn(element)

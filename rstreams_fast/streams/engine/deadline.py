@@ -1,9 +1,9 @@
 """A deadline: calls a function at a time that may change.
 
 At most one alarm of the timer is pending. If the due time moves to later, the alarm stays. When the
-alarm goes off, the deadline compares the clock with the due time, and sets another alarm if
-needed. The shared timer's thread does only this comparison. The function is called on a shared
-thread, or on the timer's own thread if the timer is patient (tolerates slow functions).
+alarm goes off, the deadline compares the clock with the due time, and sets another alarm if the due
+time is not reached. The shared timer's thread does only this comparison. The function is called on
+a shared thread, or on the timer's own thread if the timer is patient (tolerates slow functions).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["Deadline"]
 class Deadline:
     """Calls ``work()`` at the time that ``due()`` returns.
 
-    ``due`` returns a time of the timer's clock, in seconds, or ``None`` if nothing is due. It must
-    be quick. Any thread calls it, but calls do not overlap. Call ``look()`` when the due time has
-    become earlier, or is no longer ``None``. A call of ``work`` may find nothing to do.
-    ``when_dropped`` is called with the error if the timer stops, or if no thread can be started.
-    ``close`` drops all three functions.
+    ``due`` returns a time of the timer's clock, in seconds, or ``None`` if nothing is due. ``due``
+    must be quick. Any thread calls ``due``, one call at a time. Call ``look()`` when the due time
+    has become earlier, or is no longer ``None``. ``work`` is sometimes called when it has nothing
+    to do. ``when_dropped`` is called with the error if the timer stops, or if no thread can be
+    started. ``close`` drops all three functions.
     """
 
     __slots__ = (

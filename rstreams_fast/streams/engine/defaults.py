@@ -44,8 +44,8 @@ FLAT_MAP_CONCURRENCY: Final = 256
 """Inner publishers that ``flat_map`` is subscribed to at the same time."""
 
 FLAT_MAP_PREFETCH: Final = 32
-"""Elements that ``flat_map`` requests in advance from each inner publisher. Few, because it has
-many inner publishers."""
+"""Elements that ``flat_map`` requests in advance from each inner publisher. The number is
+small, because ``flat_map`` has many inner publishers."""
 
 DELAYED_ERRORS: Final = 64
 """The most errors that an operator keeps if it delays errors until all publishers have ended."""
@@ -62,7 +62,7 @@ ROWS: Final = 1 << 16
 """Rows in one array that is delivered as an element; also the records that a boundary holds."""
 
 ARRAYS_PREFETCH: Final = 8
-"""Arrays that an asynchronous subscriber requests in advance. Few, as an array may be large."""
+"""Arrays that an asynchronous subscriber requests in advance. An array can be large."""
 
 BURST: Final = 256
 """The most source elements that a drain processes before it checks whether it must let other work
@@ -72,8 +72,8 @@ CALLER_BURST: Final = 4096
 """The same as ``BURST``, for a drain on the requesting thread, where no other work waits."""
 
 FEW: Final = 64
-"""The most elements of a sequence that are delivered in a plain loop. For 32 elements, making a
-``FusedRun`` would cost 10 % more."""
+"""The most elements of a sequence that are delivered in a plain loop. For 32 elements, a
+``FusedRun`` would take 10 % more time."""
 
 PART_GROWS: Final = 16
 """The factor by which a request grows if the previous ``request`` returned within a sixteenth of a

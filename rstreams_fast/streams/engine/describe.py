@@ -54,9 +54,9 @@ def _describe_inside(source: Source, depth: int) -> list[str]:
 
 
 def describe(source: Source, parts: tuple[Part, ...], depth: int = DESCRIBED_DEPTH) -> str:
-    """Write one line for each source or boundary, with its bounds, and two for each run below it.
+    """Return one line for each source or boundary, with its bounds, and two lines for each run.
 
-    The publishers that a source combines follow it, indented, ``depth`` levels deep.
+    If a source combines publishers, their lines follow, indented, down to ``depth`` levels.
     """
     _, runs = assemble(source, parts)
     lines = ["Stream"]

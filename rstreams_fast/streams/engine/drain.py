@@ -46,7 +46,8 @@ class Drain:
     """A subscription, and the loop that delivers elements to its subscriber.
 
     Subclasses fill in ``_work``, ``_stop`` and ``_drop_references``. The loop runs on ``resource``,
-    an executor; without one it runs on the thread that called (requested, or sent an element).
+    an executor. If ``resource`` is ``None``, the loop runs on the thread that makes a request or
+    sends an element.
     """
 
     __slots__ = (
@@ -77,8 +78,8 @@ class Drain:
     trampoline: Trampoline | None
     turns: Turns | None
 
-    #: Whether only downstream calls this object, by ``request``, so that an exception such as
-    #: ``KeyboardInterrupt`` propagates to downstream. False: upstream may call it, too.
+    #: Whether only downstream calls this object, by ``request``. Then an exception such as
+    #: ``KeyboardInterrupt`` propagates to downstream. False: upstream calls this object, too.
     _asked_from_below: ClassVar[bool] = True
 
     def __init__(self, subscriber: Subscriber[Any], resource: Resource | None) -> None:
@@ -99,8 +100,9 @@ class Drain:
         if resource is not None:
             self.turns = None
         self._paused = False
-        # On an executor or event loop other work may wait for this thread, and elements may be
-        # slow. So the first burst has one element there, and later bursts have more.
+        # On an executor or event loop, other work can wait for this thread, and an element can take
+        # long. So the first burst has one element there. Later bursts have more, if elements are
+        # quick.
         self._grows = resource is not None or self.turns is not None
         self._burst = 1 if self._grows else BURST
         self._on_burst: Callable[[], None] | None = None
@@ -129,7 +131,8 @@ class Drain:
     def _add_demand(self, n: int) -> int:
         """Add ``n`` to the demand. Return the demand before; negative if the stream is over."""
         if self._pid != process_id():
-            # In a forked child. The threads that would serve the request are in the parent only.
+            # This process is a forked child. The threads that serve requests are in the parent
+            # only.
             if self._demand.value >= 0:
                 self._fail(forked())
             return CANCELLED
@@ -230,7 +233,7 @@ class Drain:
             raise
 
     def _pause(self, wip: Wip, turns: Turns) -> None:
-        """Stop the work that ``wip`` counts: this turn (a millisecond on the loop) is over.
+        """Stop the work of ``wip``, because the turn (a millisecond on the event loop) is over.
 
         The work goes on in the next turn, or earlier on a thread that brings a new event.
         """
@@ -282,7 +285,7 @@ class Drain:
         return fn if custody is None else custody.using(fn)
 
     def _burst_on(self, run: FusedRun) -> RunStatus:
-        """Process one burst (some elements), and choose the size of the next by the time taken."""
+        """Process one burst (some elements). The time taken decides the size of the next burst."""
         started = perf_counter() if self._grows else 0.0
         status = run.drain(self._burst)
         if self._on_burst is not None:
@@ -329,12 +332,12 @@ class Drain:
         return subscriber.on_next
 
     def _interrupted(self, leaving: BaseException) -> None:
-        """End the stream, because ``leaving``, such as ``KeyboardInterrupt``, stops delivery."""
+        """End the stream: ``leaving``, such as a ``KeyboardInterrupt``, has stopped the drain."""
         if self._resource is None and self._asked_from_below:
             ended = self._demand.cancel()
         else:
-            # The exception propagates to the executor, or to upstream. So downstream gets it by
-            # on_error.
+            # The exception propagates to the executor or to upstream, and not to downstream. So
+            # signal the exception to downstream by on_error.
             ended = self._demand.terminate()
             if ended:
                 self._failure = leaving
@@ -344,7 +347,7 @@ class Drain:
             report_dropped(leaving, "§2.13: a subscriber filled the stack")
 
     def _stop_and_leave_drain(self, ended: bool) -> None:
-        """Call ``_stop`` if the caller has ``ended`` the stream, then ``_leave_drain``."""
+        """Call ``_stop``, if the caller has ``ended`` the stream. Then call ``_leave_drain``."""
         try:
             if ended:
                 self._stop()
@@ -352,7 +355,7 @@ class Drain:
             self._leave_drain()
 
     def _leave_drain(self) -> None:
-        """Clean up after the end of the stream, also for threads that bring events meanwhile."""
+        """Clean up after the end of the stream, until no other thread has entered meanwhile."""
         wip = self._wip
         while True:
             missed = wip.missed
@@ -403,14 +406,17 @@ class Drain:
         self._fail(refused.with_traceback(None))
 
     def _fail(self, error: BaseException) -> None:
-        """End the stream with ``error``, or report ``error`` if the stream is over. Any thread."""
+        """End the stream with ``error``, or report ``error`` if the stream is over.
+
+        Any thread may call this.
+        """
         if not self.end_with(error):
             report_late(error)
 
     def end_with(self, error: BaseException) -> bool:
-        """End the stream with ``error``, which the delivering thread signals. Any thread.
+        """End the stream. The thread that delivers then signals ``error``.
 
-        False if the stream is over already.
+        Return false if the stream is over already. Any thread may call this.
         """
         ends = self._demand.terminate()
         if ends:
@@ -422,19 +428,19 @@ class Drain:
         return ends
 
     def _end_late(self) -> bool:
-        """Fail with ``_late_error``, as all elements are delivered. Always false: nothing to do."""
+        """Fail with ``_late_error``, since all elements are delivered. Always return false."""
         late, self._late_error = self._late_error, None
         if late is not None:
             self._fail(late)
         return self._act_on_end()
 
     def _act_on_end(self) -> bool:
-        """Drop all references after the end, and signal ``on_error`` if the stream has failed.
+        """After the end, drop all references. If the stream has failed, signal ``on_error``.
 
         Always false: nothing more to do.
         """
         failure = self._failure
-        # Leave an empty field as it is: another thread may just have set it.
+        # If the field is empty, do not write to it: another thread can set it at any moment.
         if failure is not None:
             self._failure = None
             subscriber = self._drop_everything()
@@ -456,7 +462,7 @@ class Drain:
         this method. So no error is missed.
         """
         error = self._late_error
-        # Leave an empty field as it is: another thread may just have set it.
+        # If the field is empty, do not write to it: another thread can set it at any moment.
         if error is not None:
             self._late_error = None
             report_late(error)
@@ -475,8 +481,9 @@ class Drain:
         return subscriber
 
     def _stop(self) -> None:
-        """Cancel upstream. Called once, by the thread whose ``cancel()`` or ``terminate()``
-        returned true.
+        """Cancel upstream. Called once.
+
+        The thread whose ``cancel()`` or ``terminate()`` returned true calls this.
         """
 
     def _drop_references(self) -> None:
@@ -489,7 +496,7 @@ class Drain:
     def _introduce(self) -> bool:
         """Signal ``on_subscribe``, once (§2.12).
 
-        False if the subscriber raised, which counts as a cancel (§2.13).
+        Return false if the subscriber raised. Then the stream is cancelled (§2.13).
         """
         subscriber = self._subscriber
         if subscriber is None:

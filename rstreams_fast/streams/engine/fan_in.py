@@ -55,8 +55,8 @@ class Prefetch:
 
     Each publisher gets a request for ``size`` elements, and another when most of these are
     consumed. The drain, which delivers elements, stores these requests in ``asks``. The thread that
-    calls publishers makes them, but none before the subscriber's first request. On an event loop a
-    part of a request may be left to a later turn of the loop.
+    calls publishers makes the requests, but none before the subscriber's first request. On an event
+    loop a part of a request can be left to a later turn of the loop.
 
     Args:
         size: How many elements of each publisher may be held.
@@ -79,7 +79,7 @@ class Prefetch:
 
     def begun(self, demand: DemandCounter) -> bool:
         """Whether the subscriber has made its first request."""
-        # Before the first request nothing is delivered. So demand above 0 means that it was made.
+        # Demand above 0 means that the subscriber has made its first request.
         if not self._begun:
             self._begun = demand.value > 0
         return self._begun
@@ -116,9 +116,9 @@ class Prefetch:
                 self.asks.append((inner, n))
 
     def idle(self, demand: int) -> bool:
-        """Begin to measure, for the metrics, how long demand (or else an element) is missing.
+        """For the metrics, begin to measure how long demand, or else an element, is missing.
 
-        Always false, as a result of ``_work``: there is nothing to do.
+        Always return false, so that ``_work`` can return the result: there is nothing to do.
         """
         self.waits.begin(for_demand=demand == 0)
         return False
@@ -129,13 +129,13 @@ class Prefetch:
         return bool(self.asks or (self._unfinished and demand.value > 0))
 
     def clear(self) -> None:
-        """Drop the references to subscribers. Another thread may use the old deques meanwhile."""
+        """Drop the references to subscribers. Another thread can still use the old deques."""
         self.asks = deque()
         self._unfinished = deque()
 
 
 def describe_prefetch(operator: str, publishers: int, size: int) -> str:
-    """Return words for how many elements of the publishers may be held."""
+    """Return a text that says how many elements of the publishers may be held."""
     return (
         f"{operator} of {publishers} publishers: at most {size} elements of each, "
         f"{publishers * size} in all"
@@ -178,7 +178,8 @@ class FanIn(Drain):
     def __init__(self, subscriber: Subscriber[Any], prefetch: Prefetch = NO_PREFETCH) -> None:
         super().__init__(subscriber, None)
         self._ahead = prefetch
-        #: Inner subscribers that have not subscribed yet. They subscribe before any request.
+        #: Inner subscribers that have not subscribed yet. All of them subscribe before any request
+        #: is made.
         self._unsubscribed: deque[Inner] = deque()
         self._on_next: Callable[[Any], object] | None = subscriber.on_next
         self._take_burst: Callable[[list[Any]], None] | None = None
@@ -186,7 +187,7 @@ class FanIn(Drain):
         self._mail: deque[tuple[Inner, list[Any] | Ended]] = deque()
         self._open = True
         self._delivering: list[Any] | None = None
-        # Lets one thread at a time call publishers, and none before on_subscribe has returned.
+        # Lets one thread at a time call publishers, and no thread before on_subscribe has returned.
         self._up = Wip(held=True)
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
@@ -223,7 +224,7 @@ class FanIn(Drain):
         self._ahead.clear()
 
     def _call_up(self) -> None:
-        """Make the due calls to publishers, or leave them to the thread that makes calls now.
+        """Make the due calls to publishers, on this thread or on the thread that is making calls.
 
         Never called while this thread delivers: a publisher may signal before a call returns.
         """
@@ -250,8 +251,8 @@ class FanIn(Drain):
                 if up.leave(missed):
                     return
         except BaseException as leaving:
-            # KeyboardInterrupt propagates to the caller, which may be a publisher above. So the
-            # subscriber gets the error as well.
+            # A KeyboardInterrupt propagates to the caller, which can be a publisher above. Then the
+            # subscriber does not see the exception. So signal it to the subscriber, too.
             if self._demand.value >= 0:
                 self._fail(leaving)
             raise
@@ -275,7 +276,7 @@ class FanIn(Drain):
         self._inners.add(inner)
         if self._demand.value >= 0:
             return True
-        # _stop() may have run before the subscriber was added: cancel the subscriber here.
+        # _stop(), on another thread, has perhaps not seen the new subscriber: cancel it here.
         self._inners.discard(inner)
         inner.cancel()
         return False
@@ -301,7 +302,7 @@ class FanIn(Drain):
         self._enter()
 
     def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
-        """Whether ``error`` is signalled only after elements that wait. By default it is not."""
+        """Return whether to signal ``error`` after the elements that wait. Default: at once."""
         return False
 
     def _lacking_for(self, inner: Inner, /) -> list[Inner]:  # noqa: ARG002 - by default, none
@@ -326,7 +327,7 @@ class FanIn(Drain):
         return self._demand.value < 0 and self._act_on_end()
 
     def _take(self, inner: Inner, what: list[Any] | Ended) -> None:  # noqa: ARG002
-        """Deliver a list of elements of ``inner``, or end the stream as ``inner`` has ended."""
+        """Deliver a list of elements of ``inner``, or end the stream, since ``inner`` has ended."""
         if isinstance(what, list):
             self._deliver(what)
         elif what.error is None:
@@ -346,8 +347,8 @@ class FanIn(Drain):
                 take_burst(burst)
             else:
                 self._delivering = burst
-                # Test _open again: _stop(), on another thread, may have run meanwhile, and have
-                # found no _delivering to clear.
+                # Test _open again, because _stop() can run on another thread between the first test
+                # and the assignment of _delivering. Then _stop() has not cleared this list.
                 if self._open:
                     for element in burst:
                         on_next(element)
@@ -363,7 +364,7 @@ class FanIn(Drain):
         self._demand.fulfil(count)
 
     def _cut_short(self) -> None:
-        """Stop the delivery of the current list of elements, and drop those that are left."""
+        """Stop the delivery of the current list of elements, and drop the rest of the list."""
         delivering = self._delivering
         if delivering is not None:
             delivering.clear()  # an empty list ends the loop in _deliver
@@ -411,7 +412,7 @@ class FanIn(Drain):
     def _report_undelivered(self) -> None:
         super()._report_undelivered()
         mail = self._mail
-        while mail:  # drop the elements that nobody gets; report the errors
+        while mail:  # drop the elements; report the errors
             _, what = mail.popleft()
             if isinstance(what, Ended) and what.error is not None:
                 report_late(what.error)
@@ -427,7 +428,7 @@ class FanIn(Drain):
         self._on_next = self._take_burst = None
         unsubscribed, self._unsubscribed = self._unsubscribed, deque()
         for inner in (*self._inners.copy(), *unsubscribed.copy()):
-            inner.cancel()  # _stop(), on another thread, may have missed this subscriber
+            inner.cancel()  # _stop(), on another thread, has perhaps not seen it
             inner.forget()
         self._inners.clear()
         self._forget_upward()

@@ -47,16 +47,16 @@ class InnerOwner(Protocol):
     custody: Custody | None
 
     def _inner_attached(self, inner: Any, /) -> None:
-        """Called, at most once, when ``inner`` begins to accept requests."""
+        """Take note that ``inner`` accepts requests from now on. Called at most once."""
 
     def _inner_burst(self, inner: Any, burst: list[Any], over: bool = False, /) -> None:
         """Take a list of requested elements of ``inner``. ``over``: ``inner`` has completed."""
 
     def _inner_ended(self, inner: Any, error: BaseException | None, /) -> None:
-        """Called when ``inner`` has completed, or failed with ``error``. No call follows."""
+        """Take the end of ``inner``: completion, or failure with ``error``. No call follows."""
 
     def _lacking_for(self, inner: Any, /) -> list[Any]:
-        """Return the inners that must send an element before those of ``inner`` can be used.
+        """Return the inners that must send an element before an element of ``inner`` can be used.
 
         For example, ``zip`` needs an element of each publisher.
         """
@@ -68,7 +68,7 @@ class Inner(Link):
     Attributes:
         asked: How many elements were requested. The requesting thread counts them.
         came: How many elements have come. The signalling thread counts them.
-        attached: Whether this inner accepts requests. Only some owners set it.
+        attached: Whether this inner accepts requests. Only some owners set this attribute.
         queue: The elements that wait for delivery. Only the thread that delivers uses this
             attribute, ``consumed`` and ``done``.
         consumed: How many elements were delivered since the last request.
@@ -105,24 +105,25 @@ class Inner(Link):
         raise NotImplementedError
 
     def ask_for_a_turn(self, n: int = 0) -> bool:
-        """Request ``n`` more elements and the rest of earlier requests, as many as fit in a turn.
+        """Request ``n`` more elements and the rest of earlier requests, but only for one turn.
 
-        A turn is the millisecond for which work may occupy an event loop. A later call requests the
-        rest. True if any elements were requested. Only for an operator that does not use the
-        elements before this returns.
+        A turn is the millisecond for which work may occupy an event loop. When the turn is over, a
+        later call must request the rest. Return whether any elements were requested. Only for an
+        operator that does not use the elements before this method returns.
         """
         raise NotImplementedError
 
     @property
     def due(self) -> bool:
-        """Whether a part of a request is left to a later turn on the event loop."""
+        """Whether a part of the requests is left to a later turn on the event loop."""
         raise NotImplementedError
 
     def hand_over(self) -> Sequence | None:
         """Return the publisher's sequence (such as a list), so that the operator iterates it.
 
-        Called in place of ``ask(UNBOUNDED)``. ``None`` if the operator must call ``ask``: the
-        publisher is no sequence, was asked before, or must register elements for ``on_discard``.
+        The operator calls this in place of ``ask(UNBOUNDED)``. It must call ``ask`` if the result
+        is ``None``: the publisher is no sequence, has got a request before, or must register
+        elements for ``on_discard``.
         """
         return None
 
@@ -138,7 +139,7 @@ class Inner(Link):
             self.custody.close()
 
     def _tell_owner(self, error: BaseException | None) -> None:
-        """Report the end to the operator. After ``cancel``, only report the error, as too late."""
+        """Report the end to the operator. After ``cancel``, report the error as late."""
         owner = self.owner
         if owner is not None:
             owner._inner_ended(self, error)
@@ -150,7 +151,7 @@ class Inner(Link):
 
 
 def new_inner(owner: InnerOwner, publisher: Publisher[Any]) -> Inner:
-    """Return an ``Inner`` for ``publisher``, which has not subscribed yet."""
+    """Return a new ``Inner`` for ``publisher``. It subscribes when its ``subscribe`` is called."""
     sequence = sequence_of(publisher)
     if sequence is not None:
         return _InnerSequence(owner, *sequence)
@@ -185,7 +186,7 @@ class InnerSubscriber(Inner, ListSubscriber):
     # -- methods that the owner calls --------------------------------------------------------------
 
     def subscribe(self) -> None:
-        """Subscribe to the publisher. An exception of it counts as its ``on_error`` (§1.9)."""
+        """Subscribe to the publisher. If ``subscribe`` raises, the publisher has failed (§1.9)."""
         publisher, self._publisher = self._publisher, None
         if publisher is not None:
             subscribe_to(publisher, self)
@@ -331,7 +332,7 @@ class _InnerSequence(Inner):
             if custody is not None:
                 program = custody.stages(program, enters=True)
             self._run = FusedRun(iterator, program, self._results.append, self._demand)
-        if self.owner is None:  # cancel() may have come too early to close the iterator
+        if self.owner is None:  # cancel(), on another thread, has not closed it
             self._close()
         elif not (self._ended and self._finish()):
             owner._inner_attached(self)
@@ -347,7 +348,7 @@ class _InnerSequence(Inner):
             self._run_stages(forever=True)
 
     def ask_for_a_turn(self, n: int = 0) -> bool:
-        if self._run is None:  # the sequence is over, or has no stages that may be slow
+        if self._run is None:  # the sequence is over, or has no stages
             if n:
                 self.ask(n)
             return n > 0
@@ -371,7 +372,7 @@ class _InnerSequence(Inner):
         if self.asked or self.custody is not None or iterator is None or stages is None:
             return None
         self._demand = demand = DemandCounter(UNBOUNDED)
-        if self.owner is None:  # cancel() may have come too early to cancel this demand
+        if self.owner is None:  # cancel(), on another thread, has not cancelled it
             demand.cancel()
         self._close()
         return iterator, stages.stages, demand
@@ -402,7 +403,7 @@ class _InnerSequence(Inner):
             self._give(owner, burst)
 
     def _passed_on(self, burst: list[Any], custody: Custody) -> list[Any]:
-        # Without stages, no code has registered the elements for ``on_discard`` yet.
+        # Stages register the elements for ``on_discard``. Without stages, register them here.
         if self._demand is None:
             for element in burst:
                 custody.enter(element)
@@ -418,8 +419,9 @@ class _InnerSequence(Inner):
     def _run_stages(self, *, forever: bool) -> None:
         """Pass elements of the sequence through the stages to the operator.
 
-        ``forever``: until the demand is met. Otherwise for one turn on the event loop (a
-        millisecond). Bursts grow from one element, because the functions of stages may be slow.
+        ``forever``: go on until the demand is met. Otherwise stop after one turn on the event loop
+        (a millisecond). The first burst has one element and later bursts have more, because the
+        functions of stages can be slow.
         """
         until = perf_counter() + TURN_SECONDS
         while not self._ended:
@@ -451,7 +453,7 @@ class _InnerSequence(Inner):
     def _finish(self) -> bool:
         """Pass on the elements that stages hold at the end of the sequence, such as a last batch.
 
-        False if demand is lacking.
+        Return false if there is too little demand.
         """
         run = self._run
         if run is not None:
@@ -465,7 +467,7 @@ class _InnerSequence(Inner):
         return True
 
     def _step(self, step: Callable[..., RunStatus], *args: int) -> RunStatus:
-        """Call ``step``, a method of ``_run``. If another thread cancels, return ``CANCELLED``."""
+        """Call ``step``, a method of ``_run``. A cancel by another thread gives ``CANCELLED``."""
         try:
             return step(*args)
         except OverlappingCallsError:

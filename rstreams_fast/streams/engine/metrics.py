@@ -15,8 +15,8 @@ class BoundaryMetrics:
 
     Reading does not stop the boundary, so the values may belong to slightly different times.
     ``create``, ``on_overflow``, ``multicast`` and the operators that combine publishers count their
-    waiting time only from the first reading on. They count no earlier because counting takes a
-    quarter of the time of an element.
+    waiting time only from the first reading on. The reason: counting would take a quarter of the
+    time of an element.
 
     Attributes:
         name: The boundary with its bounds, as ``describe()`` names it.
@@ -40,7 +40,7 @@ class BoundaryMetrics:
     dropped: int = 0
 
 
-#: The value of ``Waits._since`` during a wait if nobody has read the times yet.
+#: The value of ``Waits._since`` during a wait while the times are not counted.
 _UNCOUNTED: Final = -1.0
 
 
@@ -48,8 +48,8 @@ class Waits:
     """Counts how long a drain, which delivers elements, has waited for upstream and for demand.
 
     The thread that runs the drain writes the times; any thread reads them. With ``on_look`` the
-    times are counted only from the first reading on, to save time before it. ``counts`` says
-    whether the times are counted now. ``name`` and ``max_held``: see ``BoundaryMetrics``.
+    times are counted only from the first reading on, because counting takes time. ``counts`` is
+    true while the times are counted. ``name`` and ``max_held``: see ``BoundaryMetrics``.
     """
 
     __slots__ = ("_demand", "_for_demand", "_max_held", "_name", "_since", "_upstream", "counts")
@@ -78,17 +78,18 @@ class Waits:
     def metrics(
         self, demand: int, held: int, held_bytes: int | None = None, dropped: int = 0
     ) -> BoundaryMetrics:
-        """Return the metrics of the boundary: the arguments, and the waiting times counted here.
+        """Return the metrics of the boundary: the arguments, and the waiting times.
 
-        ``demand`` is negative after the end of the stream. Before that, the current wait counts,
-        too.
+        ``demand`` is negative after the end of the stream. Before the end, the times include the
+        current wait.
         """
         if self._since == _UNCOUNTED:  # demand may have come since begin(): test it again
             self._for_demand = demand == 0
         if not self.counts:
             self.counts = True
             if self._since == _UNCOUNTED:
-                # The wait may have ended meanwhile: the next begin() then corrects the time.
+                # If the wait has ended on another thread meanwhile, the next begin() corrects the
+                # time.
                 self._since = perf_counter()
         since, for_demand = self._since, self._for_demand
         waiting = perf_counter() - since if since > 0 and demand >= 0 else 0.0
@@ -116,8 +117,8 @@ class _Further:
 def metrics_of(subscription: Any) -> tuple[BoundaryMetrics, ...]:
     """Return the metrics of the boundaries above ``subscription``, the nearest first.
 
-    Any thread may call it at any time. After the end of the stream only the nearest boundary has
-    metrics: its totals, such as ``dropped``, while ``held`` and ``demand`` are 0.
+    Any thread may call this at any time. After the end of the stream only the nearest boundary has
+    metrics: ``held`` and ``demand`` are 0, and totals, such as ``dropped``, are kept.
 
     Args:
         subscription: The argument of ``on_subscribe``, or a ``Run``. A subscription of another
@@ -135,9 +136,9 @@ def metrics_of(subscription: Any) -> tuple[BoundaryMetrics, ...]:
 
 
 def metrics_above(subscription: Any) -> tuple[BoundaryMetrics, ...]:
-    """Return the metrics above ``subscription``. They may contain placeholders.
+    """Return the metrics above ``subscription``, which can contain placeholders.
 
-    A method ``metrics`` may return them, since ``metrics_of`` replaces the placeholders.
+    A method ``metrics`` may return the result, since ``metrics_of`` replaces the placeholders.
     """
     own = getattr(subscription, "metrics", None)
     return tuple(own()) if callable(own) else ()

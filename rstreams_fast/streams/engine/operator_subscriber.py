@@ -1,7 +1,7 @@
 """The base of operators that subscribe to one publisher.
 
-The publisher may break the rules of Reactive Streams. Then the stream ends with an error, or the
-wrong signal has no effect. The operator's own subscriber sees a publisher that keeps the rules.
+If the publisher breaks a rule of Reactive Streams, the stream ends with an error, or the wrong
+signal has no effect. The operator's own subscriber sees a publisher that keeps the rules.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class OperatorSubscriber(Drain):
             custody.enter(element)
 
     def _takes(self, element: Any) -> bool:
-        """Check ``element``; false if the stream has ended or has not begun (§2.8)."""
+        """Check ``element``. Return false if the stream has ended or has not begun (§2.8)."""
         self._check_element(element)
         takes = not self._completed and self._demand.value >= 0
         if not takes:
@@ -123,10 +123,10 @@ class OperatorSubscriber(Drain):
         return takes
 
     def _accepts(self, element: Any, accept: Callable[[Any], bool]) -> bool:
-        """Add the element by the function ``accept``; true if it was added.
+        """Add the element by the function ``accept``. Return whether the element was added.
 
-        False: the element came after the end, or the publisher broke a rule. A broken rule ends
-        the stream with an error.
+        An element is not added if it came after the end, or if the publisher broke a rule. A broken
+        rule ends the stream with an error.
         """
         if not self._takes(element):
             return False
@@ -186,10 +186,11 @@ class OperatorSubscriber(Drain):
             self._fail(raised)  # §3.16: request must not raise
 
     def _request_for_a_turn(self, n: int = 0) -> bool:
-        """Request ``n`` elements and the rest of earlier requests, as many as fit in a turn.
+        """Request ``n`` elements and the rest of earlier requests, but only for one turn.
 
-        A turn is the millisecond for which work may occupy an event loop. Return whether any
-        elements were requested. Only for a subscription that holds elements.
+        A turn is the millisecond for which work may occupy an event loop. When the turn is over, a
+        later call must request the rest. Return whether any elements were requested. Only for a
+        subscription that holds elements.
         """
         turns = self.turns
         if turns is not None and self._resource is not None and turns.go_on():

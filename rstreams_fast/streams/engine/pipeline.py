@@ -22,9 +22,9 @@ _NO_STAGES: Final = Stages()
 
 
 class Pipeline(Generic[T_co]):
-    """A publisher of ``source``'s elements, passed through the stages and boundaries ``parts``.
+    """A publisher of the elements of ``source``, passed through ``parts`` (stages and boundaries).
 
-    Immutable.
+    A pipeline is immutable.
     """
 
     __slots__ = ("_assembled", "_parts", "source")

@@ -33,7 +33,10 @@ class PullSegment:
         _PullSubscription(subscriber, self._origin, self._program, self._executor)._begin()
 
     def sequence(self) -> tuple[PullSource, Stages] | None:
-        """Return the source and the stages, if a subscriber may iterate the source itself."""
+        """Return the source and the stages, for a subscriber that iterates the source itself.
+
+        ``None`` if a subscriber must subscribe.
+        """
         ours = self._executor is ... and self._origin.is_sequence
         return (self._origin, self._program) if ours and self._program.seed is MISSING else None
 
@@ -61,12 +64,12 @@ class _PullSubscription(Drain):
 
     @property
     def works_when_asked(self) -> bool:
-        """Whether ``request`` may take long. False for a sequence without stages."""
+        """Whether ``request`` can take long. False for a sequence without stages."""
         slow = bool(self._program.stages) or not self._of_sequence
         return slow and super().works_when_asked
 
     def _open(self, origin: PullSource) -> bool:
-        """Open the source; false if that failed, which ends the stream."""
+        """Open the source. Return false if that failed. Then the stream has ended."""
         if self._program.takes_nothing:
             self._source = iter(())
             return True

@@ -31,20 +31,21 @@ class PullSource(Protocol):
 
 
 class CountedIterator(Iterator[Any]):
-    """An iterator whose ``__length_hint__`` is exact: 0 means that it has ended."""
+    """An iterator whose ``__length_hint__`` is exact: 0 means that the iterator has ended."""
 
     def __length_hint__(self) -> int:
         raise NotImplementedError
 
 
-# Iterators whose length hint is exact: 0 means that the iterator has ended.
+# One sequence for each type of iterator whose length hint is exact: 0 means that the iterator has
+# ended.
 _SEQUENCES: Final[tuple[Any, ...]] = (
     range(0), range(2**70), [], (), "", "\u20ac", b"", bytearray()
 )  # fmt: skip
 _EXACT: Final[set[type]] = {type(iter(one)) for one in _SEQUENCES} | {type(reversed([]))}
 
-# Iterators whose length hint is 0 at the end, but also if their container was changed. One more
-# ``next`` tells which: it raises if the container was changed.
+# One container for each type of iterator whose length hint is 0 in two cases: at the end, and if
+# the container was changed. In the second case the next call of ``next`` raises.
 _CHANGING: Final[tuple[Any, ...]] = ({}, {}.values(), {}.items(), set(), deque())
 _PROBED: Final = {type(iter(one)) for one in _CHANGING}
 

@@ -1,9 +1,9 @@
 """The subscriber to a publisher that passes the elements through fused stages (a run).
 
 Each element is processed on the thread that signals the element. The publisher may call ``on_next``
-within ``request``. It may also break rules: signal from several threads at once, send ``None`` or
-too many elements, go on after its end, or call ``on_subscribe`` twice. Downstream sees a publisher
-that keeps the rules.
+within ``request``. The publisher is allowed to break rules: it may signal from several threads at
+once, send ``None`` or too many elements, signal after its end, or call ``on_subscribe`` twice.
+Downstream sees a publisher that keeps the rules.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Watch(Protocol):
     """An observer that a ``PushSubscription`` informs of requests and deliveries."""
 
     def around(self, on_next: Callable[[Any], object], /) -> Callable[[Any], object]:
-        """Return the function that stages call in place of ``on_next``. It calls ``on_next``."""
+        """Return a function that calls ``on_next``, for stages to call in place of ``on_next``."""
 
     def asks(self, demand: int, /) -> None:
-        """Called at each request, before the demand grows. ``demand`` is the demand so far."""
+        """Take note of a request. ``demand`` is the demand before the request."""
 
     def asked_first(self) -> None:
-        """Called when a request has raised the demand from zero."""
+        """Take note that a request has raised the demand from zero."""
 
     def close(self) -> None:
         """Drop all references. Called at the end of the stream."""
@@ -46,7 +46,7 @@ class UpstreamCalls(Protocol):
         """Return whether upstream accepts requests from now on. Called after ``on_subscribe``."""
 
     def ask(self, subscription: PushSubscription, /) -> None:
-        """Have ``subscription._ask_now`` make the due requests, now or later, on any thread."""
+        """Have the due requests made by ``subscription._ask_now``, now or later, on any thread."""
 
     def make(self, subscription: PushSubscription, call: Callable[[], object], /) -> None:
         """Make one call to upstream. Called by ``_ask_now``."""
@@ -59,8 +59,9 @@ class PushSubscription(OperatorSubscriber):
     """The subscriber of upstream, and the subscription of the subscriber below the stages.
 
     There are two kinds of work, each done by one thread at a time. The drain signals downstream.
-    The other work is the requests to upstream; ``_asking`` lets one thread make them. This thread
-    must have left the drain, because upstream may call ``on_next`` before ``request`` returns.
+    The other work is to make requests to upstream: ``_asking`` lets one thread make requests. This
+    thread must have left the drain, because upstream may call ``on_next`` before ``request``
+    returns.
 
     Args:
         subscriber: The subscriber below the stages.
@@ -115,7 +116,7 @@ class PushSubscription(OperatorSubscriber):
         self._run = run
         self._ratio = run.ratio
         self._seed = program.seed
-        # With a seed, upstream is asked for one element less: the seed is sent as the first.
+        # With a seed, request one element less of upstream: the seed is sent as the first element.
         self._unasked = 0 if program.seed is MISSING else 1
         limits = program.limits
         self._budget = DemandCounter(limits.budget)
@@ -123,20 +124,20 @@ class PushSubscription(OperatorSubscriber):
         self._counted: DemandCounter | None = DemandCounter() if limits.drops else None
         self._owed = 0
         self._pending = DemandCounter()
-        # Lets one thread at a time make requests, and none before on_subscribe has returned.
+        # Lets one thread at a time make requests, and no thread before on_subscribe has returned.
         self._asking = Wip(held=True)
         self._unbounded = False
         self._backlog: deque[Any] = deque()
         self._open = True  # whether on_next accepts elements
         self._ended = program.takes_nothing
-        # Whether on_next may process an element at once. False while the seed must come first, and
-        # if the stages take no element.
+        # Whether on_next may process an element at once. If there is a seed, this is false until
+        # the seed is sent. If the stages take no elements, this is always false.
         self._direct = program.seed is MISSING and not program.takes_nothing
 
     # -- the methods of the subscription -----------------------------------------------------------
 
     def request(self, n: int, /) -> None:
-        """Ask for ``n`` more results. Upstream is asked for the elements that these need."""
+        """Ask for ``n`` more results. Upstream gets a request for the elements that they need."""
         try:
             # Convert n only once: __index__ may return another number the next time.
             n = check_request(n)
@@ -158,7 +159,7 @@ class PushSubscription(OperatorSubscriber):
     # -- signals from upstream -------------------------------------------------------------------
 
     def start(self) -> bool:
-        """Signal ``on_subscribe`` downstream; false if the subscriber raised.
+        """Signal ``on_subscribe`` downstream. Return false if the subscriber raised.
 
         Elements and ends that upstream sends meanwhile are signalled afterwards.
         """
@@ -185,7 +186,7 @@ class PushSubscription(OperatorSubscriber):
             super()._introduce_late()
 
     def on_next(self, element: Any, /) -> None:
-        """Process the element, or leave it to the thread that is processing another (§2.11)."""
+        """Process the element. If another element is being processed, queue the element (§2.11)."""
         self._check_element(element)
         if not self._open:
             self._upstream.unwanted()
@@ -193,7 +194,8 @@ class PushSubscription(OperatorSubscriber):
         wip = self._wip
         if not wip.enter():
             if self._upstream.attached:
-                # Another call delivers: the element came within a request, or on a second thread.
+                # Another call is delivering: either a request led to this call, or another thread
+                # delivers.
                 self._backlog.append(element)
                 self._enter()
             else:
@@ -229,7 +231,7 @@ class PushSubscription(OperatorSubscriber):
         self._fail_after_elements(error)
 
     def on_complete(self) -> None:
-        """Complete after the elements that the stages hold, which wait for demand."""
+        """Complete, after the elements that the stages still hold have got demand."""
         self._open = False
         super().on_complete()
 

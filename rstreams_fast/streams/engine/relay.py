@@ -15,7 +15,7 @@ __all__ = ["Relay"]
 class Relay(Link):
     """The subscriber of upstream, and the subscription of downstream. Passes every signal on.
 
-    Upstream is of this package, and keeps the rules, so nothing is checked. Subclasses add
+    Upstream is internal and keeps the rules, so signals are not checked. Subclasses add
     ``on_next``, ``request`` and ``cancel``. ``_over`` is called at the end, but not at a cancel.
     """
 

@@ -28,7 +28,7 @@ __all__ = [
 
 
 def check_error_signal(subscriber: Subscriber[Any], error: object) -> None:
-    """If ``error`` is no exception, signal a ``NoneSignalError``, and raise it, too (§2.13)."""
+    """If ``error`` is no exception, signal a ``NoneSignalError``, and also raise it (§2.13)."""
     if not isinstance(error, BaseException):
         wrong = NoneSignalError(
             "§2.13: on_error needs an exception instance, the publisher signalled "
@@ -39,7 +39,7 @@ def check_error_signal(subscriber: Subscriber[Any], error: object) -> None:
 
 
 def forked() -> WorkDroppedError:
-    """Return the error for a stream in a forked child process, which has none of its threads."""
+    """Return the error of a stream in a forked child process: the stream's threads are missing."""
     return WorkDroppedError("the process was forked: its streams live on in the parent only")
 
 
@@ -71,7 +71,7 @@ def leaves(raised: BaseException) -> bool:
 
 
 def cancel_silently(subscription: Subscription) -> None:
-    """Call ``subscription.cancel()``; report an exception, also that ``cancel`` is missing."""
+    """Call ``subscription.cancel()``. Report an exception, such as the lack of a ``cancel``."""
     silent(_cancel, subscription)
 
 

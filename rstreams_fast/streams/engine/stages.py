@@ -15,8 +15,8 @@ __all__ = ["EVERYTHING", "Limits", "Need", "Stages", "describe_stage", "has_seed
 class Need(NamedTuple):
     """The most elements that a stage or boundary can use. ``UNBOUNDED``: there is no limit.
 
-    ``total``: in the whole stream. ``UNBOUNDED`` above stages that may drop elements.
-    ``at_once``: requested and not yet received, at any time.
+    ``total`` is the limit for the whole stream. It is ``UNBOUNDED`` above a stage that may drop
+    elements. ``at_once`` is the limit for elements that are requested and not yet received.
     """
 
     total: int = UNBOUNDED
@@ -55,15 +55,15 @@ class Limits(NamedTuple):
     budget: int
     """The bound if no stage drops elements."""
     most: int
-    """The bound with the replacements of dropped elements."""
+    """The bound if stages drop elements and replacements are requested."""
     drops: bool
     """Whether a stage may drop elements."""
 
 
 class Stages:
-    """Stages, as arguments of ``FusedRun``. ``seed``: an element before those of the source.
+    """Stages, as arguments of ``FusedRun``. ``seed``: an element to send before the source's.
 
-    ``takes_nothing``: the stages need no element of the source (``take(0)``). Immutable.
+    ``takes_nothing``: the stages need no element of the source (``take(0)``).
     """
 
     __slots__ = ("_limits", "seed", "stages", "takes_nothing")

@@ -7,11 +7,13 @@ in a call of a trampoline, further calls of that thread are queued. The outermos
 queued calls when its own work is done.
 
 All trampolines of one chain share one queue of calls (a ``Trampoline`` of the runtime). Another
-chain has another queue. For a thread may wait, within a call of one stream, for another stream
-whose work is on the same thread. In a shared queue that work would wait for ever.
+chain has another queue. The reason: within a call of one stream, a thread can wait for another
+stream, whose work is on the same thread. If the two streams shared a queue, that work would wait
+for ever.
 
-A trampoline passes on all signals in their order. It requests as many elements as were requested of
-it, but in smaller portions, because it holds elements that come before a queued call is made.
+A trampoline passes on all signals in their order. It requests as many elements as downstream
+requests, but in smaller portions: it holds the elements that come while a call is queued, and the
+number of these is bounded.
 """
 
 from __future__ import annotations
@@ -161,7 +163,7 @@ class Below(Generic[A]):
         try:
             subscription = self._make(subscriber, self._argument)
         except (MemoryError, WorkDroppedError) as error:
-            # There is no memory for a large ring, or the loop is closed.
+            # For example, there is no memory for a large ring, or the loop is closed.
             refuse(subscriber, error)
         else:
             subscribe_to(self._upstream, subscription)

@@ -21,9 +21,9 @@ class Upstream:
     """Holds the subscription of upstream, and cancels it at most once.
 
     Any thread may call ``attach`` and ``cancel``; only one thread at a time may call ``request``
-    (§2.7). A subscription from outside this package may not tolerate two calls at once. So, if a
+    (§2.7). A subscription from outside this package need not tolerate two calls at once. So, if a
     thread is in the subscription's ``request`` when another thread calls ``cancel`` here, the first
-    thread cancels the subscription: when ``request`` returns, or when an element comes on this
+    thread cancels the subscription: when ``request`` returns, or when an element comes on the first
     thread (``unwanted``).
 
     Attributes:
@@ -103,7 +103,7 @@ class Upstream:
                     self._cancel_attached()
 
     def request_for_a_turn(self, n: int = 0) -> bool:
-        """Request ``n`` elements and the rest of earlier requests, as many as fit in a turn.
+        """Request ``n`` elements and the rest of earlier requests, but only for one turn.
 
         A turn is a millisecond on an event loop or an executor. A publisher that works on this
         thread may take long for each element. So an internal publisher first gets a request for one
@@ -133,7 +133,7 @@ class Upstream:
         return True
 
     def cancel(self) -> bool:
-        """Cancel upstream; false if upstream was cancelled before, or has ended (§2.4)."""
+        """Cancel upstream. Return false if upstream was cancelled before, or has ended (§2.4)."""
         first = self.latch.win()
         if first and not self._attach_cancel_race.enter():
             calls = self._calls
@@ -142,7 +142,7 @@ class Upstream:
         return first
 
     def unwanted(self) -> None:
-        """Handle an element after the end: make the call that ``cancel`` left to this thread."""
+        """Handle an element after the end: cancel upstream, if ``cancel`` has left this to do."""
         if self._asker == get_ident() and self.latch.won:
             self._cancel_attached()
 
@@ -154,7 +154,7 @@ class Upstream:
     def ended(self) -> bool:
         """Record a terminal signal, without a call to upstream (§2.3).
 
-        False if upstream was over before (§1.7).
+        Return false if upstream was over before (§1.7).
         """
         first = self.latch.win()
         self._subscription = None
@@ -163,7 +163,7 @@ class Upstream:
     def never_attached(self) -> bool:
         """Refuse all subscriptions from now on.
 
-        True, at most once, if upstream has never sent a subscription.
+        The first call returns true, if upstream has never sent a subscription.
         """
         self.attached = True
         return self._attached.win()
@@ -180,7 +180,7 @@ class Upstream:
     def works_when_asked(self) -> bool:
         """Whether ``request`` may send the elements before it returns.
 
-        False also for a publisher from outside this package, of which it is not known.
+        Also false for a publisher from outside this package.
         """
         return self._part > 0
 

@@ -228,7 +228,7 @@ class _Pulling(Drain):
             if self._demand.value >= 0:
                 self._end(WorkDroppedError("the event loop was closed while the source was in use"))
             raise
-        except BaseException as leaving:  # a KeyboardInterrupt, say, which also stops the loop
+        except BaseException as leaving:  # such as a KeyboardInterrupt, which stops the loop
             self._end(leaving)
             raise
         finally:
@@ -313,7 +313,7 @@ class _Pulling(Drain):
             await aclose()
         except (Exception, asyncio.CancelledError, BaseExceptionGroup) as error_or_group:
             raised: BaseException | None = error_or_group
-            if isinstance(raised, BaseExceptionGroup):  # of a task group around a ``yield``
+            if isinstance(raised, BaseExceptionGroup):  # raised by a task group around a ``yield``
                 raised = raised.split(GeneratorExit)[1]
             if raised is None:
                 return error

@@ -149,7 +149,7 @@ def _call_all(fns: Iterator[Callable[[], object]]) -> None:
     try:
         for fn in fns:
             silent(fn)
-    except BaseException:  # after a KeyboardInterrupt, say, still call the other functions
+    except BaseException:  # such as a KeyboardInterrupt: still call the other functions
         _call_all(fns)
         raise
 
