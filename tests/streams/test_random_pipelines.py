@@ -399,7 +399,7 @@ BOUNDARIES = (Filter, Take, TakeWhile, Skip, Unbatch, PublishOn, SubscribeOn)
 #: it takes, so that few pipelines are enough.
 MUTANTS: dict[str, tuple[Any, str, Callable[[Any], Any], str, tuple[type[Op], ...]]] = {
     "take asks for one more": (
-        program.Stages, "_without_seed", one_more, "§1.1 upstream", (Take, Scan, Skip),
+        program.Stages, "_requestable", one_more, "§1.1 upstream", (Take, Scan, Skip),
     ),
     "what a filter drops is not asked for again": (
         push.PushSubscription, "_repay", nothing, STUCK, (Filter, Map, Skip),

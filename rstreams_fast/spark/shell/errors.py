@@ -19,6 +19,7 @@ __all__ = [
     "exception_told",
     "in_words_of_the_command",
     "sentence_of",
+    "sentence_of_spark",
     "told_by_worker",
 ]
 
@@ -79,7 +80,25 @@ def sentence_of(text: str) -> str:
     return " ".join(line.strip() for line in said.splitlines() if not _FRAME(line))
 
 
-_FRAME: Final = re.compile(r"\s+at [\w.$]+\(|\s*\.\.\. \d+ more").match
+_FRAME: Final = re.compile(r"\s+at [\w.$/@]+\(|\s*\.\.\. \d+ more").match
+
+_CONDITION: Final = re.compile(r"\[[A-Z0-9_.]+\] (.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
+_UNREADABLE: Final = re.compile(r"Malformed (CSV|JSON )?records?")
+
+
+def sentence_of_spark(text: str) -> str:
+    """Return the messages of a failed job and its causes in one line, without Java's frames.
+
+    A record that cannot be read has a hint at the options that may read it.
+    """
+    said = list(dict.fromkeys(each.strip() for each in _CONDITION.findall(text)))
+    told = " ".join(said) or sentence_of(text)
+    if _UNREADABLE.search(told):
+        told += (
+            " (--read multiLine=true reads values with line breaks, "
+            "and --read mode=PERMISSIVE lines with other numbers of fields)"
+        )
+    return told
 
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _FILE: Final = re.compile(r'  File "([^"]+)", line \d+, in ')

@@ -25,7 +25,7 @@ from rstreams_fast.spark.shell.errors import (
     CommandError,
     JobError,
     in_words_of_the_command,
-    sentence_of,
+    sentence_of_spark,
     told_by_worker,
 )
 from rstreams_fast.spark.shell.estimate import Estimate, told
@@ -311,7 +311,7 @@ def _failing() -> Iterator[None]:
         raise CommandError(in_words_of_the_command(refused)) from None
     except _spark_errors() as failed:
         text = str(failed)
-        raise JobError(told_by_worker(text) or sentence_of(text)) from None
+        raise JobError(told_by_worker(text) or sentence_of_spark(text)) from None
 
 
 def _spark_errors() -> tuple[type[Exception], ...]:
