@@ -156,6 +156,8 @@ def run_all(source: Path, *commands: list[str]) -> tuple[list[int], str, str]:
 def test_rows_go_in_and_come_out(source: Path) -> None:
     out, page = str(source.with_name("out.csv")), source.with_name("page.html")
     dead, again = str(source.with_name("dead")), str(source.with_name("again.json"))
+    lines = source.with_name("lines.csv")
+    lines.write_text('key,text\na,"two\nlines"\n', encoding="utf-8")
     from_dead = ["--input", dead, "--format", "parquet", "--dead-letters", f"{dead}er"]
     own_policy = ["--call", f"{NAME}:own", "--timeout", "9", "--retries", "2"]
     statuses, said, errors = run_all(
@@ -165,12 +167,13 @@ def test_rows_go_in_and_come_out(source: Path) -> None:
         [*CALL, "--add", "big array<int>", "--output", out],
         [*CALL, "--types", "txt int", "--output", out],
         [*CALL, "--output", out],
+        [*CALL, "--input", str(lines), "--output", out],
         [*CALL, "--output", out, "--budget", "0"],
         [*CALL, "--output", out, "--dead-letters", dead, "--page", str(page), "--live"],
         [*CALL, *own_policy, "--explain", "--budget", "7"],
         [*CALL, *own_policy, *from_dead, "--quiet", "--output", again],
     )
-    assert statuses == [2, 2, 2, 2, 1, 1, 3, 0, 0]
+    assert statuses == [2, 2, 2, 2, 1, 1, 1, 3, 0, 0]
     assert "--on: the input has no column 'kye'; it has key, text\n" in errors
     assert "--add='big strin' is no valid DDL" in errors
     assert "doesn't support the column `big`" in errors
@@ -179,6 +182,7 @@ def test_rows_go_in_and_come_out(source: Path) -> None:
         "run: LookupError: nobody knows it\nrstreams_fast: raised by upper for the key key='bad'"
         in errors
     )
+    assert re.search('run: .*Malformed.*lines".* .--read multiLine=true reads values', errors)
     assert "BudgetSpentError: the budget 'tests.spark.test_shell:upper' is spent" in errors
     assert not re.search("Traceback|pyspark", errors)
     assert "1 rows whose call failed" in said
@@ -201,7 +205,7 @@ def test_rows_go_in_and_come_out(source: Path) -> None:
         ("bad", "bad", "LookupError")
     ]
     assert "<h1>upper for " in page.read_text()
-    names = {source.name, "out.csv", "page.html", "dead", "deader", "again.json"}
+    names = {source.name, "lines.csv", "out.csv", "page.html", "dead", "deader", "again.json"}
     assert {path.name for path in source.parent.iterdir()} == names
 
 

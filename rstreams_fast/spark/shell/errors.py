@@ -100,6 +100,7 @@ def sentence_of_spark(text: str) -> str:
         )
     return told
 
+
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _FILE: Final = re.compile(r'  File "([^"]+)", line \d+, in ')
 
