@@ -64,8 +64,7 @@ class BoundaryQueue(Protocol):
 
 
 class ElementQueue:
-    """A ring of elements. It requests new elements when three quarters of its capacity are
-    consumed.
+    """A ring that requests new elements when three quarters of its capacity are consumed.
 
     ``total`` is the most elements that the ring requests during its life.
     """
@@ -234,8 +233,8 @@ class WeighedQueue:
     def replenish(self, pulled: int, /) -> None:
         while self._acknowledged < pulled:
             self._gone += self._weights.popleft()
-            # Write ``_gone`` first: _decide reads ``_gone`` again when it sees a new
-            # ``_acknowledged``.
+            # Write ``_gone`` before ``_acknowledged``: _decide reads ``_gone`` again when it sees a
+            # new ``_acknowledged``.
             self._acknowledged += 1
         self.first_ask()
 

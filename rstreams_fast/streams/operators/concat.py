@@ -1,4 +1,4 @@
-"""``concat``: publishers one after another, each subscribed to when its predecessor completes."""
+"""``concat``: subscribes to each publisher when the previous publisher has completed."""
 
 from __future__ import annotations
 

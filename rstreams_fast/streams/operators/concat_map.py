@@ -84,7 +84,7 @@ class _Outer:
         return False
 
     def upward(self, arbiter: SubscriptionArbiter, /) -> bool:
-        # Read _done before _waiting: otherwise an element that comes in between would be lost.
+        # Read _done before _waiting: else an element that comes in between would be lost.
         done = self._done
         if self._idle and (self._waiting or done):
             self._idle = False
@@ -118,8 +118,8 @@ class _Outer:
         self, arbiter: SubscriptionArbiter, above: tuple[BoundaryMetrics, ...], /
     ) -> tuple[BoundaryMetrics, ...]:
         mine = self._waits.metrics(self._demand.value, len(self._waiting))
-        # While a sequence is iterated, ``mine.demand`` counts elements that were delivered already.
-        # The result of outstanding() does not count them.
+        # While a sequence is iterated, the demand in ``mine`` counts elements that were delivered
+        # already. The result of outstanding() does not count them.
         demand = min(arbiter.outstanding(), mine.demand)
         return (replace(mine, demand=demand), *above, *self.inner.metrics())
 

@@ -274,7 +274,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         return self._demand.value < 0
 
     def signals_here(self) -> bool:
-        """Whether this thread runs a call of ``on_next``: no element comes before its return."""
+        """Whether this thread runs ``on_next``: no element comes before that call returns."""
         return self.signals == get_ident()
 
     def took(self, n: int) -> None:

@@ -301,7 +301,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             if window is None:
                 return self._act_on_end()
         self._waits.end()
-        # Read _completed before the ring: otherwise an element that comes in between would be lost.
+        # Read _completed before the ring: else an element that comes in between would be lost.
         completed = self._completed
         most = min(demand, BURST)
         delivered = self._deliver(window, most) if most and window.pending else 0

@@ -292,7 +292,6 @@ class _Calls:
         return []
 
     def take(self, most: int) -> list[Any]:
-        """Take up to ``most`` results."""
         self._see()
         taken = list[Any]()
         while len(taken) < most and (more := self._take(most - len(taken))):

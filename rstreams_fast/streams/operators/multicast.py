@@ -40,7 +40,6 @@ class MulticastOptions:
         self.delay_error = check_bool("delay_error", delay_error)
 
     def describe(self) -> str:
-        """Describe how many elements are held, and how slow subscribers are treated."""
         slow = "the slowest gates" if self.gates else "who lags by more is dropped"
         late = ", errors after elements" if self.delay_error else ""
         return f"at most {self.buffer_size} elements, {slow}{late}"

@@ -62,8 +62,7 @@ class OverflowBoundary(Boundary):
     gets its request at the subscriber's first request, not at once.
     """
 
-    #: The subscription accepts signals from any thread at any time, so upstream may break the
-    #: rules.
+    #: Signals may come from any thread and at any time, so upstream may break the rules.
     guards = True
 
     def __init__(

@@ -185,7 +185,9 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
 
     @property
     def works_when_asked(self) -> bool:
-        """Whether ``request`` may deliver the elements before it returns (executor ``CALLER``)."""
+        """Whether ``request`` may deliver elements before it returns, as with the executor
+        ``CALLER``.
+        """
         return not self._at_once and self._upstream.works_when_asked
 
     # -- signals from upstream ---------------------------------------------------------------------
@@ -246,8 +248,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
                 return self._end(run, enough=True)
             queue.first_ask()
         self._waits.end()
-        # Read _completed before the queue: otherwise an element that comes in between would be
-        # lost.
+        # Read _completed before the queue: else an element that comes in between would be lost.
         completed = self._completed
         status = self._burst_on(run)
         queue.replenish(run.pulled)

@@ -53,7 +53,6 @@ class ReplayBounds:
         self.timer = check_timer(timer)
 
     def describe(self) -> str:
-        """Describe how many elements are kept."""
         bounds = []
         if self.count is not None:
             bounds.append(f"{safe_repr(self.count)} elements")
@@ -80,8 +79,7 @@ class _Bounded:
         self._timer = default_timer() if bounds.timer is None else bounds.timer
         self._bytes = 0
         self._last = 0.0
-        # The weight and the time of each kept element; None if only the number of elements is
-        # bounded.
+        # The weight and the time of each kept element; None if only their number is bounded.
         self._notes: deque[tuple[int, float]] | None = None
         if bounds.max_bytes is not None or bounds.seconds is not None:
             self._notes = deque()

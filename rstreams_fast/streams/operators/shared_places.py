@@ -19,7 +19,7 @@ NAMED: Final = 3
 
 
 class SharedPlaces:
-    """Bounds the number of elements in all substreams of a ``group_by``: at most ``prefetch``.
+    """Bounds the number of elements that all substreams hold together: at most ``prefetch``.
 
     The first request is for ``prefetch`` elements. Later requests are for as many elements as have
     left the substreams. The stream is *stuck* when three conditions hold. The substreams hold
@@ -47,8 +47,7 @@ class SharedPlaces:
     def room(self, divider: Divider, /) -> int:
         """Return how many elements to request now.
 
-        While requested elements are still to come, a small number is not requested: the result is
-        0.
+        While requested elements have not come, no small number is requested: the result is 0.
         """
         asked = divider.asked
         if not asked and not divider.requested.value:
@@ -58,7 +57,9 @@ class SharedPlaces:
         return room if dry or room >= self._replenish_at else 0
 
     def watch(self, divider: Divider, /) -> None:
-        """Start the clock of a stuck stream, if the substreams hold ``prefetch`` elements."""
+        """Start the clock that detects a stuck stream, if the substreams hold ``prefetch``
+        elements.
+        """
         if self._full(divider):
             self._stuck_since = self._clock.now(), divider.taken.value
             self._clock.look()

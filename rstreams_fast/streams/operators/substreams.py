@@ -266,8 +266,7 @@ class _SubstreamSubscription(Drain):
             return False
         if self._ended:
             return self._end(run)
-        # Read ``over`` before the elements: otherwise an element that comes in between would be
-        # lost.
+        # Read ``over`` before the elements: else an element that comes in between would be lost.
         over = substream.over
         if not self._demand.value and (substream.elements or not over):
             return False

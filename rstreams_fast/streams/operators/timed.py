@@ -1,6 +1,6 @@
 """``debounce``, ``throttle_first`` and ``sample``: pass or drop an element by its time of arrival.
 
-The operators make an unbounded request. Elements that they leave out are counted as dropped. At
+The operators make an unbounded request. Elements that are not passed on are counted as dropped. At
 most one element waits for demand; a later element replaces it.
 """
 

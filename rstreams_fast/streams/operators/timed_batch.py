@@ -130,7 +130,6 @@ class _BatchSubscription(OperatorSubscriber):
     # -- the methods of the subscription -----------------------------------------------------------
 
     def request(self, n: int, /) -> None:
-        """Ask for ``n`` more batches."""
         # If there was no demand before, this call starts the delivery.
         super().request(n)
         self._ask()
@@ -190,8 +189,7 @@ class _BatchSubscription(OperatorSubscriber):
         return more
 
     def _hand_over(self, run: FusedRun) -> bool:
-        # Read _completed before the inbox: otherwise an element that comes in between would be
-        # lost.
+        # Read _completed before the inbox: else an element that comes in between would be lost.
         completed = self._completed
         while self._fill():
             status = self._deliver(run)
@@ -244,8 +242,7 @@ class _BatchSubscription(OperatorSubscriber):
         self._due_at = None
         self._gathered([batch])
         status = run.push(batch)
-        # Raise ``_left`` only after the delivery has lowered the demand: otherwise the result of
-        # _room() would be too large.
+        # Raise ``_left`` after the demand was lowered: otherwise _room() would return too much.
         self._left += count
         self._left_bytes += weight
         return status

@@ -110,7 +110,7 @@ class _UnbatchSubscription(OperatorSubscriber):
         if self._ended or self._takes_nothing:
             return self._end(run)
         self._waits.end()
-        # Read _completed before _next: otherwise an iterable that comes in between would be lost.
+        # Read _completed before _next: else an iterable that comes in between would be lost.
         completed = self._completed
         if self._next is not None:
             element, self._next = self._next, None

@@ -75,8 +75,7 @@ class Retention(Protocol):
 class Cursor:
     """The position of one subscriber in the numbered elements.
 
-    ``demand`` is the sum of all requests: deliveries do not lower it. So ``limit`` is exact at any
-    time.
+    ``demand``, the sum of all requests, never falls. So ``limit`` is exact at any time.
     """
 
     __slots__ = ("by_bursts", "demand", "in_hand", "left", "start", "stop", "taken_at")
@@ -86,8 +85,7 @@ class Cursor:
         self.start = 0
         # The slice of elements that is delivered at present. ``taken_at``: the number of its first
         # element. ``stop``: the number of the first element after the slice. ``in_hand``: the
-        # elements. ``left``: an iterator over the elements; a step of the iterator moves the
-        # cursor.
+        # elements. ``left``: an iterator over them; each step of the iterator moves the cursor.
         self.taken_at = 0
         self.stop = 0
         self.in_hand: list[Any] = []

@@ -276,8 +276,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
                 self._tell(ready, _drain)
 
     def _hand_to_all(self) -> tuple[list[MulticastSubscription], bool | None]:
-        """Get the right to deliver to all subscriptions, for an element that is not put in the
-        buffer.
+        """Get the right to deliver to all subscriptions an element that is not put in the buffer.
 
         Return the subscriptions to which this thread must deliver, and whether a request to
         upstream is due. The second value is ``None`` if a subscription is not ready for the
@@ -446,9 +445,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         everybody: list[MulticastSubscription],
         tell: Callable[[MulticastSubscription], object],
     ) -> None:
-        """Call ``tell`` with each subscription. If a call raises, end the publisher, and raise the
-        error.
-        """
+        """Call ``tell`` with each subscription. If a call raises, end the publisher, and raise."""
         left: BaseException | None = None
         for one in everybody:
             try:
