@@ -147,7 +147,6 @@ class MapAsync(Boundary):
 
 
 def _note_element(error: BaseException, stage: str, element: Any) -> None:
-    """Add a note to ``error`` that names the element for which ``stage`` failed."""
     with suppress(Exception):  # repr may raise, and some errors accept no notes
         note = f"rstreams_fast: {stage} failed for the element {reprlib.repr(element)}"
         if note not in getattr(error, "__notes__", ()):

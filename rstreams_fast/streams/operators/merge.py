@@ -54,9 +54,8 @@ def flattened(
 ) -> Iterator[Publisher[Any]]:
     """Yield ``publishers``, but replace each combined publisher by the publishers in it.
 
-    A publisher is combined if ``is_alike`` returns true for it: it is the result of the same
-    operator. So calls do not nest in a long chain of ``stream.merge(other)`` or
-    ``stream.concat(other)``.
+    A publisher is combined if ``is_alike`` returns true for it. So calls do not nest in a long
+    chain of ``stream.merge(other)`` or ``stream.concat(other)``.
     """
     for publisher in publishers:
         inside = publisher.publisher_itself() if isinstance(publisher, Pipeline) else None

@@ -15,10 +15,9 @@ WITHOUT: Final = {"map": "map_not_none", "map_not_none": "map_not_none", "filter
 
 
 class _Trying:
-    """Wraps the function of a stage. If the function raises, ``handler`` gets the exception.
+    """Wraps the function of a stage: its exceptions go to ``handler``, and the result is ``None``.
 
-    The result is ``None`` then, and the stage drops an element for which its function returns
-    ``None``.
+    The stage drops an element for which its function returns ``None``.
     """
 
     def __init__(self, stage: str, fn: Callable[[Any], Any], handler: Callable[..., Any]) -> None:

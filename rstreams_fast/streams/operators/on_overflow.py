@@ -160,8 +160,7 @@ class OverflowSubscription(OperatorSubscriber):
         self.lock = threading.RLock()
         self.open = True  # whether offer() accepts elements
         self._held: deque[Any] = deque()
-        # The number of elements that were delivered or are held.
-        self._kept = 0
+        self._kept = 0  # how many elements were delivered or are held
         #: The number of elements that were dropped. Written under the lock.
         self.drops = 0
         self._requested = DemandCounter()  # the sum of all requests of downstream

@@ -49,8 +49,7 @@ class _RaceSubscription(FanIn):
         super().__init__(subscriber)
         self._runners = tuple(new_inner(self, each) for each in (upstream, *others))
         self._unsubscribed.extend(self._runners)
-        # The subscribers to publishers (runners) that still need their first request.
-        self._attached: deque[Inner] = deque()
+        self._attached: deque[Inner] = deque()  # runners that still need their first request
         self._pending = PendingDemand()
         self._decided = Latch()  # a latch, closed when the first publisher signals
         self._winner: Inner | None = None

@@ -50,7 +50,6 @@ class _Fallback:
 
 
 def _checked(fn: Callable[..., Any], publisher: Any) -> Publisher[Any]:
-    """Return ``publisher``; raise a ``TypeError`` if it has no ``subscribe``."""
     if not callable(getattr(publisher, "subscribe", None)):
         raise TypeError(
             f"on_error_resume: {describe_callable(fn)} must return a publisher, got "

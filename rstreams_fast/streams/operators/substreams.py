@@ -172,7 +172,6 @@ class _SubstreamPublisher(StagesSource):
         self.subscribe_below(_NO_STAGES, subscriber)
 
     def subscribe_below(self, stages: Stages, subscriber: Subscriber[Any]) -> None:
-        """Subscribe ``subscriber`` to the elements, passed through ``stages``."""
         if not self._latch.win():
             refuse(subscriber, _had_its_subscriber())
             return

@@ -533,7 +533,6 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         return moved, buffer.close(shut_down, at_once=True), None
 
     def waits(self) -> Waits:
-        """Return a ``Waits``, which measures how long one subscription waits."""
         kept = 0 if self._retention is None else self._retention.max_kept
         return Waits(self._name, min(self.buffer.size + kept, UNBOUNDED), on_look=True)
 
