@@ -82,7 +82,7 @@ def range_(*args: int) -> Stream[int]:
 def from_iterable(iterable: Iterable[T], /) -> Stream[T]:
     """The items of ``iterable``, which is iterated anew for each subscriber.
 
-    A one-shot iterator, such as a generator, serves one subscriber: a second subscriber gets a
+    A one-shot iterator, such as a generator, serves one subscriber. A second subscriber gets a
     ``RuntimeError`` by ``on_error``. A generator is closed when the stream ends early. The stream
     does not close other iterators, such as files.
 
@@ -90,7 +90,7 @@ def from_iterable(iterable: Iterable[T], /) -> Stream[T]:
         iterable: Any iterable without ``None`` in it.
 
     Raises:
-        TypeError: ``iterable`` cannot be iterated, or only asynchronously.
+        TypeError: ``iterable`` cannot be iterated, or can only be iterated asynchronously.
     """
     if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
         hint = "; use from_async_iterable" if hasattr(iterable, "__aiter__") else ""
@@ -106,9 +106,9 @@ def from_async_iterable(
 ) -> Stream[T]:
     """The items of an asynchronous iterable.
 
-    A generator is closed when the stream ends early, and its ``finally`` may await. Methods that
-    await the end, such as ``to_list_async``, and leaving ``async with stream.iterate()`` wait for
-    that. A ``break`` alone does not.
+    A generator is closed when the stream ends early, and the generator's ``finally`` may await.
+    Methods that await the end, such as ``to_list_async``, wait until the generator is closed. So
+    does leaving ``async with stream.iterate()``. A ``break`` alone does not wait.
 
     Args:
         iterable: An asynchronous iterable, or a function that makes one for each subscriber.
@@ -132,8 +132,8 @@ def from_async_iterable(
 def from_publisher(publisher: Publisher[T], /) -> Stream[T]:
     """The elements of any publisher.
 
-    The publisher need not keep the rules: ``None``, too many elements, signals after the end, and
-    signals from several threads at once never reach a subscriber of the stream.
+    The publisher may break the rules of Reactive Streams: ``None``, too many elements, signals
+    after the end, and signals from several threads at once never reach a subscriber of the stream.
 
     Args:
         publisher: An object with ``subscribe(subscriber)``.
@@ -153,12 +153,12 @@ def from_publisher(publisher: Publisher[T], /) -> Stream[T]:
 def from_arrow(source: Any, /, *, chunk: int | None = None, schema: Any = None) -> Stream[Any]:
     """The record batches of any tabular Arrow data, as ``pyarrow.RecordBatch``, without a copy.
 
-    A table is read anew for each subscriber. A reader can be read once: a second subscriber gets a
-    ``RuntimeError`` by ``on_error``. A reader is closed when the stream ends.
+    A table is read anew for each subscriber. A reader can be read only once: a second subscriber
+    gets a ``RuntimeError`` by ``on_error``. A reader is closed when the stream ends.
 
     Args:
         source: An object with ``__arrow_c_stream__`` (tables, readers, data frames of pandas,
-            polars, DuckDB and others), whose batches are read on demand, or with
+            polars, DuckDB and others). Its batches are read on demand. Or an object with
             ``__arrow_c_array__`` (one record batch).
         chunk: The most rows of an element. Default: the source's own batches.
         schema: The schema that the source is asked to produce, if it can.
@@ -173,9 +173,9 @@ def from_arrow(source: Any, /, *, chunk: int | None = None, schema: Any = None) 
 def from_numpy(array: np.ndarray[Any, Any], /, *, chunk: int = ROWS) -> Stream[Any]:
     """The parts of ``array``, ``chunk`` rows each: views, without a copy.
 
-    Rows are counted along the first axis; the last part may have fewer. The elements share the
-    memory of ``array``, and are writable if ``array`` is. Every subscriber gets all elements. An
-    array without rows gives no elements.
+    Rows are counted along the first axis. The last part may have fewer rows. The elements share the
+    memory of ``array``, and are writable if ``array`` is writable. Every subscriber gets all
+    elements. An array without rows gives no elements.
 
     Args:
         array: An array of at least one dimension.
@@ -238,10 +238,11 @@ def using(
 
     ``resource = factory()`` is made within ``subscribe``, and closed once: after the end, after a
     ``cancel()`` (§3.12), or if ``stream_of`` returns no publisher. A cancel does not wait for
-    running calls, such as calls of ``map_blocking``: ``close`` may have to wait for them.
-    Exceptions of ``close`` after a stream go to ``sys.unraisablehook``; so does a ``TypeError`` if
-    ``close`` returns a coroutine, which would never be awaited. For a resource that is closed by an
-    ``await``, use ``async with`` in an async generator: see ``from_async_iterable``.
+    running calls, such as calls of ``map_blocking``. If these calls use the resource, ``close``
+    must wait for them. Exceptions of ``close`` after a stream go to ``sys.unraisablehook``. If
+    ``close`` returns a coroutine, which would never be awaited, a ``TypeError`` goes there, too.
+    For a resource that is closed by an ``await``, use ``async with`` in an async generator: see
+    ``from_async_iterable``.
 
     Reactor, RxPY: ``using``.
 
@@ -269,10 +270,10 @@ def generate(state: A, fn: Callable[[A], tuple[T, A] | None], /) -> Stream[T]:
 
     ``fn`` is called on demand (§1.1).
 
-    Reactor: ``generate``; RxPY: ``generate``, in three functions.
+    Reactor: ``generate``; RxPY: ``generate``, which takes three functions.
 
     Args:
-        state: The first state, for each subscriber.
+        state: The first state. Each subscriber starts with it.
         fn: Returns an element and the next state, or ``None`` to complete.
 
     Raises:
@@ -317,9 +318,10 @@ def create(
     """The elements that ``fn(emitter)`` sends by ``emitter.next(element)``.
 
     ``fn`` is called for each subscriber, within ``subscribe``, after ``on_subscribe``. ``fn`` may
-    send at once, or hand the emitter, or its methods, to threads and callbacks that send later. An
-    exception of ``fn`` ends the stream. Elements wait for demand in a buffer. They are delivered on
-    the threads that send or request; ``publish_on`` below moves them to another executor.
+    send at once. ``fn`` may also give the emitter, or its methods, to threads and callbacks that
+    send later. An exception of ``fn`` ends the stream. Elements wait for demand in a buffer. They
+    are delivered on the threads that send or request. With ``publish_on`` below, they are delivered
+    on another executor.
 
     ```python
     import rstreams_fast as rsf
@@ -361,9 +363,9 @@ def interval(
     """A tick every ``seconds``: 0, 1, 2, ..., without end.
 
     Tick ``n`` comes ``delay + n * seconds`` after the subscriber's first request (§3.8), or a
-    little later, but delays do not add up. If several ticks are due together, because the process
-    was stopped or the machine overloaded, only the last comes. So the number of a tick always tells
-    its time. Each subscriber has its own ticks.
+    little later. Delays do not add up. If several ticks are due together, because the process was
+    stopped or the machine overloaded, only the last tick is sent. So the number of a tick always
+    tells its time. Each subscriber has its own ticks.
 
     Args:
         seconds: The time from tick to tick, 1e-9 at least.
@@ -371,8 +373,9 @@ def interval(
         overflow: What happens to a tick that comes without demand; see ``Overflow``. Default: the
             stream ends with an error.
         capacity: The most ticks held.
-        executor: The executor on which ticks are delivered; see ``publish_on``. ``"caller"``, the
-            timer's thread, is refused. Default: threads that all clocks of the process share.
+        executor: The executor on which ticks are delivered; see ``publish_on``. ``"caller"`` would
+            be the timer's thread, and is refused. Default: threads that all clocks of the process
+            share.
         timer: The clock. Default: the timer of this process.
 
     Raises:
@@ -397,10 +400,11 @@ def concat(*publishers: Publisher[T]) -> Stream[T]: ...
 def concat(*publishers: Publisher[Any]) -> Stream[Any]:
     """All elements of the first publisher, then all elements of the second, and so on.
 
-    When a publisher has completed, the next is subscribed to, and gets a request for the rest of
-    the demand. No more elements are requested than the subscriber requested, and none are held. The
-    error of a publisher ends the stream at once, and the next publishers are never subscribed to.
-    The stream completes after the last publisher. Without publishers it completes at once.
+    When a publisher has completed, the stream subscribes to the next publisher, and requests the
+    rest of the demand. No more elements are requested than the subscriber requested, and no
+    elements are held. The error of a publisher ends the stream at once, without a subscription to
+    the next publishers. The stream completes after the last publisher. Without publishers it
+    completes at once.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.
@@ -445,20 +449,22 @@ def merge(
 ) -> Stream[Any]:
     """The elements of all ``publishers``, each when it has come and there is demand.
 
-    All publishers are subscribed to at once, and get requests from the subscriber's first request
-    on. Publishers with waiting elements take turns. The stream completes when all publishers have
-    completed; without publishers, at once.
+    The stream subscribes to all publishers at once. The subscriber's first request starts the
+    requests to the publishers. Publishers with waiting elements take turns. The stream completes
+    when all publishers have completed. Without publishers the stream completes at once.
 
-    Elements are delivered on the publishers' threads. While a publisher waits on the requesting
-    thread, the others get no requests: give such a publisher an executor by ``subscribe_on``.
+    Elements are delivered on the publishers' threads. If a publisher blocks the thread that
+    requests, the other publishers get no requests meanwhile: give the blocking publisher an
+    executor by ``subscribe_on``.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.
         prefetch: Elements requested of each publisher and not yet delivered; more are requested
             when three quarters are delivered.
         delay_error: By default an error ends the stream at once and cancels the other publishers.
-            With ``True`` errors come after all elements: a single error as itself, several in an
-            ``ExceptionGroup`` of at most 64; further errors go to ``on_dropped_error``.
+            With ``True`` errors come after all elements. A single error is signalled unchanged, and
+            several errors are signalled in an ``ExceptionGroup`` of at most 64. Further errors go
+            to ``on_dropped_error``.
 
     Raises:
         TypeError: One of ``publishers`` has no ``subscribe``.
@@ -541,10 +547,10 @@ def zip_(*publishers: Publisher[T], prefetch: int = INNER_PREFETCH) -> Stream[tu
 def zip_(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) -> Stream[Any]:
     """Tuples of the elements that have the same position in each of ``publishers``.
 
-    The stream completes, and cancels the other publishers, when a publisher has completed and all
-    its elements are in tuples. Without publishers the stream completes at once. The error of a
-    publisher ends the stream at once, is signalled before waiting elements, and cancels the others.
-    The subscriber's first request starts the requests to the publishers.
+    When a publisher has completed and all its elements are in tuples, the stream completes and
+    cancels the other publishers. Without publishers the stream completes at once. The error of a
+    publisher ends the stream at once: the error is signalled before waiting elements, and the other
+    publishers are cancelled. The subscriber's first request starts the requests to the publishers.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.

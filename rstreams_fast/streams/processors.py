@@ -37,13 +37,15 @@ def processor(build: Callable[[Stream[T]], Stream[U]], /) -> Processor[T, U]:
 
     Subscribe the processor to a publisher, and a subscriber to the processor, in any order. The
     processor requests elements only when both exist, and only as many as the stages need for
-    downstream. A cancel goes up, and an error goes down without waiting for demand (§4.2), unless a
-    stage of ``build`` changes that. The publisher need not keep the rules.
+    downstream. A cancel is passed on upstream. An error is passed on downstream, even without
+    demand (§4.2), unless a stage of ``build`` changes that. The publisher need not keep the rules
+    of Reactive Streams.
 
-    The processor serves one subscription upstream and cancels any other (§2.5). It serves one
-    subscriber. Any other subscriber gets an ``AlreadySubscribedError`` by ``on_error``, unless
-    ``build`` ends in ``multicast``, ``share`` or ``replay``. If upstream has ended before the
-    subscriber comes, the stages see only that end. Any thread may call any method.
+    The processor takes one subscription and cancels any other (§2.5). The processor serves one
+    subscriber: any other gets an ``AlreadySubscribedError`` by ``on_error``. If ``build`` ends in
+    ``multicast``, ``share`` or ``replay``, the processor serves any number of subscribers. If
+    upstream has ended before the subscriber comes, the stages get only this end. Any thread may
+    call any method.
 
     ```python
     import rstreams_fast as rsf
@@ -54,7 +56,7 @@ def processor(build: Callable[[Stream[T]], Stream[U]], /) -> Processor[T, U]:
     ```
 
     Args:
-        build: A plain function, called once, at once, with a stream; it returns a stream.
+        build: A plain function, called once, at once. It gets a stream and returns a stream.
 
     Raises:
         TypeError: ``build`` cannot be called, or does not return a ``Stream``.
@@ -73,7 +75,8 @@ def processor(build: Callable[[Stream[T]], Stream[U]], /) -> Processor[T, U]:
 class _Entrance(Generic[T]):
     """The subscriber of upstream, and the publisher to which the first stage subscribes.
 
-    It keeps the subscription and the end of upstream if the first stage has not subscribed yet.
+    If the first stage has not subscribed yet, this object keeps the subscription and the end of
+    upstream.
     """
 
     __slots__ = ("__weakref__", "_lock", "_push", "_subscription", "_terminal")
@@ -81,9 +84,9 @@ class _Entrance(Generic[T]):
     __reduce__ = not_picklable
 
     def __init__(self) -> None:
-        # No user code is called under the lock. But the garbage collector may run a finalizer that
-        # calls a method here. So the lock is reentrant, and the fields that such a call may change
-        # are read last.
+        # No user code is called while the lock is held. But the garbage collector can run a
+        # finalizer that calls a method here. So the lock is reentrant, and the fields that such a
+        # call can change are read last.
         self._lock = threading.RLock()
         self._push: PushSubscription | None = None
         self._subscription: Subscription | None = None  # kept for a stage that subscribes later
@@ -209,9 +212,9 @@ class SerializedProcessor(Generic[T, U]):
     thread delivers; the other threads leave their elements in a mailbox (a queue), and return. An
     error is signalled before the elements in the mailbox, unless ``delay_error`` is set.
 
-    Together the threads must not send more elements than were requested, as any publisher.
-    ``processor`` decides what happens to more elements. ``on_full="wait"`` waits for room in the
-    mailbox, not for the subscribers of ``processor``.
+    All threads together must not send more elements than were requested (§1.1). ``processor``
+    decides what happens to additional elements. ``on_full="wait"`` waits for room in the mailbox,
+    not for the subscribers of ``processor``.
 
     Args:
         processor: The processor that gets the elements of the mailbox. Default: a
@@ -261,11 +264,11 @@ class SerializedProcessor(Generic[T, U]):
         self.on_next: OnNext[T] = self._signals.on_next
 
     def try_next(self, element: T, /) -> Emission:
-        """Do the same as ``on_next``, but neither wait nor end the stream; return the outcome.
+        """Do the same as ``on_next``, but never wait and never end the stream. Return the result.
 
-        ``FULL`` means that the mailbox is full. ``TERMINATED`` (the result also while ``ended`` is
-        true) and ``CANCELLED`` mean that no subscriber gets this element or a later one. Any thread
-        may call this.
+        ``FULL`` means that the mailbox is full. ``TERMINATED`` and ``CANCELLED`` mean that no
+        subscriber gets this element or a later element. While ``ended`` is true, the result is
+        ``TERMINATED``. Any thread may call this.
 
         Args:
             element: The element; not ``None``.

@@ -1,4 +1,4 @@
-"""``Stream``: a publisher with operators. It only describes work, which ``subscribe`` starts.
+"""``Stream``: a publisher with operators. It describes work that ``subscribe`` starts.
 
 Most methods are in the folder ``methods``, a file for each heading of ``docs/reference/stream.md``.
 This file has the methods that concern the stream as a whole.
@@ -49,8 +49,8 @@ class Stream(
     """A publisher with operators.
 
     A stream is immutable: every operator returns a new stream. Any number of subscribers may
-    subscribe to each stream, and every subscriber gets elements of its own, from the source on
-    (§1.11). Nothing runs before ``subscribe``.
+    subscribe to each stream (§1.11). The source is read anew for each subscriber. Nothing runs
+    before ``subscribe``.
 
     Stages (such as ``map``) without a boundary (such as ``publish_on``) between them run as one
     loop. If the source can be iterated, the loop runs on the thread that calls ``subscribe`` or
@@ -60,7 +60,7 @@ class Stream(
     ``None`` is not an element: a stage function that returns ``None`` ends the stream with a
     ``TypeError`` that names the stage. An ``Exception`` of user code is signalled by ``on_error``.
     ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` cancel upstream and propagate to the
-    caller. Subscriptions belong to their process: they cannot be pickled, and refuse to work in the
+    caller. Subscriptions belong to their process: they cannot be pickled, and do not work in the
     child of a fork. Subinterpreters are not supported.
 
     Streams are made by the functions of the package, such as ``range_`` and ``from_iterable``:
@@ -102,8 +102,8 @@ class Stream(
     def __repr__(self) -> str:
         return f"<Stream of {self.source.describe()}, {len(self.parts)} operators>"
 
-    # Methods in other modules make streams by these functions: they cannot import this module,
-    # which imports them.
+    # Methods in other modules make streams by these functions. Those modules cannot import this
+    # module, because this module imports them.
 
     @staticmethod
     def _stream_of(source: Source) -> Stream[Any]:

@@ -39,15 +39,16 @@ class CallMethods(Generic[T_co]):
 
         All calls, and every ``request`` to upstream, run on one event loop, in copies of the
         context of ``subscribe``. The subscriber's first request starts the requests to upstream.
-        With a ``key``, an element that waits for an earlier call of its key counts towards
-        ``prefetch``, not towards ``concurrency``.
+        With a ``key``, an element sometimes waits for an earlier call with an equal key. Such an
+        element counts towards ``prefetch``, not towards ``concurrency``.
 
-        An error of upstream is signalled at once. But if a ``take`` below needs no more elements
-        than have come, the error is signalled after their results. An error of a call is signalled
-        after the results that are ready and requested, with a note that names the element. Either
-        error cancels the other calls, and upstream. If ``fn`` raises ``asyncio.CancelledError``,
-        but the stream was not cancelled, the error is a ``RuntimeError``. ``cancel`` does not wait:
-        it cancels the running calls, and no other call starts.
+        An error of upstream is signalled at once. There is one exception: if enough elements have
+        come for a ``take`` below, the error is signalled after the results of these elements. An
+        error of a call is signalled after the results that are ready and requested, with a note
+        that names the element. Any error cancels the other calls, and upstream. If ``fn`` raises
+        ``asyncio.CancelledError``, but the stream was not cancelled, the error is a
+        ``RuntimeError``. ``cancel`` does not wait: it cancels the running calls, and no other call
+        starts.
 
         ```python
         import asyncio
@@ -63,14 +64,15 @@ class CallMethods(Generic[T_co]):
         ```
 
         Args:
-            fn: A coroutine function, or a function that returns an awaitable. A result of ``None``,
-                or one that cannot be awaited, ends the stream with a ``TypeError``.
+            fn: A coroutine function, or a function that returns an awaitable. The stream ends with
+                a ``TypeError`` if the result is ``None``, or if ``fn`` returns an object that
+                cannot be awaited.
             concurrency: The most calls at once.
-            ordered: Whether results keep the order of the elements. Otherwise each result is
+            ordered: Whether results keep the order of the elements. With ``False`` each result is
                 delivered when it is ready.
             prefetch: The bound on the sum of requested elements, running calls and results that
-                wait. A ``prefetch`` below ``concurrency`` bounds the calls, too. Default:
-                ``concurrency`` times 64, or times 4 without order, and 65 536 at most.
+                wait. A ``prefetch`` below ``concurrency`` bounds the calls, too. Default: 64 times
+                ``concurrency``, or 4 times ``concurrency`` without order, but at most 65 536.
             loop: The event loop of the calls. Default: the loop that runs in the subscribing
                 thread. If a timer or a worker thread subscribes: the loop of the task that awaits
                 the stream's end. Otherwise: a private loop, which ends with the subscription.
@@ -110,19 +112,20 @@ class CallMethods(Generic[T_co]):
         below     ---------f(1)-f(2)-f(3)-|
         ```
 
-        Errors (§2.13) and ``None`` are handled as in ``map_async``. A call that runs when the
-        stream ends cannot be stopped, and its result is dropped. Short calls are submitted
-        together, as many as take about 3 ms. So no call may wait for another call. Calls in threads
-        see the context of ``subscribe`` (``contextvars``). Results are delivered on the loop that
-        runs in the subscribing thread, or else on a thread of their own. An exception of a call in
-        another process has its traceback as a note.
+        Errors (§2.13) and ``None`` are handled as in ``map_async``. A call that is running when the
+        stream ends cannot be stopped. The result of the call is dropped. Short calls are submitted
+        together, as many as take about 3 ms, and run one after the other. So a call must not wait
+        for another call. Calls in threads see the context of ``subscribe`` (``contextvars``).
+        Results are delivered on the event loop that runs in the subscribing thread. Without such a
+        loop, they are delivered on a thread of the stream. An exception of a call in another
+        process has its traceback as a note.
 
         Reactor: ``flatMapSequential(fromCallable, ...)``; RxPY has ``flat_map`` with ``start``.
 
         Args:
             fn: A plain function. For an executor of processes it must be a function of a module,
                 because ``fn``, each element and each result are pickled.
-            executor: Any ``concurrent.futures.Executor``, also one with fewer workers than
+            executor: Any ``concurrent.futures.Executor``. It may have fewer workers than
                 ``concurrency``. Default: threads that are shared within the process.
             concurrency: The most calls at once. Default: the number of processors.
             ordered: Whether results keep the order of the elements.

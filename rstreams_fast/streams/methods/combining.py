@@ -69,10 +69,11 @@ class CombiningMethods(Generic[T_co]):
         below   -----1--23--------456|
         ```
 
-        An element is delivered when it is requested (§1.1), and an element of each publisher that
-        is not over has come. Of elements with equal keys, that of the earlier publisher comes
-        first. Nothing checks that a publisher is sorted. If a publisher is not, the result is not
-        sorted, but is the same as that of ``heapq.merge``.
+        An element is delivered when two conditions are met: the element is requested (§1.1), and an
+        element of each publisher that has not ended has come. If keys are equal, the element of the
+        publisher that is named first comes first. Nothing checks that a publisher is sorted. If a
+        publisher is not sorted, the result is not sorted either. It is then the same as the result
+        of ``heapq.merge``.
 
         ``key`` is called once for each element, after the subscriber's first request, on the thread
         that delivers. An exception of ``key``, or of a comparison, ends the stream (§2.13). An
@@ -171,7 +172,7 @@ class CombiningMethods(Generic[T_co]):
     def combine_latest(
         self, *others: Publisher[Any], prefetch: int = INNER_PREFETCH
     ) -> Stream[Any]:
-        """For each element of this stream or of ``others``, a tuple of each publisher's newest.
+        """For each element of any publisher, a tuple of the newest elements of all publishers.
 
         ```text
         above   --1--------2-----|
@@ -179,11 +180,12 @@ class CombiningMethods(Generic[T_co]):
         below   ----1a-1b-2b-----|
         ```
 
-        No element is dropped. One element is requested of each publisher until all have sent an
-        element, and then ``prefetch`` elements in advance, as in ``rstreams_fast.merge``. Tuples
-        wait for demand (§1.1) in the order in which their elements came. The stream completes when
-        all publishers have completed, or when a publisher completes without an element. An error of
-        any publisher ends the stream at once.
+        The publishers are this stream and ``others``. No element is dropped. One element is
+        requested of each publisher. When all publishers have sent an element, ``prefetch`` elements
+        are requested in advance, as in ``rstreams_fast.merge``. Tuples wait for demand (§1.1) in
+        the order in which their elements came. The stream completes when all publishers have
+        completed, or when a publisher completes without an element. An error of any publisher ends
+        the stream at once.
 
         Reactor: ``combineLatest``; RxPY: ``combine_latest``, which drops the elements that come
         before the last publisher has begun.
@@ -213,13 +215,13 @@ class CombiningMethods(Generic[T_co]):
         below   -----1a-2a----3b-|
         ```
 
-        ``others`` get an unbounded request, and the newest element of each is held. ``metrics_of``
-        counts the elements that were replaced before they were used. An iterator among ``others``
-        is run to its end within ``subscribe``: give it a thread by ``subscribe_on`` if that takes
-        long. When all of ``others`` have sent an element, the demand is passed on to this stream
-        (§1.1), so no element of this stream is dropped. The result completes when this stream does,
-        or when one of ``others`` completes without an element. An error of any publisher ends the
-        stream.
+        ``others`` get an unbounded request, and the newest element of each publisher is held.
+        ``metrics_of`` counts the elements that were replaced before they were used. If one of
+        ``others`` has an iterator as its source, the iterator is run to its end within
+        ``subscribe``: if that takes long, give that stream a thread by ``subscribe_on``. When all
+        of ``others`` have sent an element, the demand is passed on to this stream (§1.1). So no
+        element of this stream is dropped. The result completes when this stream completes, or when
+        one of ``others`` completes without an element. An error of any publisher ends the stream.
 
         Reactor: ``withLatestFrom``; RxPY: ``with_latest_from``, which drops earlier elements.
 
@@ -240,10 +242,11 @@ class CombiningMethods(Generic[T_co]):
         below   ---a--b--|
         ```
 
-        All publishers are subscribed to, and one element is requested of each. The publisher that
-        first sends an element, completes or fails is the winner, and the others are cancelled. An
-        element that another publisher sends at the same time is dropped (§2.8): at most one element
-        of each. No more elements are requested of the winner than the subscriber requests (§1.1).
+        One element is requested of each publisher. The first publisher that sends an element,
+        completes or fails is the winner. The other publishers are cancelled. If another publisher
+        sends an element at the same time, the element is dropped (§2.8): at most one element of
+        each publisher. No more elements are requested of the winner than the subscriber requests
+        (§1.1).
 
         Reactor: ``firstWithSignal``; RxPY: ``amb``.
 
@@ -263,7 +266,8 @@ class CombiningMethods(Generic[T_co]):
         below   -1-2--3--4--|   of start_with(1, 2)
         ```
 
-        This stream is subscribed to after ``elements``, and then gets the remaining demand (§1.1).
+        After ``elements`` are delivered, this stream gets a subscriber, and a request for the rest
+        of the demand (§1.1).
 
         Reactor: ``startWith``; RxPY: ``start_with``.
 
@@ -283,7 +287,7 @@ class CombiningMethods(Generic[T_co]):
         below   -----0|   of default_if_empty(0)
         ```
 
-        ``element`` waits for demand (§1.1); an error is passed on.
+        ``element`` waits for demand (§1.1). An error of this stream is passed on.
 
         Reactor: ``defaultIfEmpty``; RxPY: ``default_if_empty``.
 
@@ -304,8 +308,8 @@ class CombiningMethods(Generic[T_co]):
         below   ------1--2-|
         ```
 
-        ``other`` is subscribed to when this stream has completed without an element, and then gets
-        the subscriber's demand (§1.1).
+        When this stream has completed without an element, ``other`` gets a subscriber, and a
+        request for the demand (§1.1).
 
         Reactor: ``switchIfEmpty``.
 
@@ -326,10 +330,10 @@ class CombiningMethods(Generic[T_co]):
         below   --1--2---|
         ```
 
-        ``other`` is subscribed to first, and one element is requested of it, with or without
-        demand. When ``other`` signals, this stream is cancelled, and its elements that come later
-        are dropped (§2.8). The demand is passed on to this stream (§1.1). An error of ``other``
-        ends the stream.
+        ``other`` gets a subscriber before this stream does, and a request for one element, with or
+        without demand. When ``other`` sends an element or completes, this stream is cancelled, and
+        later elements of this stream are dropped (§2.8). The demand is passed on to this stream
+        (§1.1). An error of ``other`` ends the stream.
 
         Reactor: ``takeUntilOther``; RxPY: ``take_until``, which goes on when ``other`` completes.
 

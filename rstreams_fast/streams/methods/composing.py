@@ -1,7 +1,7 @@
 """Functions with which a method of ``Stream`` makes the next stream.
 
 ``Stream`` derives from the classes of this package. So the type checker does not let these classes
-use attributes of ``Stream``; the functions here do.
+use attributes of ``Stream``. The functions here may use these attributes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ USE_MAP_ASYNC: Final = "; use map_async, which awaits such functions"
 
 
 def whole(methods: object) -> Stream[Any]:
-    """Return ``methods``, which is a stream, with the type ``Stream`` for the type checker."""
+    """Return ``methods``. It is a stream, and the type checker sees the result as a ``Stream``."""
     return methods  # type: ignore[return-value]
 
 
@@ -36,7 +36,7 @@ def extended(stream: S, part: Part) -> S:
 
 
 def given(operator: str, *elements: A) -> Pipeline[A]:
-    """Return a publisher of ``elements``, the arguments of ``operator``; ``None`` is refused."""
+    """Return a publisher of ``elements``, the arguments of ``operator``. ``None`` is an error."""
     if any(element is None for element in elements):
         raise TypeError(f"{operator}: None is not an element (§2.13)")
     return Pipeline(IterableSource(elements, f"{len(elements)} elements"))

@@ -1,4 +1,4 @@
-"""The methods of ``Stream`` that change and choose elements, one after the other."""
+"""The methods of ``Stream`` that change or choose elements, one element at a time."""
 
 from __future__ import annotations
 
@@ -90,8 +90,9 @@ class ElementMethods(Generic[T_co]):
         below   -----------2--3--|   of take_last(2)
         ```
 
-        Upstream gets an unbounded request. At most ``n`` elements are held; ``metrics_of`` counts
-        the others as dropped. An error is signalled at once, without the elements held.
+        Upstream gets an unbounded request. At most ``n`` elements are held. ``metrics_of`` counts
+        the other elements as dropped. An error is signalled at once, and the held elements are
+        dropped.
 
         Reactor: ``takeLast``; RxPY: ``take_last``.
 
@@ -148,8 +149,8 @@ class ElementMethods(Generic[T_co]):
         below   --1-----2--1--|
         ```
 
-        Two elements are equal if they are the same object, or else if they are equal by ``==``. An
-        exception of ``==`` or of ``key`` ends the stream.
+        Two elements are equal if they are the same object, or if ``==`` is true. An exception of
+        ``==`` or of ``key`` ends the stream.
 
         Args:
             key: ``key(element)`` is compared in place of the element. Default: the element itself.
@@ -161,15 +162,15 @@ class ElementMethods(Generic[T_co]):
     def distinct(
         self, key: Callable[[T_co], Hashable] | None = None, /, *, max_keys: int
     ) -> Stream[T_co]:
-        """The elements that were not seen before. With ``key``, those whose key was not.
+        """The elements that were not seen before. With ``key``, the elements with a new key.
 
         ```text
         above   --1--2--1--3--2--|
         below   --1--2-----3-----|
         ```
 
-        Each subscriber has keys of its own. A key that cannot be hashed, and an exception of
-        ``key``, end the stream (§2.13).
+        The keys are kept for each subscriber separately. A key that cannot be hashed ends the
+        stream, and so does an exception of ``key`` (§2.13).
 
         Reactor, RxPY: ``distinct``, which hold all keys.
 
@@ -177,7 +178,8 @@ class ElementMethods(Generic[T_co]):
             key: ``key(element)`` is looked up in place of the element. It must be hashable.
                 Default: the element itself.
             max_keys: The most keys that are held, 1 or more. When there are more, the least
-                recently seen key is forgotten, and then counts as new.
+                recently seen key is forgotten. An element with a forgotten key is delivered again.
+                Default: no limit.
 
         Raises:
             TypeError: ``key`` cannot be called, or ``max_keys`` is not an ``int``.
@@ -207,8 +209,8 @@ class ElementMethods(Generic[T_co]):
 
         Args:
             fn: ``fn(accumulation, element)`` returns the next accumulation.
-            seed: The first accumulation, which is also delivered first; not ``None``. Without a
-                seed the first element is the first accumulation.
+            seed: The first accumulation, which is delivered before all others; not ``None``.
+                Without a seed the first element is the first accumulation.
 
         Raises:
             TypeError: ``fn`` cannot be called, or ``seed`` is ``None``.
@@ -226,7 +228,8 @@ class ElementMethods(Generic[T_co]):
     def reduce(self, fn: Callable[[Any, Any], Any], seed: Any = MISSING, /) -> Stream[Any]:
         """One element: the accumulated value of all elements.
 
-        The result of an empty stream is ``seed``; without a seed the result is empty.
+        An empty stream gives the element ``seed``. Without a seed, an empty stream gives no
+        element.
 
         Args:
             fn: ``fn(accumulation, element)`` returns the next accumulation.

@@ -46,13 +46,15 @@ class EndMethods(Generic[T_co]):
         At the end ``on_error`` or ``on_complete`` is called, and then the ``Run`` is done. An
         exception of ``on_next`` or ``on_complete`` cancels upstream and is the stream's error. If
         ``on_next`` returns a coroutine, which would never be awaited, the error is a ``TypeError``.
-        Exceptions of ``on_error`` go to ``on_dropped_error``. So does an error of the stream that
-        neither ``on_error`` nor a caller of ``result`` has received. ``KeyboardInterrupt``,
-        ``SystemExit`` and ``GeneratorExit`` propagate to the caller of the signal.
+        Exceptions of ``on_error`` go to ``on_dropped_error``. If neither ``on_error`` nor a caller
+        of ``result`` receives an error of the stream, that error goes there, too.
+        ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` propagate to the caller of the
+        signal.
 
-        A synchronous source has sent all elements when ``for_each`` returns; with an endless source
-        ``for_each`` never returns. Give such a source a thread by ``subscribe_on``, or subscribe a
-        ``SyncSubscriber``: another thread can cancel its ``run``.
+        If the source is synchronous, all elements have come when ``for_each`` returns. If such a
+        source is endless, ``for_each`` never returns. Give an endless source a thread by
+        ``subscribe_on``, or subscribe a ``SyncSubscriber``: another thread can cancel the
+        subscriber's ``run``.
 
         Args:
             on_next: A plain function, called with each element.
@@ -63,7 +65,7 @@ class EndMethods(Generic[T_co]):
                 Default: unbounded.
 
         Returns:
-            The run: an object to cancel the stream, to wait for its end, or to await it.
+            The ``Run``: an object to cancel the stream, to wait for its end, or to await its end.
 
         Raises:
             TypeError: A function cannot be called, or is ``async``.
@@ -100,7 +102,7 @@ class EndMethods(Generic[T_co]):
 
         Raises:
             RuntimeError: An event loop runs in this thread: use ``to_list_async``.
-            Exception: The stream's error, as itself.
+            Exception: The stream's error, not wrapped.
         """
         return results.to_list(whole(self))
 
@@ -110,7 +112,7 @@ class EndMethods(Generic[T_co]):
         At most 1024 elements are requested in advance. Cancelling the task cancels upstream, once.
 
         Raises:
-            Exception: The stream's error, as itself.
+            Exception: The stream's error, not wrapped.
         """
         return await results.to_list_async(whole(self))
 
@@ -131,7 +133,7 @@ class EndMethods(Generic[T_co]):
         Raises:
             LookupError: The stream is empty, and there is no ``default``.
             RuntimeError: An event loop runs in this thread: use ``first_async``.
-            Exception: The stream's error, as itself.
+            Exception: The stream's error, not wrapped.
         """
         return results.first(whole(self)._first_only(), default)
 
@@ -142,7 +144,7 @@ class EndMethods(Generic[T_co]):
     async def first_async(self, default: A) -> T_co | A: ...
 
     async def first_async(self, default: Any = MISSING) -> Any:
-        """Await the first element and return it; otherwise as ``first``.
+        """Await the first element and return it, as ``first`` does.
 
         Cancelling the task cancels upstream, once.
 
@@ -204,9 +206,10 @@ class EndMethods(Generic[T_co]):
         return int(await results.first_async(whole(self)._count()))
 
     def any(self, predicate: Callable[[T_co], object], /) -> bool:
-        """Return whether ``predicate(element)`` is true for any element; false for an empty stream.
+        """Return whether ``predicate(element)`` is true for at least one element.
 
-        The first such element cancels upstream.
+        The result of an empty stream is false. The first element for which ``predicate`` is true
+        cancels upstream.
 
         Args:
             predicate: A plain function.
@@ -229,9 +232,10 @@ class EndMethods(Generic[T_co]):
         return bool(await results.first_async(whole(self)._any(predicate)))
 
     def all(self, predicate: Callable[[T_co], object], /) -> bool:
-        """Return whether ``predicate(element)`` is true for all elements; true for an empty stream.
+        """Return whether ``predicate(element)`` is true for all elements.
 
-        The first element for which ``predicate`` is false cancels upstream.
+        The result of an empty stream is true. The first element for which ``predicate`` is false
+        cancels upstream.
 
         Args:
             predicate: A plain function.
@@ -256,19 +260,20 @@ class EndMethods(Generic[T_co]):
     def to_numpy(self, *, dtype: Any = None) -> np.ndarray[Any, Any]:
         """Wait for all elements and return them in one numpy array.
 
-        An element is an array of at least one dimension, whose rows become rows of the result, or a
-        scalar, which becomes one row. All arrays must agree in their other dimensions. Elements are
-        copied as they come, so the stream may use their memory again. The result's memory doubles
-        when it is full, and unused memory is given back at the end. At most about three times the
-        memory of the result is needed. An element that does not fit cancels upstream.
+        An element is an array of at least one dimension, or a scalar. The rows of an array become
+        rows of the result. A scalar becomes one row. All arrays must have the same shape, except
+        for the number of rows. Each element is copied when it comes, so the stream may use the
+        element's memory again. The result's memory doubles when it is full, and unused memory is
+        given back at the end. At most about three times the memory of the result is needed. An
+        element that does not fit cancels upstream.
 
         Args:
-            dtype: The dtype of the result. A cast of elements must lose at most precision. Allowed
-                are the casts of numpy's rule ``same_kind``, and casts between integer types if all
-                values fit. Tuples, the rows of a structured dtype, are cast as by ``numpy.array``,
-                without this check. Default: the smallest dtype to which all elements can be cast,
-                as in ``numpy.concatenate``. An empty stream gives an array without rows, of
-                ``dtype`` or of floats.
+            dtype: The dtype of the result. A cast of elements may lose precision and nothing else.
+                Numpy's rule ``same_kind`` says which casts are allowed. Casts between integer types
+                are allowed, too, if all values fit. Tuples, the rows of a structured dtype, are
+                cast as by ``numpy.array``, without this check. Default: the smallest dtype to which
+                all elements can be cast, as in ``numpy.concatenate``. An empty stream gives an
+                array without rows, of ``dtype`` or of floats.
 
         Raises:
             OverflowError: A number would wrap around or become infinite.
@@ -279,7 +284,7 @@ class EndMethods(Generic[T_co]):
         return numpy.to_numpy(whole(self), dtype=dtype)
 
     async def to_numpy_async(self, *, dtype: Any = None) -> np.ndarray[Any, Any]:
-        """Await all elements and return them in one numpy array; otherwise as ``to_numpy``.
+        """Await all elements and return them in one numpy array, as ``to_numpy`` does.
 
         At most 8 elements are requested in advance. Cancelling the task cancels upstream, once.
 
@@ -308,7 +313,7 @@ class EndMethods(Generic[T_co]):
         return arrow.to_arrow(whole(self), schema=schema)
 
     async def to_arrow_async(self, *, schema: pa.Schema | None = None) -> pa.Table:
-        """Await the rows of all elements and return them as one table; otherwise as ``to_arrow``.
+        """Await the rows of all elements and return them as one table, as ``to_arrow`` does.
 
         At most 8 elements are requested in advance. Cancelling the task cancels upstream, once.
 
@@ -322,7 +327,7 @@ class EndMethods(Generic[T_co]):
 
         Raises:
             RuntimeError: An event loop runs in this thread: use ``run_async``.
-            Exception: The stream's error, as itself.
+            Exception: The stream's error, not wrapped.
         """
         results.run(whole(self))
 
@@ -332,7 +337,7 @@ class EndMethods(Generic[T_co]):
         At most 1024 elements are requested in advance. Cancelling the task cancels upstream, once.
 
         Raises:
-            Exception: The stream's error, as itself.
+            Exception: The stream's error, not wrapped.
         """
         await results.run_async(whole(self))
 
@@ -347,7 +352,7 @@ class EndMethods(Generic[T_co]):
 
     def _first_only(self) -> Pipeline[T_co]:
         # Boundaries request elements in advance, unless ``take(1)`` is below them. A stream without
-        # boundaries requests only one element.
+        # boundaries makes no requests in advance, so ``take(1)`` is not needed.
         left = whole(self)._parts
         while left:
             left, part = left

@@ -46,16 +46,16 @@ class InnerMethods(Generic[T_co]):
     ) -> Stream[U]:
         """The elements of the publishers ``fn(element)``, as they come.
 
-        Publishers whose elements wait are delivered in turns. An error, also an exception of
-        ``fn``, ends the stream at once and cancels all publishers. A publisher that waits on the
-        requesting thread delays the others: see ``rstreams_fast.merge``. For iterables use
-        ``map(fn).unbatch()``.
+        If elements of several publishers wait, the publishers take turns. An error, also an
+        exception of ``fn``, ends the stream at once and cancels all publishers. A publisher that
+        blocks the requesting thread delays the other publishers: see ``rstreams_fast.merge``. For
+        iterables use ``map(fn).unbatch()``.
 
         Args:
             fn: Returns a publisher: any object with ``subscribe``, which need not keep the rules.
                 Any other result ends the stream with a ``TypeError``.
-            concurrency: The most inner publishers at once. Elements of this stream that are
-                requested, or wait for the call of ``fn``, count as publishers.
+            concurrency: The most inner publishers at once. An element of this stream that is
+                requested, or that waits for its call of ``fn``, is counted as an inner publisher.
             prefetch: Elements that are requested in advance from each inner publisher.
             delay_error: Signal an error after all elements, not at once; see
                 ``rstreams_fast.merge``.
@@ -75,7 +75,8 @@ class InnerMethods(Generic[T_co]):
         prefetch: int = FLAT_MAP_PREFETCH,
         delay_error: bool = False,
     ) -> Stream[U]:
-        """The elements of the publishers ``fn(element)``, which run at the same time, in order.
+        """The elements of the publishers ``fn(element)``, in order. The publishers run
+        concurrently.
 
         ```text
         above   --a--b-----|
@@ -83,9 +84,9 @@ class InnerMethods(Generic[T_co]):
         below   -----1---2-3-4--|
         ```
 
-        It is ``flat_map``, but the elements of a publisher wait until the elements of all earlier
-        publishers are delivered. At most ``concurrency * prefetch`` elements wait, and no more are
-        requested (§1.1). An error does not wait, unless ``delay_error`` is set.
+        The difference from ``flat_map``: the elements of a publisher wait until the elements of all
+        earlier publishers are delivered. At most ``concurrency * prefetch`` elements wait, and no
+        more are requested (§1.1). An error does not wait, unless ``delay_error`` is set.
 
         Reactor: ``flatMapSequential``; RxPY has none.
 
@@ -109,8 +110,8 @@ class InnerMethods(Generic[T_co]):
         """All elements of the publisher ``fn(element)`` of the first element, then of the next
         element.
 
-        ``fn`` is called when the previous publisher has ended. Only elements that the subscriber
-        requested are requested of the publishers. An error, also an exception of ``fn``, ends the
+        ``fn`` is called when the previous publisher has ended. The publishers get requests only for
+        elements that the subscriber has requested. An error, also an exception of ``fn``, ends the
         stream at once. For iterables use ``map(fn).unbatch()``.
 
         Args:
@@ -138,10 +139,10 @@ class InnerMethods(Generic[T_co]):
 
         A new element cancels the current publisher at once; elements that the cancelled publisher
         still sends are dropped (§1.8). If several elements come together, ``fn`` is called only for
-        the last of them. Only elements that the subscriber requested are requested of the
-        publisher. The result completes when this stream and the newest publisher have completed. An
-        error, also an exception of ``fn``, ends the stream; an error of this stream ends it at
-        once, before elements that wait.
+        the last of them. The publisher gets requests only for elements that the subscriber has
+        requested. The result completes when this stream and the newest publisher have completed. An
+        error, also an exception of ``fn``, ends the result. An error of this stream ends the result
+        at once, before elements that wait.
 
         Reactor: ``switchMap``; RxPY: ``switch_map``.
 
@@ -169,10 +170,10 @@ class InnerMethods(Generic[T_co]):
 
         ``expand`` walks trees and pages of results, with any number of levels. Breadth first, all
         elements of one level come before the next level, and each element is held until ``fn`` is
-        called with it. Depth first, the descendants of an element come before its next sibling. The
-        publishers of all levels above an element are held until they end, and one element at a time
-        is requested of each. Only elements that the subscriber requested are requested (§1.1). An
-        error, also an exception of ``fn``, ends the stream.
+        called with it. Depth first, the descendants of an element come before its next sibling.
+        Then the publishers of all levels above an element are held until they end, and one element
+        at a time is requested of each publisher. No more elements are requested than the subscriber
+        has requested (§1.1). An error, also an exception of ``fn``, ends the stream.
 
         Reactor: ``expand``, ``expandDeep``; RxPY: ``expand``.
 

@@ -87,7 +87,7 @@ class ObserverMethods(Generic[T_co]):
         below   --1--2--|fn()
         ```
 
-        ``fn`` is called as well when a subscriber raises (§2.13).
+        ``fn`` is also called when a subscriber raises (§2.13).
 
         Reactor: ``doFinally``; RxPY: ``finally_action``.
 
@@ -104,8 +104,8 @@ class ObserverMethods(Generic[T_co]):
         below   --1--2--|   on_subscribe(...), request(2), on_next(1), on_next(2), on_complete()
         ```
 
-        The signals do not change (see ``do_on_next``). If the logger has this level disabled when
-        the stream is composed, ``log`` adds no cost.
+        The signals do not change (see ``do_on_next``). If the level is disabled when ``log`` is
+        called, the stream is not changed, and there is no cost.
 
         Reactor: ``log``; RxPY: ``do``.
 
@@ -143,8 +143,8 @@ class ObserverMethods(Generic[T_co]):
         ```
 
         An error that passes here gets one note, for any number of subscribers. The name has a line
-        in ``describe()`` and an entry in ``metrics_of``, before the boundaries above. The signals
-        do not change.
+        in ``describe()`` and an entry in ``metrics_of``, before the boundaries above it. The
+        signals do not change.
 
         Reactor: ``name``, ``checkpoint``.
 
@@ -166,13 +166,13 @@ class ObserverMethods(Generic[T_co]):
         ```
 
         Each element above is either delivered below, or given to the hook once. The hook gets the
-        element in the form in which the dropping operator has it. A filter, ``skip``,
-        ``take_while``, an overflow strategy and a switch drop elements at once. Elements in a
-        buffer or a batch, and results of ``map_async``, are dropped when the stream ends, also by a
-        cancel or an error, or when their inner publisher ends. A function that returns a new
-        element, as that of ``map`` does, uses up its argument. If the function raises, returns
-        ``None`` or is cancelled, the hook gets the argument. When ``unbatch`` stops within a list,
-        the hook gets the rest of it.
+        element in its present form, for example as the result of ``map``, or as a whole batch. A
+        filter, ``skip``, ``take_while``, an overflow strategy and a switch drop elements at once.
+        Elements in a buffer or a batch, and results of ``map_async``, are dropped when the stream
+        ends, also by a cancel or an error, or when their inner publisher ends. The argument of a
+        function that returns a new element, such as the function of ``map``, is neither dropped nor
+        delivered. But if the function raises, returns ``None`` or is cancelled, the hook gets the
+        argument. When ``unbatch`` stops within a list, the hook gets the rest of it.
         ``combine_latest`` and ``with_latest_from`` may deliver an element several times; ``expand``
         expands elements after their delivery.
 

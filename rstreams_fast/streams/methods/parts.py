@@ -48,8 +48,9 @@ class PartMethods(Generic[T_co]):
         below   --------a--b-------|cd   of batch(3, skip=1); a: 1 2 3, b: 2 3 4, c: 3 4, d: 4
         ```
 
-        At most ``n`` elements are requested or held, and at most ``max_bytes`` plus one element.
-        With ``skip``, as many elements are requested as fill the requested lists (§1.1).
+        At most ``n`` elements are requested or held. With ``max_bytes``, at most ``max_bytes`` plus
+        one element are held. With ``skip``, as many elements are requested as fill the requested
+        lists (§1.1).
 
         Reactor: ``buffer``; RxPY: ``buffer_with_count``.
 
@@ -61,8 +62,8 @@ class PartMethods(Generic[T_co]):
                 worker thread of the stream. Without demand it is delivered at the next request.
                 Default: no bound in time.
             max_bytes: A list is also delivered when it weighs this much, or when the next element
-                would make it weigh more. So only a list of one element weighs more. Default: no
-                bound in bytes.
+                would make the list weigh more. So only a list of a single element can weigh more.
+                Default: no bound in bytes.
             weigher: ``weigher(element)`` gives the bytes of an element; needed with ``max_bytes``.
             timer: The clock of ``seconds``. Default: the timer of this process.
 
@@ -83,7 +84,7 @@ class PartMethods(Generic[T_co]):
         return whole(self).with_part(Unbatch())
 
     def window(self, n: int, /, *, skip: int | None = None) -> Stream[Stream[T_co]]:
-        """Streams (windows) of ``n`` elements; a new stream begins every ``skip`` elements.
+        """Streams (windows) of ``n`` elements. A new stream begins every ``skip`` elements.
 
         ```text
         above   --1--2--3--4--|
@@ -118,7 +119,7 @@ class PartMethods(Generic[T_co]):
         patience: float = 10.0,
         timer: Timer | None = None,
     ) -> Stream[Stream[T_co]]:
-        """Streams (windows) of elements: each lasts ``seconds`` from its first element on.
+        """Streams (windows) of elements. A window lasts ``seconds`` from its first element on.
 
         ```text
         above   --1-2-----3---|
@@ -165,7 +166,7 @@ class PartMethods(Generic[T_co]):
 
         A group may have one subscriber, and holds the elements that wait for its demand (§1.1). If
         the subscriber cancels, the group ends and drops its elements; the next element of the key
-        opens another group. If each subscriber cancels by itself, as with ``take``, a
+        opens another group. If every subscriber cancels its group, as with ``take``, a
         ``max_groups`` of ``prefetch`` or more is never exceeded.
 
         **A group without a subscriber** holds its elements. When such groups hold all ``prefetch``

@@ -40,8 +40,8 @@ class RecoveryMethods(Generic[T_co]):
     ) -> Stream[T_co | U]:
         """Deliver the elements of the publisher ``fn(error)`` when the stream above has failed.
 
-        Errors of other types are passed on, and so is an error of the new publisher. An exception
-        of ``fn`` ends the stream, with the first error as its ``__context__``.
+        Errors of other types than ``on`` are passed on, and so is an error of the new publisher. An
+        exception of ``fn`` ends the stream, with the first error as its ``__context__``.
 
         Args:
             fn: Returns a publisher, which need not keep the rules (see ``from_publisher``).
@@ -67,7 +67,7 @@ class RecoveryMethods(Generic[T_co]):
         below   --1--2--0|   of on_error_return(0)
         ```
 
-        ``element`` waits for demand (§1.1). Errors of other types are passed on.
+        ``element`` waits for demand (§1.1). Errors of other types than ``on`` are passed on.
 
         Reactor: ``onErrorReturn``.
 
@@ -90,10 +90,10 @@ class RecoveryMethods(Generic[T_co]):
         below   --1-----.5-|   fn(ZeroDivisionError, 0)
         ```
 
-        The stages are ``map``, ``map_not_none`` and ``filter``, one or several in a row: an
-        exception of their functions concerns only one element. ``on_discard`` gets the element,
-        too. An exception of ``fn`` ends the stream. For calls of ``map_async`` catch the exception
-        in the function.
+        The stages are ``map``, ``map_not_none`` and ``filter``, one stage or several in a row. An
+        exception of their functions concerns only one element. ``on_discard`` gets the dropped
+        element, too. An exception of ``fn`` ends the stream. For calls of ``map_async``, catch the
+        exception in the function.
 
         Reactor: ``onErrorContinue``, which also changes the operators above it; RxPY has none.
 
@@ -102,8 +102,8 @@ class RecoveryMethods(Generic[T_co]):
 
         Raises:
             TypeError: ``fn`` cannot be called, or is ``async``.
-            ValueError: The operator above is another: a source or an operator sends no elements
-                after it has signalled an error (§1.7).
+            ValueError: The part directly above is not one of these stages. Other operators, and
+                sources, cannot go on after an error (§1.7).
         """
         check_sync("on_error_continue", "fn", fn)
         stream: Any = self
@@ -120,11 +120,11 @@ class RecoveryMethods(Generic[T_co]):
     ) -> Self:
         """Subscribe to the stream above again when it has failed, up to ``times`` times.
 
-        ``retry(3)`` subscribes at most four times: once, and then up to three times more, in the
-        same way as ``spark.Retry(3)`` counts calls. Delivered elements are not taken back: a source
-        that starts anew sends them again. Requested elements that have not come are requested
-        again. The error after the last retry is passed on, and so is an error that is not an
-        ``Exception``. If the source can be read only once, the stream ends with the first error,
+        ``retry(3)`` subscribes at most four times: once, and then up to three times more.
+        ``spark.Retry(3)`` counts calls in the same way. Delivered elements are not taken back: a
+        source that starts anew sends them again. Requested elements that have not come are
+        requested again. The error after the last retry is passed on, and so is an error that is not
+        an ``Exception``. If the source can be read only once, the stream ends with the first error,
         which gets a note.
 
         With a ``delay`` a worker thread of the stream subscribes, and requests the elements that
@@ -135,15 +135,14 @@ class RecoveryMethods(Generic[T_co]):
             times: The most retries, or a ``Retry`` without a ``budget``. Default: no limit.
             when: An error for which ``when(error)`` is false is passed on. Default: retry every
                 error.
-            delay: Seconds before each retry, or a function that returns them for the number of the
-                retry, from 1. Default: no delay.
+            delay: Seconds before each retry. Or a function, which gets the number of the retry,
+                from 1, and returns the seconds. Default: no delay.
             timer: The clock of ``delay``. Default: the timer of this process.
 
         Raises:
             TypeError: An argument has the wrong type.
-            ValueError: ``times`` or ``delay`` is negative. Or ``times`` is a ``Retry``, and
-                ``when`` or ``delay`` is given too, or the ``Retry`` has a ``budget``, which is a
-                share of calls.
+            ValueError: ``times`` or ``delay`` is negative. Or ``times`` is a ``Retry`` that has a
+                ``budget`` (a share of calls), or is combined with ``when`` or ``delay``.
         """
         if isinstance(times, Retry):
             if when is not None or delay is not None:
@@ -164,9 +163,9 @@ class RecoveryMethods(Generic[T_co]):
         below   --1--2-------1--2--|   of repeat(1)
         ```
 
-        ``repeat(1)`` delivers all elements twice: the first subscription does not count. Only
-        requested elements that have not come are requested again (§1.1). Without a limit, an empty
-        stream is subscribed to until the subscriber cancels.
+        ``repeat(1)`` delivers all elements twice, because the first subscription is not counted.
+        Only requested elements that have not come are requested again (§1.1). Without a limit, an
+        empty stream is subscribed to until the subscriber cancels.
 
         Reactor: ``repeat``; RxPY: ``repeat``, which counts the first subscription, too.
 

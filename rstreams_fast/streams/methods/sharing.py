@@ -42,9 +42,9 @@ class SharingMethods(Generic[T_co]):
             buffer_size: The most elements between the fastest and the slowest subscriber.
             slow: With ``"gate"`` no elements are requested while the slowest subscriber is
                 ``buffer_size`` elements behind the fastest. With ``"drop"`` the fastest subscriber
-                sets the pace, and a subscriber that is further behind gets a
-                ``BufferOverflowError``.
-            min_subscribers: The number of subscribers at which the source is subscribed to.
+                sets the pace, and a subscriber that is more than ``buffer_size`` elements behind
+                gets a ``BufferOverflowError``.
+            min_subscribers: How many subscribers must come before the source is subscribed to.
             on_last_cancel: What happens when the last subscriber has cancelled. ``"shut_down"``
                 cancels the source, and a later subscriber gets a ``ShutDownError``. ``"keep"``
                 makes no requests until the next subscriber comes. ``"restart"`` cancels the source
@@ -59,8 +59,8 @@ class SharingMethods(Generic[T_co]):
         return extended(self, Multicast(options, min_subscribers, on_last_cancel))
 
     def share(self, *, buffer_size: int = MULTICAST_BUFFER) -> Self:
-        """``multicast`` that subscribes for the first subscriber. After the last subscriber has
-        cancelled, it subscribes anew for the next one.
+        """``multicast`` that subscribes when the first subscriber comes. After the last subscriber
+        has cancelled, the next subscriber starts a new subscription.
 
         Args:
             buffer_size: The most elements between the fastest and the slowest subscriber.
@@ -83,8 +83,9 @@ class SharingMethods(Generic[T_co]):
     ) -> Self:
         """``multicast`` that keeps elements for late subscribers, also after the end.
 
-        At least one of ``count``, ``max_bytes`` and ``seconds`` must be given; the bound that keeps
-        the fewest elements counts. See ``ReplayProcessor`` for the other rules.
+        At least one of ``count``, ``max_bytes`` and ``seconds`` must be given. If there are
+        several, the bound that keeps the fewest elements applies. See ``ReplayProcessor`` for the
+        other rules.
 
         Args:
             count: Keep the last ``count`` elements.

@@ -42,20 +42,20 @@ class ThreadMethods(Generic[T_co]):
         """Run the stages below on ``executor``, behind a bounded buffer (§2.2).
 
         ``request``, ``cancel`` and ``subscribe`` return at once: the executor makes the requests to
-        upstream. An error is signalled before the elements in the buffer, unless ``delay_error`` is
-        set, or a ``take`` below needs no more elements than have come. A ``take(n)`` below also
-        bounds the buffer: at most ``n`` elements are requested. If the executor refuses the work,
-        upstream is cancelled, and ``on_error`` signals the refusal.
+        upstream. An error is signalled before the elements in the buffer. There are two exceptions:
+        ``delay_error`` is set, or enough elements have come for a ``take`` below. A ``take(n)``
+        below also bounds the buffer: at most ``n`` elements are requested. If the executor refuses
+        the work, upstream is cancelled, and ``on_error`` signals the refusal.
 
         Args:
             executor: A thread-based ``concurrent.futures.Executor``, an asyncio event loop, or
                 ``"caller"``. Default: a worker thread that lives as long as the subscription.
             prefetch: The bound on the sum of requested elements, elements in the buffer, and
                 elements being delivered. More are requested when three quarters are consumed.
-            max_bytes: The most bytes held, counted by ``weigher``. An element's weight is unknown
-                before it has come, so elements are requested one by one, while fewer than
-                ``max_bytes`` are held: the bound is ``max_bytes`` plus one element. A single
-                element larger than ``max_bytes`` passes. Default: no bound in bytes.
+            max_bytes: The most bytes held, counted by ``weigher``. The weight of an element is
+                unknown before the element has come. So elements are requested one by one, while
+                fewer than ``max_bytes`` are held, and the bound is ``max_bytes`` plus one element.
+                A single element larger than ``max_bytes`` passes. Default: no bound in bytes.
             weigher: ``weigher(element)`` gives the bytes of an element; needed with ``max_bytes``.
             delay_error: Signal an error after the elements in the buffer, not at once.
 
@@ -95,10 +95,10 @@ class ThreadMethods(Generic[T_co]):
         """Make an unbounded request to upstream, and hold the elements until they are requested.
         ``strategy`` chooses the elements to drop.
 
-        With ``Overflow.ERROR`` upstream gets its request at the subscriber's first request. Dropped
-        elements are counted (see ``metrics_of``). Every end, also an error, comes after the
-        elements that are held. A source that is an iterator is run to its end within ``subscribe``:
-        give it a thread by ``subscribe_on`` if that takes long.
+        With ``Overflow.ERROR`` the request is made at the subscriber's first request. Dropped
+        elements are counted (see ``metrics_of``). An error and a completion come after the elements
+        that are held. If the source is an iterator, the iterator is run to its end within
+        ``subscribe``: if that takes long, give the source a thread by ``subscribe_on``.
 
         Args:
             strategy: What happens to an element when the buffer is full; see ``Overflow``.
@@ -125,15 +125,15 @@ class ThreadMethods(Generic[T_co]):
         numpy.
 
         Elements are arrays of ``dtype``. They are copied into memory for ``capacity`` records,
-        which is allocated once. Delivered arrays are new: each has all records that are held then,
-        but at most ``chunk``. One array is requested at a time, when the previous array is copied
-        completely. So at most ``capacity`` records are held, and one array that does not fit yet;
-        upstream must not change that array before the next request. An element of another dtype
-        ends the stream with a ``TypeError``.
+        which is allocated once. Delivered arrays are new: each has all records that are held at
+        that time, but at most ``chunk``. One array is requested at a time, when the previous array
+        is copied completely. So at most ``capacity`` records are held, and one array that does not
+        fit yet. Upstream must not change that array before the next request. An element of another
+        dtype ends the stream with a ``TypeError``.
 
         Args:
-            dtype: The dtype of the elements. It may be a sub-array's, such as ``("f4", (3,))``: its
-                records are rows of 3 numbers.
+            dtype: The dtype of the elements. A sub-array dtype, such as ``("f4", (3,))``, is
+                allowed: the records of this example are rows of 3 numbers.
             executor: Where the stages below run; see ``publish_on``.
             capacity: The most records in the buffer.
             chunk: The most records of a delivered array. Default: ``capacity``.

@@ -31,10 +31,10 @@ class TimeMethods(Generic[T_co]):
     def timeout(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
         """Fail with a ``TimeoutError`` when a requested element does not come in time.
 
-        The element, or the end, must come within ``seconds`` of the request, or of the delivery of
-        the previous element if that was later. The clock does not run while there is no demand, nor
-        while the subscriber processes an element. A time-out cancels upstream. The error is
-        signalled on a worker thread of the stream.
+        The element, or the end, must come within ``seconds``. The time begins with the request, or
+        with the delivery of the previous element if the delivery was later. The clock does not run
+        while there is no demand, nor while the subscriber processes an element. A time-out cancels
+        upstream. The error is signalled on a worker thread of the stream.
 
         Args:
             seconds: The time an element may take.
@@ -54,8 +54,8 @@ class TimeMethods(Generic[T_co]):
         below   -----1-----2-----3|
         ```
 
-        One element is requested in advance (§1.1), so elements are neither dropped nor buffered.
-        They are delivered on shared threads. An error is signalled at once.
+        One element at a time is requested in advance (§1.1), so no elements are dropped or
+        buffered. Elements are delivered on shared threads. An error is signalled at once.
 
         Reactor: ``delayElements``; RxPY: ``delay``, which holds all elements that come.
 
@@ -70,8 +70,7 @@ class TimeMethods(Generic[T_co]):
         return whole(self).with_part(DelayElements(seconds, timer))
 
     def debounce(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
-        """Each element that no other element follows within ``seconds``, and the last element at
-        the end.
+        """Each element that no other element follows within ``seconds``, and the last element.
 
         ```text
         above   --1-2-3-------4--|
@@ -79,8 +78,9 @@ class TimeMethods(Generic[T_co]):
         ```
 
         Time cannot wait for demand, so an unbounded number of elements is requested (§3.17). An
-        element is dropped if the next element comes too soon. It is also dropped if it still waits
-        for demand when the next element is due. Drops are counted (see ``metrics_of``). An error is
+        element is dropped if the next element comes within ``seconds``, or if the element still
+        waits for demand when the next element is to be delivered. Drops are counted (see
+        ``metrics_of``). The last element is delivered at the end of the stream. An error is
         signalled at once, and the element that waits for its time is dropped. Elements are
         delivered on shared threads.
 
@@ -105,7 +105,8 @@ class TimeMethods(Generic[T_co]):
         ```
 
         An unbounded number of elements is requested (§3.17). Elements that come in the pause are
-        dropped and counted, and so is an element that still waits for demand when the next is due.
+        dropped and counted. So is an element that still waits for demand when the next element is
+        to be delivered.
 
         Reactor: ``sampleFirst``; RxPY: ``throttle_first``.
 
@@ -120,7 +121,7 @@ class TimeMethods(Generic[T_co]):
         return extended(self, Timed("throttle_first", seconds, timer))
 
     def sample(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
-        """The newest element every ``seconds``, if a new one has come, and the last at the end.
+        """The newest element every ``seconds``, if it is new, and the last element at the end.
 
         ```text
         above   --1-2-3-------4--|
@@ -128,7 +129,8 @@ class TimeMethods(Generic[T_co]):
         ```
 
         An unbounded number of elements is requested (§3.17). An element is dropped and counted if
-        another follows before the tick, or if it still waits for demand at the next tick.
+        another element comes before the next tick, or if the element still waits for demand at the
+        next tick.
 
         Reactor, RxPY: ``sample``.
 
@@ -150,7 +152,8 @@ class TimeMethods(Generic[T_co]):
         below   --(0.8, a)-(1.7, b)-|
         ```
 
-        The time is when the element came to this operator, which is after its request (§1.1).
+        The time is the time at which the element came to this operator, which is after its request
+        (§1.1).
 
         Reactor, RxPY: ``timestamp``.
 

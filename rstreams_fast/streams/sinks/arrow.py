@@ -35,11 +35,12 @@ class _Collected:
         self._tables: list[Any] = []
 
     def add_all(self, elements: list[Any]) -> None:
-        # First try the fast way, which raises unless all elements are record batches of one schema.
+        # First try the fast way. It raises if an element is no record batch, or has another schema.
         try:
             table = self._pa.Table.from_batches(elements, self._schema)
         except Exception:
-            # Add one by one: this accepts other Arrow data, and its errors name the wrong element.
+            # Add the elements one by one. This accepts other Arrow data, and errors name the wrong
+            # element.
             for element in elements:
                 self.add(element)
         else:

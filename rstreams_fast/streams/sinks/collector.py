@@ -1,7 +1,7 @@
 """Collects all elements of a stream in one object, such as an array or a table.
 
-Publishers of this package send bursts (lists): one call for many elements costs less than one call
-for each element.
+Publishers of this package send elements in lists, because one call for many elements costs less
+than one call for each element.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Collector(Protocol[R_co]):
 
 
 class _CollectorSubscriber(ListSubscriber, ForEach[Any]):
-    """Gives elements to a collector: in lists, or one by one from publishers of other libraries."""
+    """Gives elements to a collector: lists of elements, or one by one from foreign publishers."""
 
     __slots__ = ("_on_elements", "burst")
 

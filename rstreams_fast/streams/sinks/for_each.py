@@ -53,9 +53,11 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         self._on_error = on_error
         self._on_complete = on_complete
         self._consumed = 0
-        # If this is not empty, a fused run of stages must not call the function again.
+        # A list that is empty until the end. After the end, a fused run of stages must not call the
+        # function again.
         self._over: list[None] = []
-        # How many consumed elements cause a new request. 0: the demand is unbounded.
+        # How many elements must be consumed before the next request. 0: the first request is
+        # unbounded.
         self._replenish = replenish_at(prefetch) if prefetch < UNBOUNDED else 0
 
     def on_next(self, element: T, /) -> None:
@@ -99,7 +101,7 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         return FunctionSlot(on_next, self._over, answered, self._unwanted, failed)
 
     def _answered(self, on_next: Callable[[T], object], answer: object) -> None:
-        """Act on a result of the function that is ``False`` (stop) or a coroutine (an error)."""
+        """Act on the function's result: ``False`` ends the stream, and a coroutine is an error."""
         if answer is not False:
             refuse_coroutine("on_next", on_next, answer, _HINT)
         elif self._false_is_enough:
@@ -109,7 +111,7 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         self.upstream.unwanted()  # the element came after the end (§2.8)
 
     def _failed(self, name: str, raised: BaseException) -> None:
-        """End with ``raised``, an exception of the user's function with the name ``name``."""
+        """End with ``raised``, an exception of the user's function ``name``."""
         if isinstance(raised, Exception):
             self.fail(raised)
         elif is_async_cancellation(raised):
@@ -162,7 +164,8 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         return super().is_called_by(frame)
 
 
-#: The code of the methods that call a function of the user: ``is_called_by`` looks for it.
+#: The code objects of the methods that call a function of the user. ``is_called_by`` compares them
+#: with the code of a frame.
 _CALLING: Final = (ForEach.on_next.__code__, ForEach.finish.__code__)
 
 

@@ -69,8 +69,8 @@ __all__ = ["Iteration", "iterate"]
 T = TypeVar("T")
 
 
-# The iterations that this process has begun: a forked child drops their elements. A WeakSet would
-# be much slower.
+# The iterations that this process has begun. A forked child must drop their elements. (A WeakSet
+# would be much slower.)
 _begun: set[weakref.ref[Iteration[Any]] | None] = set()
 _left_behind: list[Any] = []
 
@@ -78,9 +78,9 @@ _left_behind: list[Any] = []
 def _leave_bursts_behind() -> None:
     """In a forked child, remove the elements that iterations hold: the parent delivers them.
 
-    So the next step of an iteration in the child needs a request, which is refused, and the
-    process id need not be checked for each element. The elements are kept in a list, because
-    dropping an element may run a finalizer that belongs to the parent.
+    Without elements, the next step of an iteration in the child makes a request, which raises. So
+    the process id need not be checked for each element. The elements are kept in a list, because
+    dropping an element can run a finalizer that belongs to the parent.
     """
     for begun in list(_begun):
         iteration = None if begun is None else begun()
@@ -93,7 +93,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _IteratorSubscriber(RingSubscriber):
-    """The subscriber of an iteration. It puts elements in a ring; ``bell`` wakes the consumer."""
+    """The subscriber of an iteration. Elements go into a ring, and ``bell`` wakes the consumer."""
 
     __slots__ = (
         "__weakref__",
@@ -141,10 +141,11 @@ class _IteratorSubscriber(RingSubscriber):
             self._ask(self._prefetch)
 
     def ask_for_a_turn(self, loop: asyncio.AbstractEventLoop | None, n: int = 0) -> bool:
-        """Request ``n`` more elements and the rest of earlier requests, as many as fit in a turn.
+        """Request ``n`` more elements and the rest of earlier requests, but only for one turn.
 
-        A turn is the millisecond for which work may occupy the event loop. False if nothing was
-        requested. Only the consumer calls this. ``loop``: the loop of an asynchronous consumer.
+        A turn is the millisecond for which work may occupy the event loop. When the turn is over, a
+        later call must request the rest. Return false if nothing was requested. Only the consumer
+        calls this. ``loop``: the loop of an asynchronous consumer.
         """
         turns = self.turns
         if turns is not None:
@@ -187,10 +188,10 @@ class _IteratorSubscriber(RingSubscriber):
             )
 
     def on_burst(self) -> None:
-        """Do nothing: the ring itself wakes the consumer, at the first element."""
+        """Do nothing. The ring has woken the consumer at the first element."""
 
     def arm(self) -> bool:
-        """Have the next element wake the consumer; false if an element or the end has come."""
+        """Have the next element wake the consumer. False if an element or the end has come."""
         ring = self.ring
         return ring is not None and not self.ended and ring.arm(self.bell.ring)
 
@@ -323,8 +324,8 @@ class Iteration(BurstIterator[T]):
                     self._park(subscriber)
             return MISSING
         finally:
-            # A traceback keeps this frame, which must keep neither the subscriber nor elements
-            # (§3.13).
+            # A traceback keeps this frame. So delete the variables that refer to the subscriber and
+            # to elements (§3.13).
             subscriber = burst = None
 
     async def _refill_async(self) -> T:
@@ -422,7 +423,8 @@ class Iteration(BurstIterator[T]):
         self._begun_as = weakref.ref(self)
         _begun.add(self._begun_as)
         # Set the subscriber, and then read the publisher. If another thread has called close()
-        # before, the publisher is None. If it calls close() later, close() finds the subscriber.
+        # before, the publisher is None. If another thread calls close() later, close() finds the
+        # subscriber.
         self._subscriber = subscriber = _IteratorSubscriber(self._prefetch, loop)
         publisher, self._publisher = self._publisher, None
         if publisher is None:
@@ -441,8 +443,9 @@ class Iteration(BurstIterator[T]):
         return subscriber
 
     def _fetch(self, subscriber: _IteratorSubscriber) -> list[T] | None:
-        """Return the elements in the ring, perhaps none; ``None`` at the end."""
-        # Read ``ended`` before the ring, which then has all elements that came before the end.
+        """Return the elements in the ring, which can be an empty list. ``None`` at the end."""
+        # Read ``ended`` before the ring. If ``ended`` is true, the ring has all elements that are
+        # left.
         ended = subscriber.ended
         ring = subscriber.ring
         if ring is None:
@@ -463,7 +466,8 @@ class Iteration(BurstIterator[T]):
             subscriber.bell.disarm()
 
     async def _wait(self, subscriber: _IteratorSubscriber) -> None:
-        # If the loop was closed, this coroutine never continues. So leave() cancels upstream.
+        # If the loop is closed meanwhile, this coroutine never continues. Then the bell calls
+        # leave(), which cancels upstream.
         bell = Bell(subscriber.leave)
         subscriber.bell.arm(bell)
         try:
@@ -505,7 +509,8 @@ class Iteration(BurstIterator[T]):
     async def aclose(self) -> None:
         """Close, and wait until asynchronous sources and calls have released their resources.
 
-        If the waiting task is cancelled, it waits no longer, but the resources are still released.
+        If the waiting task is cancelled, the task waits no longer, but the resources are still
+        released.
         """
         self.close()
         if self._unclosed:
@@ -554,7 +559,8 @@ class Iteration(BurstIterator[T]):
 
 
 def _not_the_end(error: BaseException) -> RuntimeError:
-    # A ``for`` would take a StopIteration for the end. Generators convert it, too (PEP 479).
+    # The stream has failed with a StopIteration. A ``for`` loop would see the end of the iteration.
+    # So raise a RuntimeError, as generators do (PEP 479).
     failure = RuntimeError(f"the stream failed with {type(error).__name__}")
     failure.__cause__ = error
     return failure

@@ -32,7 +32,7 @@ async def to_numpy_async(publisher: Publisher[Any], *, dtype: Any = None) -> np.
 class _Collected:
     """Collects elements in an array that grows.
 
-    Scalars first wait in a list, because numpy converts many scalars together faster.
+    Scalars first wait in a list, because numpy is faster if it converts many scalars together.
     """
 
     def __init__(self, np: Any, dtype: Any) -> None:
@@ -67,7 +67,7 @@ class _Collected:
             return nothing
         if self._count < len(self._rows):
             # Give back the memory of the free rows, without a copy. No other object refers to the
-            # array, so numpy need not check for references.
+            # array, so ``refcheck`` is not needed.
             self._rows.resize((self._count, *self._rows.shape[1:]), refcheck=False)
         rows: np.ndarray[Any, Any] = self._rows
         return rows
@@ -131,7 +131,7 @@ class _Collected:
         elif np.can_cast(array.dtype, given, "same_kind") or (
             array.dtype.kind in "iu" and given.kind in "iu"
         ):
-            # For dates, can_cast returns true for a finer unit, although the cast may overflow.
+            # For dates, can_cast returns true for a finer unit, although the cast can overflow.
             unsafe = given.kind in "Mm" or not np.can_cast(array.dtype, given, "safe")
         else:
             raise TypeError(f"to_numpy(dtype={given}): cannot cast {array.dtype} to it")

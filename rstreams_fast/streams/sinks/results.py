@@ -1,8 +1,8 @@
 """The functions that wait for a stream's result: ``to_list``, ``first``, ``last`` and ``run``.
 
-Each of them blocks its thread until the stream has ended. A ``KeyboardInterrupt`` wakes the thread,
-cancels upstream and propagates. Inside a running event loop these functions raise an error; the
-``..._async`` functions await the result instead.
+Each function blocks its thread until the stream has ended. A ``KeyboardInterrupt`` wakes the
+thread, cancels upstream and propagates. Inside a running event loop these functions raise an error.
+There, use the ``..._async`` functions, which await the result.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class _Append(RunSubscriber[T]):
-    """Calls ``append`` with each element, unchecked: a pipeline never sends ``None``."""
+    """Calls ``append`` with each element, without a check: a pipeline never sends ``None``."""
 
     __slots__ = ("on_next",)
 
@@ -82,11 +82,13 @@ def drive(publisher: Publisher[T], subscriber: RunSubscriber[T]) -> None:
                 refuse_to_wait_for_oneself(signallers[before:])
             outcome.result()
     except BaseException:
-        # If the exception is the stream's own error, the run has ended, and cancel() has no effect.
+        # If ``result`` raised the stream's own error, the stream has ended, and cancel() has no
+        # effect.
         outcome.cancel()
         raise
     finally:
-        # A traceback keeps this frame, which must not keep the subscriber (§3.13).
+        # A traceback keeps this frame. So delete the variable that refers to the subscriber
+        # (§3.13).
         del subscriber, outcome
 
 

@@ -59,7 +59,7 @@ class Run:
     __reduce__ = not_picklable
 
     def __init__(self, subscriber: RunSubscriber[Any]) -> None:
-        # Reentrant: a garbage collection may run a finalizer that calls a method of this run.
+        # The lock is reentrant: a garbage collection can run a finalizer that calls a method here.
         self._lock = threading.RLock()
         self._subscriber: RunSubscriber[Any] | None = subscriber
         self._claimed = Latch()  # lets only one thread decide how the run ends
@@ -85,7 +85,7 @@ class Run:
     def cancel(self) -> None:
         """Cancel upstream, once. The call never blocks, and has no effect after the end.
 
-        A running ``on_next`` is not interrupted; no other call follows.
+        A running call of ``on_next`` is not interrupted. No other call follows.
         """
         subscriber = self._subscriber
         if subscriber is not None and self.claim():
@@ -93,25 +93,25 @@ class Run:
             try:
                 subscriber.upstream.cancel()
             finally:
-                # Wake waiting threads even after a KeyboardInterrupt. The caller knows of the
-                # cancel, so it need not be reported.
+                # Wake waiting threads, even if a KeyboardInterrupt comes. The CancelledError need
+                # not be reported, because the caller knows of the cancel.
                 self._seen = True
                 self.settle(failure_of(CancelledError("the stream was cancelled")))
 
     def result(self, timeout: float | None = None) -> None:
         """Wait for the end of the stream, at most ``timeout`` seconds.
 
-        After a time-out or Ctrl-C the stream goes on: cancel it. The stream's own functions must
-        not wait for its end, since it cannot end before they return. ``on_next``, ``on_error`` and
-        ``on_complete`` get a ``RuntimeError`` if they wait without a ``timeout``; functions of
-        stages above would wait for ever.
+        After a time-out or Ctrl-C the stream goes on, until ``cancel`` is called. A function that
+        the stream calls must not wait for the stream's end, because the stream cannot end before
+        the function returns. ``on_next``, ``on_error`` and ``on_complete`` get a ``RuntimeError``
+        if they wait without a ``timeout``. Functions of stages above would wait for ever.
 
         Args:
             timeout: Seconds. Default: no limit.
 
         Raises:
-            Exception: The stream's error, or the exception of ``on_next`` or ``on_complete``, as
-                itself.
+            Exception: The stream's error, or the exception of ``on_next`` or ``on_complete``, not
+                wrapped.
             concurrent.futures.CancelledError: ``cancel`` was called.
             TimeoutError: The stream has not ended within ``timeout`` seconds.
             RuntimeError: Waiting would block a running event loop: await the run there.
@@ -184,7 +184,7 @@ class Run:
             del failure
 
     def _when_done(self, callback: Callable[[], object]) -> bool:
-        """Have ``callback`` called at the end of the run. False if the run has ended before."""
+        """Have ``callback`` called at the end. Return false if the run has ended before."""
         with self._lock:
             if not self._done:
                 self._waiting.append(callback)
@@ -199,13 +199,14 @@ class Run:
     # -- methods that the subscriber calls ---------------------------------------------------------
 
     def claim(self) -> bool:
-        """Return true for the first caller, who must then end the run by ``settle``."""
+        """Return true to the first caller. That caller must then end the run by ``settle``."""
         return self._claimed.win()
 
     def settle(self, failure: Failure | None, seen: bool = False) -> None:
         """Record the end, and wake the threads and tasks that wait for it.
 
-        ``seen``: a function of the user has received the failure, so that it need not be reported.
+        ``seen``: a function of the user has received the failure, so the failure need not be
+        reported.
         """
         with self._lock:
             self._failure = failure
@@ -231,13 +232,17 @@ class Run:
         return "<Run complete>" if self._failure is None else f"<Run failed: {self._failure[0]!r}>"
 
 
-#: The code of the methods in which a drain (the loop that delivers elements) calls its subscriber,
-#: perhaps from C, so that the call has no Python frame. ``is_called_by`` looks for these methods.
+#: The code objects of the methods in which a drain (the loop that delivers elements) calls its
+#: subscriber. If C code makes the call, the call itself has no Python frame. So ``is_called_by``
+#: looks for frames with this code.
 _DRAINING: Final = (Drain._burst_on.__code__, Drain._flush.__code__)
 
 
 class RunSubscriber(Generic[T]):
-    """A base of subscribers that record their end in a ``Run``. ``demand``: the first request."""
+    """A base of subscribers that record their end in a ``Run``.
+
+    ``demand`` is the number of elements in the first request.
+    """
 
     __slots__ = ("__weakref__", "_demand", "run", "upstream")
 
@@ -301,5 +306,5 @@ class RunSubscriber(Generic[T]):
         """Accept no more elements, and drop the references to objects of the user."""
 
     def is_called_by(self, frame: FrameType) -> bool:
-        """Return whether ``frame`` is a call of this subscriber, for which the stream waits."""
+        """Return whether in ``frame`` the stream calls this subscriber."""
         return frame.f_code in _DRAINING and frame.f_locals["self"]._subscriber is self

@@ -35,9 +35,9 @@ OnComplete = Callable[[], object] | None
 class SyncSubscriber(ForEach[T]):
     """A subscriber that calls ``fn(element)`` on the thread that signals the element.
 
-    ``run`` is a ``Run``, to wait for the end, to await it, or to cancel. ``run.result()`` returns
-    ``None`` after completion, and after ``fn`` returned ``False``; otherwise it raises the error of
-    upstream or of ``fn``.
+    ``run`` is a ``Run``: use it to wait for the end, to await the end, or to cancel.
+    ``run.result()`` returns ``None`` after completion, and after ``fn`` returned ``False``.
+    Otherwise ``run.result()`` raises the error of upstream or of ``fn``.
 
     The subscriber serves one subscription and cancels any other (§2.5). Signals may come from any
     thread, one after another (§1.3). A function that waits makes the publisher wait: see
@@ -50,9 +50,9 @@ class SyncSubscriber(ForEach[T]):
             to ``on_dropped_error`` (§2.13).
         on_error: ``on_error(error)`` is called when upstream fails.
         on_complete: ``on_complete()`` is called when upstream completes.
-        prefetch: Elements that are requested in advance; more are requested when three quarters are
-            consumed. With 1 each element is requested after the previous one. Default: unbounded,
-            because the publisher waits while ``fn`` runs.
+        prefetch: Elements that are requested in advance. More are requested when three quarters are
+            consumed. With 1 each element is requested after the previous element was consumed.
+            Default: unbounded, because the publisher waits while ``fn`` runs.
 
     Attributes:
         run: The ``Run`` of this subscriber.
@@ -79,9 +79,9 @@ class SyncSubscriber(ForEach[T]):
         super().__init__(fn, on_error, on_complete, prefetch)
 
     def fail(self, error: BaseException) -> None:
-        """Cancel upstream, end with ``error`` (§2.6), and report it.
+        """Cancel upstream, end with ``error`` (§2.6), and report ``error``.
 
-        A cancel does not tell upstream the reason.
+        The report is needed, because a cancel does not tell upstream the reason.
         """
         self.upstream.cancel()
         decides = self.run.claim()
@@ -96,9 +96,10 @@ class SyncSubscriber(ForEach[T]):
 class AsyncSubscriber(Generic[T]):
     """A subscriber that calls ``fn(element)`` on ``executor``, one call after another.
 
-    No signal waits for ``fn`` (§2.2). An error comes after the elements before it. If the executor
-    refuses the work, upstream is cancelled, and the refusal is the stream's error. ``run`` is as in
-    ``SyncSubscriber``. The subscriber serves one subscription and cancels any other (§2.5).
+    No signal waits for ``fn`` (§2.2). An error of upstream is handled after the elements that came
+    before the error. If the executor refuses the work, upstream is cancelled, and the refusal is
+    the stream's error. ``run`` is as in ``SyncSubscriber``. The subscriber serves one subscription
+    and cancels any other (§2.5).
 
     Args:
         fn: A plain function, as in ``SyncSubscriber``.
@@ -106,9 +107,9 @@ class AsyncSubscriber(Generic[T]):
             functions are called there. Default: a worker thread, which ends with the subscription.
         on_error: ``on_error(error)`` is called when upstream fails.
         on_complete: ``on_complete()`` is called when upstream completes.
-        prefetch: The bound on the sum of requested, held and currently processed elements. More
-            are requested when three quarters are consumed. With 1 each element is requested after
-            the previous one.
+        prefetch: The bound on the sum of requested, held and currently processed elements. More are
+            requested when three quarters are consumed. With 1 each element is requested after the
+            previous element was consumed.
 
     Attributes:
         run: The ``Run`` of this subscriber.
@@ -133,7 +134,8 @@ class AsyncSubscriber(Generic[T]):
         prefetch: int = PREFETCH,
     ) -> None:
         options = AsyncBoundary(executor, prefetch, None, None, delay_error=True)
-        # The ring is bounded, so the subscriber below the ring may request everything.
+        # The ring bounds the elements, so the subscriber below the ring may make an unbounded
+        # request.
         end = SyncSubscriber(fn, on_error=on_error, on_complete=on_complete, prefetch=UNBOUNDED)
         self.run: Run = end.run
         self._boundary = boundary = AsyncBoundarySubscription(end, options, Stages(), Need())
@@ -157,7 +159,7 @@ class AsyncSubscriber(Generic[T]):
         self._boundary.on_error(error)
 
     def on_complete(self) -> None:
-        """End after the elements that came before."""
+        """End the run after the elements that came before."""
         self._boundary.on_complete()
 
     def __repr__(self) -> str:

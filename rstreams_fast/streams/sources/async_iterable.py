@@ -1,7 +1,7 @@
 """``from_async_iterable``: elements are awaited one at a time, on demand.
 
 Each subscription has one task on one event loop, which awaits ``__anext__`` and signals. The task
-waits when there is no demand. An element that is ready at once costs no other task, and no step of
+waits when there is no demand. An element that is ready at once needs no other task, and no step of
 the event loop.
 """
 
@@ -43,8 +43,8 @@ T = TypeVar("T")
 class AsyncIterableSource(Generic[T]):
     """Publishes the elements of an asynchronous iterable, or of an iterable that a function makes.
 
-    An iterable that can be iterated anew, and a function, serve any number of subscribers. An
-    iterator, such as an asynchronous generator, serves one subscriber. The next subscriber gets
+    An iterable that can be iterated anew serves any number of subscribers, and so does a function.
+    An iterator, such as an asynchronous generator, serves one subscriber. The next subscriber gets
     ``AlreadySubscribedError``.
 
     ``__anext__`` is awaited only on demand, one call at a time, on ``loop``. By default that is the
@@ -54,8 +54,8 @@ class AsyncIterableSource(Generic[T]):
 
     ``cancel`` cancels the ``__anext__`` that is being awaited. At every end the iterator's
     ``aclose`` is then awaited once, if it has one. An error of ``aclose`` is the stream's error,
-    unless the stream has another error. If no subscriber can receive an error of ``aclose``, it
-    goes to ``on_dropped_error``. A task that awaits the stream on the same loop goes on after
+    unless the stream has another error. If no subscriber can receive an error of ``aclose``, the
+    error goes to ``on_dropped_error``. A task that awaits the stream on the same loop goes on after
     ``aclose``. At exit a private loop waits some seconds for ``aclose``. An
     ``asyncio.CancelledError`` of the iterator becomes a ``RuntimeError``, unless the stream was
     cancelled.
@@ -114,10 +114,10 @@ class AsyncIterableSource(Generic[T]):
 
 
 class _Pulling(Drain):
-    """The subscription. A task on the event loop awaits elements and signals them.
+    """The subscription: a task on the event loop awaits elements and signals them.
 
     After a request or a cancel the loop calls ``_work``, which wakes or cancels that task. The task
-    never awaits within a signal. So signals never overlap.
+    never awaits within a signal, so signals never overlap.
     """
 
     __slots__ = (
@@ -165,7 +165,8 @@ class _Pulling(Drain):
             if demand > 0 or (demand < 0 and self._must_close()):
                 iterable, self._iterable = self._iterable, None
                 pulling = self._run_task(iterable)
-                # Start the coroutine now: its ``finally`` then runs even if the loop never does.
+                # Start the coroutine now. Then its ``finally`` block runs even if the loop never
+                # runs the task.
                 pulling.send(None)
                 self._task = asyncio.get_running_loop().create_task(pulling)
                 # Asyncio must not log the error, which was signalled.
@@ -183,7 +184,10 @@ class _Pulling(Drain):
         return demand < 0 and self._act_on_end()
 
     def _cancel_await(self) -> None:
-        """Cancel the awaited ``__anext__``, only once: the iterator may then await a clean-up."""
+        """Cancel the awaited ``__anext__``, once.
+
+        After the cancel the iterator may await a clean-up, which a second cancel would interrupt.
+        """
         task = self._task
         if not self._awaiting or task is None:
             return
@@ -208,7 +212,7 @@ class _Pulling(Drain):
         iterator = iterable if isinstance(iterable, AsyncIterator) else None
         try:
             try:
-                # The ``send(None)`` of _work() runs the coroutine up to here.
+                # The call ``send(None)`` in _work() runs the coroutine up to this line.
                 await asyncio.sleep(0)
                 iterator = self._open(iterable)
                 del iterable
@@ -274,7 +278,8 @@ class _Pulling(Drain):
                     raise NoneSignalError(f"§2.13: {self._name}, the source, produced None")
                 if not self._signal(element):
                     return
-                # So that the task does not keep the element while it awaits the next one.
+                # Delete the element, so that the task does not keep it while waiting for the next
+                # element.
                 del element
             self._demand.fulfil(burst)
             since_turn += burst
@@ -335,12 +340,14 @@ class _Pulling(Drain):
         elif isinstance(error, Exception) and not isinstance(
             error.__cause__, asyncio.CancelledError
         ):
-            # A cancelled ``__anext__`` of a cancelled stream is not reported.
+            # The error is reported, except if it comes from the ``__anext__`` that the stream's end
+            # cancelled.
             report_dropped(error, "an error after the end of the stream")
 
     @staticmethod
     def _forget_cancellation() -> None:
-        # Calls that the task awaits from here on, such as aclose, must not count as cancelled.
+        # From here on the task awaits other calls, such as aclose. The task must not look cancelled
+        # to them.
         task = asyncio.current_task()
         if task is not None:
             task.uncancel()

@@ -13,7 +13,8 @@ __all__ = ["Failed", "Never"]
 class Failed:
     def __init__(self, error: BaseException) -> None:
         self._error = error
-        # Each raise of the error adds frames to its traceback. Restoring this one drops them.
+        # The traceback at the start. Each raise of the error adds frames to the error's traceback.
+        # Each subscriber gets the error with this traceback, so that the frames are dropped.
         self._traceback = error.__traceback__
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:

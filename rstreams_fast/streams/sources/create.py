@@ -38,7 +38,7 @@ def create_source(
 
 
 class Emitter(Generic[T]):
-    """Sends elements to one subscriber. Any thread may call any method at any time; none waits.
+    """Sends elements to one subscriber. Any thread may call any method. No method waits.
 
     The stream ends when the subscriber cancels, at the first call of ``error`` or ``complete``, or
     at an overflow. After the end all calls have no effect, and the emitter keeps no references.
@@ -49,10 +49,10 @@ class Emitter(Generic[T]):
     __reduce__ = not_picklable
 
     def __init__(self, target: OverflowSubscription) -> None:
-        # Reentrant: the garbage collector may run any code under the lock.
+        # The lock is reentrant: the garbage collector can run any code while the lock is held.
         self._lock = threading.RLock()
         self._target: OverflowSubscription | None = target
-        # The functions of ``on_cancel``; None after they were called.
+        # The functions that ``on_cancel`` got. None after they were called.
         self._at_end: list[Callable[[], object]] | None = []
 
     def next(self, element: T, /) -> bool:
@@ -62,7 +62,8 @@ class Emitter(Generic[T]):
             element: The element; not ``None``.
 
         Returns:
-            ``False`` if the stream has ended, or if this call ends it because the buffer is full.
+            ``False`` if the stream has ended, or if this call ends the stream because the buffer is
+            full.
 
         Raises:
             TypeError: ``element`` is ``None``, which is not an element (§2.13). The stream goes on.
@@ -79,7 +80,7 @@ class Emitter(Generic[T]):
             error: An exception instance.
 
         Returns:
-            ``False`` if the stream had ended; then the error goes to ``on_dropped_error``.
+            ``False`` if the stream had ended before. Then the error goes to ``on_dropped_error``.
 
         Raises:
             TypeError: ``error`` is not an exception instance.
@@ -96,7 +97,7 @@ class Emitter(Generic[T]):
         """Complete, after the elements that were sent.
 
         Returns:
-            ``False`` if the stream had ended.
+            ``False`` if the stream had ended before.
         """
         target = self._leave()
         counts = target is not None and target.finish(None)
@@ -104,7 +105,7 @@ class Emitter(Generic[T]):
         return counts
 
     def on_cancel(self, fn: Callable[[], object], /) -> None:
-        """Have ``fn()`` called once when the stream ends in any way; at once, if it has ended.
+        """Have ``fn()`` called once, when the stream ends in any way. After the end, call it now.
 
         Several functions are called in the order of the ``on_cancel`` calls. Exceptions of ``fn``
         go to ``on_dropped_error``.
@@ -130,7 +131,7 @@ class Emitter(Generic[T]):
 
     @property
     def demand(self) -> int:
-        """The number of requested elements that were not sent yet; 0 after the end."""
+        """How many elements are requested and not sent yet. 0 after the end."""
         target = self._target
         return 0 if target is None else target.uncovered
 
@@ -187,7 +188,8 @@ class _Created:
 
 
 def _start(fn: Callable[[Emitter[Any]], object], emitter: Emitter[Any]) -> None:
-    # In a separate function, so that the traceback of an error of fn keeps no subscriber.
+    # This is a separate function, because the traceback of an error of fn keeps the variables of
+    # the frames that it shows. This frame has no variable with the subscriber.
     try:
         refuse_coroutine("create(fn)", fn, fn(emitter), _HINT)
     except Exception as raised:

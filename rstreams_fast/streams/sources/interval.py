@@ -1,4 +1,4 @@
-"""``interval``: a clock sends numbers (ticks), and does not wait for demand."""
+"""``interval``: a clock that sends numbers (ticks), and does not wait for demand."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def interval_source(  # noqa: PLR0917 - the parameters of the public function, i
         where = describe_executor(executor)
     else:
         where = "the thread of its timer" if is_patient(timer) else "shared threads"
-    # The clock starts at the first request: earlier ticks would be dropped.
+    # The clock starts at the first request, because earlier ticks would be dropped.
     options = OverflowBoundary(
         overflow, capacity, name="interval", argument="overflow=", on_demand=True
     )
@@ -98,7 +98,7 @@ class _Interval:
 
 
 class _Ticks:
-    """The subscription to the clock. It sets one alarm of the timer at a time."""
+    """The subscription to the clock. At most one alarm of the timer is set at a time."""
 
     __slots__ = (
         "__weakref__",
@@ -123,7 +123,7 @@ class _Ticks:
         self._delay = delay
         self._first = 0.0  # the time at which tick 0 is due
         self._next = 0
-        # Reentrant: the garbage collector may run any code under the lock.
+        # The lock is reentrant: the garbage collector can run any code while the lock is held.
         self._lock = threading.RLock()
         self._alarm: Alarm | None = None
 

@@ -25,7 +25,8 @@ class IterableSource:
         self._name = name
         self.is_sequence = type(iterable) in _SEQUENCES
         if not self.is_sequence:
-            # A one-shot iterator serves one subscriber, which takes this lock.
+            # A one-shot iterator serves one subscriber. The first subscriber takes this lock for
+            # ever.
             self._used = threading.Lock()
 
     def open(self) -> Iterator[Any]:

@@ -27,8 +27,8 @@ def defer_source(
 ) -> Foreign:
     """Return the source of ``rstreams_fast.defer``.
 
-    ``described`` is the source's text in ``describe()``. ``inside`` are publishers that ``factory``
-    is known to use; ``describe()`` shows them, too.
+    ``described`` is the source's text in ``describe()``. ``inside`` are the publishers that
+    ``factory`` uses, if they are known. ``describe()`` shows these publishers, too.
     """
     made = _Deferred(factory, f"what {described} makes")
     return Foreign(made, described, trusted=True, inside=inside)
