@@ -116,7 +116,8 @@ class FunctionSlot:
         over: A list. If it has an item, ``function`` is not called any more.
         answered: Called with the return value of ``function`` if it is ``False`` or a coroutine.
         unwanted: Called with each result after the end, in place of ``function``.
-        failed: Called with an exception of the other functions. It cancels the demand, or raises.
+        failed: Called with an exception that another of these functions raised. ``failed`` must
+            cancel the demand, or raise an exception.
     """
 
     __slots__ = ("answered", "failed", "function", "over", "unwanted")
@@ -168,7 +169,7 @@ def let_others_run() -> None:
 
 
 def check_same_process(owner: object, creator: int) -> None:
-    """Raise a ``RuntimeError`` in a forked child: no thread there would end the wait."""
+    """Raise a ``RuntimeError`` in a forked child, where no other thread could end a wait."""
     if os.getpid() != creator:
         raise RuntimeError(
             f"this {type(owner).__name__} was made by process {creator} and cannot be waited for "

@@ -1,11 +1,11 @@
 """Starts a coroutine at once, and makes a task of it only if it has to wait.
 
 For a coroutine that never suspends (a cache hit, an early return), most of the cost of
-``asyncio.create_task`` is wasted: the task, a turn of the loop, a callback. So the first step of
-the coroutine runs in the caller. A task object is allocated before that step. For the coroutine may
-ask for ``asyncio.current_task()``, as ``asyncio.timeout`` does, and must get the same task after it
-was suspended. The task is initialised, and made known to the loop, only when the coroutine is
-suspended, or when other code uses more than the task's identity.
+``asyncio.create_task`` is wasted: the task, an iteration of the loop, a callback. So the first step
+of the coroutine runs in the caller. A task object is allocated before that step, because the
+coroutine may ask for ``asyncio.current_task()``, as ``asyncio.timeout`` does. It must get the same
+task after it was suspended. The task is initialised, and made known to the loop, only when the
+coroutine is suspended, or when other code uses more than the task's identity.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PENDING = object()
 
 
 class Introducing(Protocol):
-    """A call whose ``EagerTask`` is initialised only when it is needed.
+    """A call that initialises its ``EagerTask`` only when the task is needed.
 
     Most calls end in their first step, and never need the task.
     """

@@ -138,7 +138,7 @@ def check_wanted(max: object) -> int | None:
 
 
 def view_alive(call: str, region: str) -> BufferError:
-    """Return the error of a call that must not move records, because a view of them exists."""
+    """Return the error of a call that would move records of which a view exists."""
     return BufferError(
         f"{call} while a view of the {region} records lives: "
         "delete it first, and every array made from it"

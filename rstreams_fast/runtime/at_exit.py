@@ -19,8 +19,8 @@ _too_late = False
 def call_at_exit(callback: Callable[[], object]) -> bool:
     """Register ``callback``, to be called once before Python joins the threads of this process.
 
-    ``False``: the interpreter exits already, and ``callback`` is not called. So a thread that would
-    wait for this call must be a daemon. Thread-safe.
+    Returns ``False`` if the interpreter exits already. Then ``callback`` is not called, so a thread
+    that would wait for the call must be a daemon. Thread-safe.
     """
     global _too_late  # noqa: PLW0603
     if callback in _callbacks:

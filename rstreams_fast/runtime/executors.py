@@ -59,8 +59,9 @@ if hasattr(os, "register_at_fork"):
 def process_id() -> int:
     """Return the id of this process, which differs in a forked child.
 
-    The same as ``os.getpid()``, but without a system call, which would take most of the time of a
-    subscription. Objects compare the id to see that their threads live in the parent only.
+    The result is that of ``os.getpid()``. But this function makes no system call, which would take
+    most of the time of a subscription. An object that has a thread compares the id: if it has
+    changed, the thread exists only in the parent.
     """
     return _process_id
 
@@ -181,9 +182,9 @@ class Trampoline(threading.local):
     def run(self, work: Work, /) -> None:
         """Call ``work``, and then the work that was queued meanwhile.
 
-        Within another ``run`` of this thread, ``work`` is only queued. An exception is raised after
-        all queued work, because the other work belongs to other callers. Of several exceptions only
-        the first is raised.
+        Within another ``run`` of this thread, ``work`` is only queued. If ``work`` raises an
+        exception, the queued work is still done, because it belongs to other callers. After that
+        the first of all exceptions is raised.
         """
         if self.queue is not None:
             self.queue.append(work)
@@ -247,8 +248,8 @@ class _OnExecutor:
         try:
             future = self._submit(_run_held, held)
         except Exception:
-            # A pool that fails to start another thread may still have queued the work. If a running
-            # thread has taken the work out of ``held``, the work was accepted.
+            # If a pool cannot start another thread, its submit raises, although the work is queued.
+            # If ``held`` is empty, a running thread has taken the work: the work was accepted.
             if taken(held) is None:
                 return
             raise

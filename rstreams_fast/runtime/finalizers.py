@@ -29,8 +29,8 @@ _EVERY_TIME: Final = not hasattr(gc, "callbacks")
 
 # The callbacks of the collector (gc.callbacks) note whether a collection runs, and on which thread.
 # They must be C functions: a signal handler could run within a Python callback, and an exception of
-# the handler, such as KeyboardInterrupt, would be lost there. So three C functions are used. They
-# get the phase, "start" or "stop", and a dict that is new for each call.
+# the handler, such as KeyboardInterrupt, would be lost there. So three C functions are used. Each
+# gets the phase, "start" or "stop", and a dict that is new for each call.
 
 _phases: Final[dict[str, Any]] = {"stop": None}
 """A dict whose order is used: its last key is the phase of the latest callback."""
@@ -47,8 +47,8 @@ def _end_callbacks() -> None:
 
 if not _EVERY_TIME:
     gc.callbacks += _callbacks
-    # With gevent or eventlet, setattr on the thread-local object fails at exit. So remove the
-    # callbacks before.
+    # With gevent or eventlet, setattr on the thread-local object fails at exit. So this
+    # function removes the callbacks before.
     if type(_here).__module__ != "_thread":
         atexit.register(_end_callbacks)
 

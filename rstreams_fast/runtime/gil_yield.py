@@ -26,12 +26,13 @@ WORK_SECONDS: Final = 0.01
 #: to wake.
 _SLEEP_SECONDS: Final = 1e-6
 
-#: The processor time of this thread. Some builds of Python lack it; waiting then counts as work.
+#: The processor time of this thread. On builds of Python without thread_time it is the wall-clock
+#: time, so that waiting counts as work.
 thread_time: Final[Callable[[], float]] = getattr(time, "thread_time", perf_counter)
 
 
 class _Worked(threading.local):
-    """For each thread: its processor time at its last sleep, and when to read that clock again."""
+    """For each thread: the processor time at its last sleep, and the moment of the next check."""
 
     def __init__(self) -> None:
         self.seconds = thread_time()
@@ -54,9 +55,9 @@ def yield_gil() -> None:
     if now < worked.look_at:
         return
     since = thread_time() - worked.seconds
-    # ``since`` is negative in a forked child, as its thread time starts anew.
+    # In a forked child ``since`` is negative, as the child's thread time starts at 0.
     if 0 <= since < WORK_SECONDS:
-        # Before ``look_at`` this thread cannot have worked for ``WORK_SECONDS``.
+        # The earliest moment at which this thread can have worked for ``WORK_SECONDS``.
         worked.look_at = now + (WORK_SECONDS - since)
         return
     sleep(_SLEEP_SECONDS)

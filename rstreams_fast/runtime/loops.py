@@ -1,10 +1,10 @@
 """Event loops as resources that run work: the running loop, a given loop, or a private loop.
 
 A private loop has its own thread, which is started for the first work. The thread ends when the
-loop is closed, or when no subscription uses the loop any more. A subscription made on a private
-loop uses the same loop: it gets a *share*, which keeps the loop open. At its end the loop cancels
-the tasks left on it. It waits for these tasks, for asynchronous generators and for the default
-executor. So nothing outlives the loop.
+loop is closed, or when no subscription uses the loop any more. A subscription that is made on the
+thread of a private loop uses the same loop. Such a subscription gets a *share*: a handle that keeps
+the loop open. At the end of its thread a private loop cancels all tasks that are left. It waits for
+these tasks, for asynchronous generators and for the default executor. So nothing outlives the loop.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class HeldLoop:
 class PrivateLoop:
     """A private event loop and its thread. Any thread may call any method.
 
-    The loop closes when the main thread has ended. But with ``serves_threads`` it goes on, for
-    threads that may still run then; its thread is a daemon.
+    The loop closes when the main thread has ended. But with ``serves_threads`` the loop goes on,
+    because other threads may still need it; the loop's thread is a daemon then.
     """
 
     def __init__(self, name: str = "rstreams-fast-loop", *, serves_threads: bool = False) -> None:
@@ -151,7 +151,10 @@ class PrivateLoop:
         return on_loop
 
     def share(self) -> Resource | None:
-        """Return a resource for another user of the loop; ``None`` if the loop is closed."""
+        """Return a handle that keeps the loop open for another subscription.
+
+        ``None`` if the loop is closed.
+        """
         with self._lock:
             if self._closed:
                 return None
@@ -159,21 +162,21 @@ class PrivateLoop:
         return _Share(self)
 
     def give_back(self) -> None:
-        """End one share of the loop: the subscription that had it has no more work."""
+        """Note that one of the handles that keep the loop open was closed."""
         with self._lock:
             self._shares -= 1
             if self._given_up and not self._shares:
                 self.end()
 
     def close(self) -> None:
-        """Have the thread end after its work, when no one else uses the loop. Never blocks."""
+        """Have the thread end after its work, when all handles are closed. Never blocks."""
         with self._lock:
             self._given_up = True
             if not self._shares:
                 self.end()
 
     def end(self) -> None:
-        """Have the thread end, even if others still use the loop."""
+        """Have the thread end, even if handles are not closed yet."""
         with self._lock:
             self._closed = True
             loop = self._loop
@@ -182,7 +185,7 @@ class PrivateLoop:
 
 
 class _Share:
-    """Another user's handle of a private loop: the loop stays open until the handle is closed."""
+    """A subscription's handle of a private loop, which stays open until the handle is closed."""
 
     def __init__(self, private: PrivateLoop) -> None:
         self._private = private
@@ -193,7 +196,7 @@ class _Share:
         self._private.execute(work, when_dropped)
 
     def close(self) -> None:
-        """Tell the private loop, once, that this user no longer needs it."""
+        """Tell the private loop that this subscription has no more work. Later calls do nothing."""
         with self._lock:
             given_back, self._given_back = self._given_back, True
         if not given_back:
@@ -239,7 +242,10 @@ def _run(loop: asyncio.AbstractEventLoop, private: weakref.ref[PrivateLoop]) -> 
 def _finish(
     loop: asyncio.AbstractEventLoop, last: Coroutine[Any, Any, None]
 ) -> BaseException | None:
-    """Run one of the last steps of a loop. Return its exception: the next step must still run."""
+    """Run ``last``, one of the last steps of a loop.
+
+    The exception of the step is returned, not raised, so that the next step runs, too.
+    """
     leaving: BaseException | None = None
     task = loop.create_task(last)
     task.add_done_callback(lambda _: loop.stop())

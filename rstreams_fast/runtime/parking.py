@@ -72,7 +72,7 @@ class Doorbell:
 
     To wait: call ``arm``, check the state again, then sleep. To wake: change the state, then call
     ``ring``. Both calls take one lock (or hold the GIL). So either the check sees the change, or
-    ``ring`` calls the function that wakes the waiter. ``ring`` calls it once for each ``arm``.
+    ``ring`` calls the function that wakes the waiter. Each ``arm`` leads to one such call at most.
     """
 
     __slots__ = ("_answer", "_lock")
@@ -110,10 +110,10 @@ _here: Final = threading.local()
 
 
 def signallers_here() -> list[Signaller]:
-    """Return the functions that tell whether this thread is within a signal of a certain stream.
+    """Return functions that tell whether a certain stream is signalling on this thread.
 
-    A window or a group adds such a function if it is subscribed to within a signal of its stream.
-    If the thread then waited for elements of the window, it would wait for itself.
+    If a window (or a group) is subscribed to within a signal of its stream, the window adds such a
+    function. If the thread then waited for elements of the window, it would wait for itself.
     """
     try:
         return _here.signallers  # type: ignore[no-any-return]

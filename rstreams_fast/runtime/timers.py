@@ -152,7 +152,7 @@ class _Queue:
         heap, count = self._heap, len(self._heap)
         pending = [entry for entry in heap if entry[2].pending]
         heapq.heapify(pending)
-        # If an alarm was added meanwhile, ``pending`` lacks it: leave the heap as it is.
+        # If an alarm was added meanwhile, the list ``pending`` lacks it: keep the old heap.
         if self._heap is heap and len(heap) == count:
             self._heap = pending
             self._sweep_at = max(SWEEP_AT, 2 * len(pending))
@@ -257,7 +257,8 @@ class _TimerThread:
         try:
             thread.start()
         except BaseException:
-            # After a KeyboardInterrupt the thread may be running: it reads None here, and ends.
+            # If start() raised a KeyboardInterrupt, the new thread may be running. It ends when it
+            # finds another value than itself in this attribute.
             self._thread = None
             raise
         _timers.add(self)
@@ -293,7 +294,7 @@ class _TimerThread:
         was_empty, self._was_empty = self._was_empty, False
         if due < math.inf:
             self._lingers_until = math.inf
-            # Sleep for LINGER at most: then a queue that becomes empty need not wake this thread.
+            # Sleep for LINGER at most. So cancelling the last alarm need not wake this thread.
             if was_empty:
                 due = min(due, now + LINGER)
         elif self._lingers_until < math.inf:

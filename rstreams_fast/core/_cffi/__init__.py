@@ -1,7 +1,7 @@
 """The cffi backend: the same C core as the Cython backend, for PyPy and other interpreters.
 
 ``DemandCounter``, the rings and ``SignalSerializer`` use the C primitives. ``FusedRun`` and
-``CallWindow`` call Python functions, which C behind cffi cannot speed up. So these classes are
+``CallWindow`` call Python functions, and cffi cannot make such calls faster. So these classes are
 those of the backend ``python``, with this backend's demand counters and rings. A cffi call releases
 the GIL, which takes more time than most primitives. So on CPython this backend is only for tests.
 """

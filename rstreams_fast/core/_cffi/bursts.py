@@ -1,4 +1,4 @@
-"""``BurstIterator`` of the backend ``python``, which C behind cffi could not make faster."""
+"""``BurstIterator`` of the backend ``python``: cffi could not make this class faster."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """``FusedRun`` of the backend ``python``, with this backend's demand counters and rings.
 
-Its time is spent on calls of Python functions, which C behind cffi cannot speed up.
+The run spends its time on calls of Python functions, and cffi cannot make such calls faster.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``RecordRing`` on the C type ``rsf_ring``: one piece of memory, which C copies into and out of.
+"""``RecordRing`` on the C type ``rsf_ring``. C code copies records into and out of its memory.
 
 A view of records is an array on a memoryview of ``ffi.buffer``. Every object made from the view
 keeps the buffer object alive, and so the memory.

@@ -38,7 +38,7 @@ _CLOSED: Final[int] = lib.RSF_GLUE_CLOSED
 
 
 class _Event:
-    """An event for which one side of a ring waits. A ``wake`` before the ``sleep`` counts, too."""
+    """An event for which the producer or the consumer of a ring waits."""
 
     __slots__ = ("_permit",)
 
@@ -53,12 +53,15 @@ class _Event:
             self._permit.release()
 
     def sleep(self, timeout: float | None) -> bool:
-        """Wait for a ``wake``, which may have come before; ``False`` after ``timeout`` seconds."""
+        """Wait for a call of ``wake``. Return at once if it was called since the last ``sleep``.
+
+        Returns ``False`` after ``timeout`` seconds.
+        """
         return any(self._permit.acquire(timeout=sleep) for sleep in sleeps(timeout))
 
 
 class Putting(spec.Putting):
-    """One call on the producer's side of a ring, which puts in up to ``count`` elements.
+    """A producer's call, which puts at most ``count`` elements into a ring.
 
     ``there`` is the number of elements that fit.
     """
@@ -82,7 +85,7 @@ class Putting(spec.Putting):
         if self._left:
             return
         interrupted, self._leaving = self._leaving, True
-        # An interrupted call may not have woken the other side. A needless wake does no harm.
+        # The interrupt may have come before _wake() was called. A needless wake does no harm.
         if self._leave() or (interrupted and self.done):
             self._wake()
         self._left = True
@@ -99,9 +102,9 @@ class Putting(spec.Putting):
         return room
 
     def _enter_occupied(self) -> int:
-        """Enter a side on which another call is running.
+        """Begin this call although another call of the producer (or consumer) has not ended.
 
-        This succeeds only if that call is a coroutine whose loop was closed. Otherwise it raises.
+        Raises an error, unless the other call is a coroutine whose loop was closed.
         """
         ring, side = self._ring, self.side
         if not ring._leave_for_lost(side):
@@ -109,15 +112,15 @@ class Putting(spec.Putting):
         return self._enter()
 
     def _leave(self) -> bool:
-        """End this call on its side of the ring; return whether to wake the other side."""
+        """End this call. Return whether a thread on the other side of the ring must be woken."""
         ring = self._ring
         return lib.rsf_glue_end_put(ring._ring, ring._producer, id(self), self.done)
 
 
 class Taking(Putting):
-    """One call on the consumer's side of a ring.
+    """A consumer's call, which takes at most ``count`` elements out of a ring.
 
-    ``there`` elements are ready, and ``done`` elements were taken out.
+    ``there`` elements are ready. The call sets ``done`` to the number that it took out.
     """
 
     __slots__ = ()
@@ -147,7 +150,7 @@ class BoundedRing(spec.BoundedRing):
         spec.BoundedRing.__init__(self, capacity)
         self._ring: Any = ffi.new("rsf_ring *")
         lib.rsf_ring_init(self._ring, self._capacity)
-        # For each side: the id of the call that is on it, and the index that this call uses.
+        # For the producer and for the consumer: the id of the running call, and its index.
         self._producer: Any = ffi.new("rsf_glue_side *")
         self._consumer: Any = ffi.new("rsf_glue_side *")
         self._data = _Event()
@@ -289,8 +292,8 @@ class BoundedRing(spec.BoundedRing):
             if prepare(self._ring):
                 event.sleep(left)
             else:
-                # Either an element has just come; or the ring is closed, and a producer is still
-                # within a call. Let the producer run.
+                # Either an element has just come; or the ring is closed, but a producer's call
+                # has not ended yet. Let the producer's thread run.
                 time.sleep(0)
         return True
 

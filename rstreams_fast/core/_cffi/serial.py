@@ -158,7 +158,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
     def _drain(self, raised: BaseException | None = None) -> None:
         """Deliver all signals, and let other threads deliver again. Then raise ``raised``, if any.
 
-        ``raised`` is an exception such as ``KeyboardInterrupt``, which is no ``Exception``.
+        ``raised`` is not a subclass of ``Exception``: a ``KeyboardInterrupt``, for example.
         """
         try:
             while True:
@@ -178,10 +178,9 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             del raised
 
     def _deliver_queued(self) -> BaseException | None:
-        """Deliver queued signals, or drop them after the end.
+        """Deliver the queued signals; after the end of the stream, drop them.
 
-        Return an exception of the subscriber that is no ``Exception``, such as
-        ``KeyboardInterrupt``.
+        If the subscriber raises a ``KeyboardInterrupt``, for example, the method returns it.
         """
         self._owner = threading.get_ident()
         raised: BaseException | None = None
@@ -191,7 +190,10 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         return raised
 
     def _step(self) -> tuple[Any, ...] | None:
-        """Return the subscriber's method to call next, with its argument; ``None``: no more."""
+        """Return the subscriber's method to call next, with its argument.
+
+        ``None`` if no signal is left.
+        """
         while True:
             if self._finished or lib.rsf_serial_is_cancelled(self._serial):
                 self._drop_queued()
@@ -240,7 +242,8 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
     def _deliver(self, method: Callable[..., Any], *signal: Any) -> BaseException | None:
         """Call ``method`` of the subscriber. If it raises, cancel the stream.
 
-        An exception that is no ``Exception``, such as ``KeyboardInterrupt``, is returned.
+        An exception that is not a subclass of ``Exception`` is returned: a ``KeyboardInterrupt``,
+        for example.
         """
         try:
             method(*signal)

@@ -8,9 +8,9 @@ calls, checks for ``None``, and counts the dropped elements.
 
 If an exception propagates, the gate must know where the element was: in a stage, or in the slot
 (the receiver of the results). The line number of the exception tells. (A ``try`` around each part
-would cost an instruction for each element.) At other lines, such as a ``KeyboardInterrupt`` at a
-``continue``, no element is being processed. At the end every local variable is cleared, since a
-traceback keeps the frame alive (§3.13).
+would cost an instruction for each element.) An exception may also come from another line: a
+``KeyboardInterrupt``, for example, may come at a ``continue``. Then no element is being processed.
+At the end every local variable is cleared, since a traceback keeps the frame alive (§3.13).
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ def _indent(lines: list[str], levels: int) -> list[str]:
 
 
 def _lines_of(name: str, i: int) -> list[str]:
-    """Return the source lines of stage ``i`` named ``name``. Its variables get the number ``i``."""
+    """Return the source lines of stage number ``i``, which has the kind ``name``.
+
+    The names of the variables end in ``i``: ``f2`` is the function of stage 2.
+    """
     numbered = {"f": f"f{i}", "n": f"n{i}", "h": f"h{i}", "i": str(i)}
     words = ("".join(word) for _, word in groupby(STAGES[name].source.strip(), str.isidentifier))
     return "".join(numbered.get(word, word) for word in words).splitlines()
@@ -148,7 +151,8 @@ def drain_function(
     several runs share would meet different functions, and be slower.
     """
     scope = {
-        # If a C function imports a module, it uses the globals of its caller: this scope.
+        # A C function that imports a module looks up __import__ in its caller's globals. Those
+        # are this dictionary.
         "__builtins__": builtins,
         "__name__": __name__,
         "CoroutineType": CoroutineType,

@@ -14,10 +14,10 @@ class BurstIterator(Generic[T]):
     """An iterator whose elements come in bursts (lists), for ``for`` and ``async for``.
 
     A subclass has a method ``_refill()``, which returns the next element or raises, and a coroutine
-    function ``_refill_async()``, which does the same. They are called when the burst is used up.
-    Usually they get another burst, and return ``_first_of(burst)``. The awaitable of ``anext``
-    takes its element when it is awaited, not before. Thread-safe: no two threads get the same
-    element.
+    function ``_refill_async()``, which does the same. One of the two is called when the burst is
+    used up. Usually it gets another burst, and returns ``_first_of(burst)``. The awaitable of
+    ``anext`` takes its element when it is awaited, not before. Thread-safe: no two threads get the
+    same element.
     """
 
     __slots__ = ("_burst",)

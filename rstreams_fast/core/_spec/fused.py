@@ -53,8 +53,9 @@ class FusedRun:
     ``demand.cancel()``, even if ``slot`` itself cancels. Only one thread at a time may call a
     method. If the source or a stage raises an ``Exception``, the method returns ``FAILED``; if
     ``slot`` raises one, ``SLOT_FAILED``. ``error`` is then the exception. ``KeyboardInterrupt``,
-    ``SystemExit`` and ``GeneratorExit`` propagate. ``None`` from a source or a ``map`` counts as a
-    ``TypeError`` that names the stage. Exceptions of ``do_on_next`` go to ``sys.unraisablehook``.
+    ``SystemExit`` and ``GeneratorExit`` propagate. If a source or a ``map`` returns ``None``, the
+    run fails with a ``TypeError`` that names the stage. Exceptions of ``do_on_next`` go to
+    ``sys.unraisablehook``.
 
     The stages of a program:
 
@@ -73,7 +74,8 @@ class FusedRun:
             to which elements may be added at any time; or ``None`` if elements come by ``push``.
         program: A tuple of stages.
         slot: A function that is called with every result; or a ``FunctionSlot``; or an
-            ``SpscRing``, to which every result is offered. Its capacity must cover the demand.
+            ``SpscRing``, to which every result is offered. The demand must never be larger than the
+            free room of the ring.
         demand: The demand of the subscriber.
     """
 
@@ -104,7 +106,7 @@ class FusedRun:
             raise TypeError(f"demand must be a DemandCounter, got {type(demand).__name__}")
         self._demand: DemandCounter = demand
         self._state = [STAGES[op[0]].first_state(op) for op in self._program]
-        # The fewest source elements that one result takes. For each requested result the run may
+        # The fewest source elements that make one result. For each requested result the run may
         # pull this many.
         self._ratio = 1
         for op in self._program:
@@ -172,7 +174,7 @@ class FusedRun:
 
     @property
     def ratio(self) -> int:
-        """The fewest source elements that one result takes: the product of the batch sizes."""
+        """The fewest source elements that make one result: the product of the batch sizes."""
         return self._ratio
 
     def __reduce__(self) -> NoReturn:
@@ -306,8 +308,8 @@ class FusedRun:
     def clear(self) -> None:
         """Drop the source, the program and the slot (§3.13). No other method may be called later.
 
-        During another call, for instance from within the slot (the receiver of the results),
-        ``clear`` takes effect when that call ends. The ``error`` of that call stays for its caller.
+        If another call is running (the slot itself may call ``clear``), ``clear`` takes effect when
+        that call ends. The ``error`` of that call stays for its caller.
         """
         self._clear_later = True
         if self._busy.acquire(blocking=False):

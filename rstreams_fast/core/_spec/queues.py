@@ -35,7 +35,7 @@ else:
         """Raised by ``put`` and ``get`` of a queue that was shut down."""
 
     class _Refusing(threading.Condition):
-        """A condition whose waiter gets a ``ShutDown`` if the queue was shut down."""
+        """A condition. ``wait`` raises ``ShutDown`` if the queue was shut down."""
 
         def __init__(self, mutex: threading.Lock, refuse: Callable[[], None]) -> None:
             super().__init__(mutex)

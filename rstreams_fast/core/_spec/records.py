@@ -27,10 +27,10 @@ __all__ = ["RecordRing", "Views"]
 
 
 class Views:
-    """Finds out whether any view that one side of a ring has given out still exists.
+    """Tells whether a view still exists that the producer, or the consumer, of a ring got.
 
-    All views of a side share one owner of the memory. A weak reference to the owner tells whether
-    a view still uses it.
+    All these views share one owner of the memory. A weak reference to the owner tells whether a
+    view still uses the memory.
     """
 
     def __init__(self, export: Callable[[], Any]) -> None:
@@ -286,11 +286,10 @@ class RecordRing(BoundedRing):
             return self._take(inside, wanted)
 
     async def aget(self, max: int | None = None) -> np.ndarray[Any, Any]:
-        """Await a record, and take up to ``max`` records out, as ``read`` does. At the end this
-        raises, as ``get`` does.
+        """Await a record, and take up to ``max`` records out, as ``read`` does.
 
-        The other side may be in another thread or loop. When the awaiting task is cancelled,
-        nothing has been taken out.
+        If the ring is closed and empty, this raises, as ``get`` does. The other side may be in
+        another thread or loop. When the awaiting task is cancelled, nothing has been taken out.
 
         Args:
             max: The most records. Default: all.

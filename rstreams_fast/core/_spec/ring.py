@@ -37,10 +37,11 @@ else:
 
 
 class Putting:
-    """One call on the producer's side of a ring, used as ``with inside, inside``.
+    """A context manager for one call of the producer, used as ``with inside, inside``.
 
-    If ``call``, the name of the call, is given, the ring must be open. The call sets ``done`` to
-    the number of elements that it put in. At the end of the call waiting threads are woken.
+    If the name of the call is given (``call``), the ring must be open. The user of the context
+    manager sets ``done`` to the number of elements that were put in. At the end waiting threads are
+    woken.
 
     The context manager is used twice, because a ``KeyboardInterrupt`` may come before the first
     step of the inner ``__exit__``. The outer ``__exit__`` then does the rest.
@@ -82,7 +83,10 @@ class Putting:
 
 
 class Taking(Putting):
-    """One call on the consumer's side of a ring, used like ``Putting``."""
+    """A context manager for one call of the consumer, used as ``with inside, inside``.
+
+    ``Putting`` explains why it is used twice.
+    """
 
     __slots__ = ()
 
@@ -93,16 +97,16 @@ class Taking(Putting):
 
 
 class BoundedRing:
-    """The common base of rings: one call at a time on each of two sides, closing, and waiting."""
+    """The common base of rings: it refuses overlapping calls, closes the ring, and waits."""
 
     _putting: type[Any] = Putting
     _taking: type[Any] = Taking
 
     def __init__(self, capacity: int) -> None:
         self._capacity = check_capacity("capacity", capacity)
-        # The lock is reentrant: the garbage collector may run any code, such as disarm(). Use the
-        # lock in ``with``, not the condition: an interrupt may come within the condition's own
-        # __enter__.
+        # The lock is reentrant: the garbage collector may run any code, such as disarm(). Use
+        # ``with self._lock``, not ``with self._changed``: a KeyboardInterrupt may come within the
+        # condition's __enter__, after the lock was taken.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._inside: dict[str, Putting] = {}  # the running call of each side (producer, consumer)
@@ -110,8 +114,8 @@ class BoundedRing:
         self._error: BaseException | None = None
         self._waker: Callable[[], object] | None = None
         self._producer_waker: Callable[[], object] | None = None
-        # For each side, the call that awaits, and the ``Bell`` that wakes it. Only this call may
-        # remove its waker.
+        # For each side, the call that awaits, and the ``Bell`` that wakes the call. Only this call
+        # may remove the bell.
         self._awaiting: dict[str, tuple[Putting, Bell]] = {}
         self._creator = os.getpid()
 
@@ -258,8 +262,7 @@ class BoundedRing:
             return True
 
     def _leave_for_lost(self, side: str) -> bool:
-        """End the call on ``side`` that awaits on a closed loop, if there is one. Return whether
-        there was.
+        """End the call on ``side`` if its event loop was closed. Return whether a call was ended.
 
         The coroutine of such a call never continues, and would block the side for ever.
         """
@@ -276,14 +279,14 @@ class BoundedRing:
         return any(self._changed.wait_for(condition, sleep) for sleep in sleeps(timeout))
 
     def _wake_consumer(self) -> None:
-        """Call the consumer's waker, which is user code, without the lock. Elements have come."""
+        """Call the consumer's waker, after elements have come. It is user code: hold no lock."""
         with self._lock:  # otherwise a waker set between reading and clearing would be lost
             waker, self._waker = self._waker, None
         if waker is not None:
             waker()
 
     def _wake_producer(self) -> None:
-        """Call the producer's waker, which is user code, without the lock. There is new room."""
+        """Call the producer's waker, after room has come. It is user code: hold no lock."""
         with self._lock:
             waker, self._producer_waker = self._producer_waker, None
         if waker is not None:
@@ -331,9 +334,9 @@ class SpscRing(BoundedRing, Generic[T]):
     """A bounded first-in first-out buffer between one producer and one consumer.
 
     The producer's calls are ``offer``, ``offer_many``, ``put``, ``aput`` and ``arm_producer``; the
-    consumer's are ``poll``, ``poll_many``, ``get``, ``aget`` and ``arm``. Two calls that overlap on
-    one side raise ``OverlappingCallsError``, even if one of them waits; they may come from any
-    thread. Any thread may use ``close``, ``closed`` and ``len``.
+    consumer's are ``poll``, ``poll_many``, ``get``, ``aget`` and ``arm``. Calls may come from any
+    thread. But two calls that overlap on one side raise ``OverlappingCallsError``, also while one
+    of them waits. Any thread may use ``close``, ``closed`` and ``len``.
 
     Args:
         capacity: The most elements, 1 or more.
@@ -433,7 +436,7 @@ class SpscRing(BoundedRing, Generic[T]):
             self._items.append(element)
 
     def poll(self) -> T | None:
-        """Take the oldest element out; ``None`` if the ring is empty, closed or not."""
+        """Take the oldest element out; ``None`` if the ring is empty, even if it is closed."""
         taken = self.poll_many(1)
         return taken[0] if taken else None
 
@@ -469,10 +472,10 @@ class SpscRing(BoundedRing, Generic[T]):
             return self._take_one(inside)
 
     async def aget(self) -> T:
-        """Await an element, and take the oldest one out. At the end this raises, as ``get`` does.
+        """Await an element, and take the oldest one out.
 
-        The other side may be in another thread or loop. When the awaiting task is cancelled,
-        nothing has been taken out.
+        If the ring is closed and empty, this raises, as ``get`` does. The other side may be in
+        another thread or loop. When the awaiting task is cancelled, nothing has been taken out.
         """
         inside = self._taking(self)
         with inside, inside:

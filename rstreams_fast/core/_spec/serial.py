@@ -48,17 +48,18 @@ class SignalSerializer(Generic[T]):
     elements; ``on_error`` comes before them, unless ``delay_error`` is set. A signal from within
     ``on_next`` is queued, so recursion has depth 1 (§3.3).
 
-    The serializer is also the subscription of its subscriber: ``request`` goes upstream, ``cancel``
-    stops everything. Exceptions of the subscriber cancel upstream and go to ``on_dropped_error``
-    (§2.13), never to a signalling thread. Only ``KeyboardInterrupt``, ``SystemExit`` and
-    ``GeneratorExit`` propagate to the caller on the delivering thread.
+    The serializer is also the subscription of its subscriber: ``request`` goes upstream, and
+    ``cancel`` ends the stream. If the subscriber raises an exception, upstream is cancelled, and
+    the exception goes to ``on_dropped_error`` (§2.13). No signalling thread gets the exception.
+    Only ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` propagate to the caller on the
+    delivering thread.
 
     Args:
         subscriber: Any object with the four methods of ``Subscriber``.
         capacity: The most elements in the mailbox.
-        on_full: With ``"error"``, ``on_next`` ends the stream with a ``BufferOverflowError`` when
-            the mailbox is full. With ``"wait"`` it waits; a call from within the subscriber, which
-            would wait for itself, ends the stream with the error.
+        on_full: What ``on_next`` does when the mailbox is full. With ``"error"`` it ends the stream
+            with a ``BufferOverflowError``. With ``"wait"`` it waits. A call from within the
+            subscriber would wait for itself, so it ends the stream with the same error.
         delay_error: Signal an error after the queued elements, not before them.
         fail_fast: Queue nothing. While another thread delivers, ``on_next`` raises
             ``OverlappingCallsError``, and ``try_next`` returns ``BUSY``.

@@ -38,7 +38,7 @@ class _Call:
 class CallWindow:
     """Overlapping calls of an async function: ``concurrency`` at once, ``capacity`` items in all.
 
-    ``submit_many`` starts each call at once and without a task. Only a call that has to wait
+    ``submit_many`` starts each call at once and without a task. Only a call that is suspended
     becomes a task of ``loop``. ``take`` returns results. An item has a *place* in the window from
     its submission until its result is taken; there are ``capacity`` places. The first failure is
     stored in ``failure``, and then no more calls are started. ``SystemExit``,
@@ -46,8 +46,9 @@ class CallWindow:
     ``submit_many``.
 
     Use the window only on the loop's thread, in callbacks of the loop, not in tasks. Each call
-    starts in a copy of the context (``contextvars``) of ``submit_many``. A call that had to wait
-    has a copy of the context in which the window was made, and so has ``on_ready``.
+    starts in a copy of the context (``contextvars``) of ``submit_many``. But if an item had to wait
+    for another call, its own call starts in a copy of the context in which the window was made.
+    ``on_ready`` runs in such a copy, too.
 
     Args:
         fn: The async function.
@@ -58,13 +59,12 @@ class CallWindow:
         capacity: The most items that wait, run, or have a result that was not taken.
         ordered: Whether results come in the order of submission; otherwise as calls finish.
         spread: Whether an item is a tuple of positional arguments.
-        dedupe: Whether equal hashable items that run at the same time share one call and its
-            outcome. An item that shares the call of another item counts for ``capacity``, but not
-            for ``concurrency``.
+        dedupe: Whether equal hashable items that run at the same time share one call, with its
+            result or error. An item that shares the call of another item counts for ``capacity``,
+            but not for ``concurrency``.
         key: Items with the same ``key(item)``, which must be hashable, are called one at a time, in
-            their order; items with other keys overlap. An item that waits for an earlier item of
-            its key, and after that for ``concurrency``, counts for ``capacity``. ``dedupe`` shares
-            calls with the item only when the call of the item runs.
+            their order; items with other keys overlap. Waiting items count for ``capacity``. With
+            ``dedupe``, other items may share the call of an item only while that call runs.
         ahead: How many more items may wait in the window while ``concurrency`` calls run (not with
             ``dedupe``; with ``key``, up to ``capacity``). When a call ends, its task makes the next
             call. This saves a new task, half of the cost of a call that waits. A task that other
@@ -178,7 +178,7 @@ class CallWindow:
     def call_with(
         self, fn: Callable[..., Any], on_call_end: Callable[[], object] | None = None, /
     ) -> None:
-        """Use ``fn`` for the calls that start from now on.
+        """Replace the async function: the calls that start from now on call ``fn``.
 
         Args:
             fn: The async function.
@@ -435,7 +435,7 @@ class CallWindow:
             except Exception:  # ``==`` of the item raises: find the call by identity
                 try:
                     self._in_flight = {k: c for k, c in self._in_flight.items() if c is not call}
-                # ``==`` of another item raises: from now on no item shares a call that runs
+                # Comparing another item raised: from now on no item shares a call that runs
                 # already.
                 except Exception:
                     self._in_flight = {}

@@ -46,7 +46,8 @@ class Wip:
         return self._entered
 
     def leave(self, missed: int = 1, /) -> bool:
-        """Return true if all work is done. False if threads have entered meanwhile: work again.
+        """Return true if all work is done. If it returns false, other threads have called ``enter``
+        meanwhile: do their work, too.
 
         Args:
             missed: The value of the attribute ``missed`` before the work that was done.
