@@ -175,8 +175,8 @@ class Merging(FanIn):
         self._ready: deque[Inner] = deque()  # publishers that have elements; they deliver in turns
         self._outer: Outer | None = None
         self._unsubscribed.extend(new_inner(self, publisher) for publisher in publishers)
-        # How many publishers are not over. In ``flat_map``, upstream counts as a publisher, and so
-        # does an element of which no publisher was made yet.
+        # How many publishers are not over. In ``flat_map`` the number includes upstream, and the
+        # elements of which no publisher was made yet.
         self._alive = DemandCounter(len(self._unsubscribed))
 
     def flat_map(

@@ -290,8 +290,8 @@ class _BatchSubscription(OperatorSubscriber):
 
     def _room(self) -> int:
         """Return how many elements to request; 0 if no batch is requested."""
-        # Read the demand after ``_left``. A batch that is delivered between the two reads still
-        # counts as held, so the result is never too large.
+        # Read the demand after ``_left``. A batch that is delivered between the two reads is
+        # taken to be held, so the result is never too large.
         arrived, left = self._arrived, self._left
         demand = self._demand.value
         if demand <= 0 or self._completed:
