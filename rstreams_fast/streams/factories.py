@@ -69,7 +69,7 @@ def range_(*args: int) -> Stream[int]:
     """The numbers of ``range(*args)``.
 
     Args:
-        *args: ``stop``, or ``start``, ``stop`` and perhaps ``step``, as for ``range``.
+        *args: ``stop``, or ``start`` and ``stop``, or ``start``, ``stop`` and ``step``.
 
     Raises:
         TypeError: An argument is not an ``int``.
@@ -113,7 +113,7 @@ def from_async_iterable(
     Args:
         iterable: An asynchronous iterable, or a function that makes one for each subscriber.
         loop: The event loop of the iteration. Default: the loop that runs in the subscribing
-            thread, or else a private loop.
+            thread. If there is none, the default is a private loop.
 
     Raises:
         TypeError: ``iterable`` is neither an asynchronous iterable nor a function.

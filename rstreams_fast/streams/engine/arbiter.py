@@ -1,13 +1,13 @@
 """The subscription arbiter: one publisher after another, which the subscriber sees as one stream.
 
-The arbiter asks the next publisher for exactly the elements that the subscriber has requested and
-the previous publisher has not sent (§1.1). Requests to a publisher, and the change to the next
+The arbiter requests of the next publisher as many elements as the subscriber has requested and the
+previous publishers have not sent (§1.1). Requests to a publisher, and the change to the next
 publisher, are *upward work*: one thread at a time does this work. So a request and a change never
 happen at the same time, and a thousand changes in a row do not nest (§3.3).
 
 A sequence, such as the list of ``from_iterable``, needs no subscription: the *drain*, the loop that
-delivers elements, iterates the sequence itself. The thread that leaves the drain then changes to
-the next publisher.
+delivers elements, iterates the sequence itself. At the end of the sequence the thread that leaves
+the drain changes to the next publisher.
 
 An operator gives its arbiter objects. A ``Following`` chooses the next publisher. A ``Companion``
 handles a second publisher, which sends at the same time as the current publisher.
@@ -53,7 +53,7 @@ class PendingDemand:
 
     def add(self, subscription: Drain, n: int) -> bool:
         """Add the demand ``n``. Return false if ``n`` is not valid, or if the stream is over."""
-        # Convert n only once: __index__ may return another number the next time.
+        # Convert n only once: a second call of __index__ can return another number.
         if type(n) is not int:
             try:
                 n = check_request(n)
@@ -140,7 +140,7 @@ class SubscriptionArbiter(FanIn):
     """The subscription of a subscriber that gets the elements of one publisher after another.
 
     ``start()`` calls ``on_subscribe`` and subscribes to the publisher ``first``, if given.
-    ``following`` chooses each next publisher. Without ``following`` the stream ends as ``first``
+    ``following`` chooses each next publisher. Without ``following`` the stream ends when ``first``
     ends.
     """
 

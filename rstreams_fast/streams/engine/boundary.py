@@ -31,7 +31,7 @@ __all__ = [
 class Boundary:
     """A part of a stream that is not a stage of a fused run.
 
-    A boundary subscribes to the publisher above, decides how many elements to ask it for, and
+    A boundary subscribes to the publisher above, decides how many elements to request, and
     publishes to the subscriber below.
     """
 
@@ -93,7 +93,7 @@ class StagesSource:
         raise NotImplementedError
 
     def whole(self) -> PullSource | None:
-        """Return a source of all elements, if the publisher has all of them already, else ``None``.
+        """Return a source of all elements, or ``None`` if the publisher does not have them all.
 
         A subscriber may iterate that source in place of subscribing.
         """
@@ -194,7 +194,7 @@ def burst_slot(subscriber: Subscriber[Any]) -> Callable[[list[Any]], None] | Non
 
     ``None`` if ``subscriber`` takes elements only by ``on_next``.
     """
-    # Read ``ring`` once: the subscriber may drop the ring at any time.
+    # Read ``ring`` once: the subscriber can drop the ring at any time.
     if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
         return partial(_offer_all, ring, subscriber.on_burst)
     if isinstance(subscriber, ListSubscriber):

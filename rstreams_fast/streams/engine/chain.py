@@ -42,7 +42,7 @@ class Link:
 
 
 def stand_on(chained: Chained, below: object) -> None:
-    """Set the attributes of ``chained`` from those of its subscriber ``below``.
+    """Set the attributes of ``chained`` from the attributes of its subscriber ``below``.
 
     If ``below`` is a subscriber from outside this package, the attributes get default values.
     """
@@ -60,7 +60,7 @@ def drop(subscriber: object) -> None:
     """Tell ``subscriber`` that no signal will come, not even a terminal signal.
 
     The reason: ``subscriber`` has cancelled, or a subscriber below it has raised. Only subscribers
-    that must act on this, such as that of ``do_finally``, have a method ``dropped``.
+    that must act on this have a method ``dropped``: for example, the subscriber of ``do_finally``.
     """
     dropped = getattr(subscriber, "dropped", None) if is_internal(subscriber) else None
     if dropped is not None:

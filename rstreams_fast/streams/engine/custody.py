@@ -31,7 +31,7 @@ _COLLECTIONS: Final = (list, tuple, set, frozenset)
 
 
 class _NoPublisher:
-    """Stands for the publisher that a user's function would return, once the stream has ended."""
+    """Takes the place of the publisher of a user's function, which is not called after the end."""
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         """Send nothing: the stream of the subscriber has ended."""
@@ -103,7 +103,7 @@ class Custody:
             report_unraisable(raised, "on_discard", self._hook)
 
     def discard(self, elements: Iterable[Any]) -> None:
-        """Call the hook of ``on_discard`` for those of ``elements`` that this custody holds."""
+        """Call the hook of ``on_discard`` for each of ``elements`` that this custody holds."""
         for element in elements:
             with self._lock:
                 here = self._leave(element)
@@ -111,7 +111,7 @@ class Custody:
                 self.release(element)
 
     def pass_on(self, burst: list[Any]) -> list[Any]:
-        """Move the elements of the list ``burst`` from this custody to the next one downstream.
+        """Move the elements of the list ``burst`` from this custody to the next custody downstream.
 
         Return the moved elements. Elements that the hook of ``on_discard`` has already got are left
         out.
@@ -212,7 +212,7 @@ class Custody:
         return look
 
     def awaiting(self, fn: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
-        """Do the same as ``using``, for a coroutine function (that of ``map_async``)."""
+        """Do the same as ``using``, for the coroutine function of ``map_async``."""
 
         @wraps(fn, updated=())
         async def use(element: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A deadline: calls a function at a time that may change.
+"""A deadline: calls a function at a time that can still change.
 
 At most one alarm of the timer is pending. If the due time moves to later, the alarm stays. When the
 alarm goes off, the deadline compares the clock with the due time, and sets another alarm if the due

@@ -92,7 +92,7 @@ TRAMPOLINE_PREFETCH: Final = 64
 
 
 def replenish_at(prefetch: int) -> int:
-    """Return three quarters of ``prefetch``: when so many are consumed, as many are requested."""
+    """Return three quarters of ``prefetch``, the number of consumed elements to request again."""
     return max(1, prefetch - (prefetch >> 2))
 
 

@@ -1,7 +1,7 @@
 """Writes the text of ``describe()``: the sources, fused runs and boundaries of a stream.
 
-For a run the text says how and on which threads the run executes, for a boundary how many elements
-the boundary may hold.
+For a run, the text says how and on which threads the run executes. For a boundary, the text says
+how many elements the boundary may hold.
 """
 
 from __future__ import annotations

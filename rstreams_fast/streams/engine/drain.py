@@ -111,7 +111,7 @@ class Drain:
 
     @property
     def works_when_asked(self) -> bool:
-        """Whether ``request`` may deliver the requested elements before it returns."""
+        """Whether ``request`` can deliver the requested elements before it returns."""
         return self._resource is None
 
     def request(self, n: int, /) -> None:
@@ -129,7 +129,7 @@ class Drain:
             self._enter()
 
     def _add_demand(self, n: int) -> int:
-        """Add ``n`` to the demand. Return the demand before; negative if the stream is over."""
+        """Add ``n`` to the demand. Return the demand before, or a negative number after the end."""
         if self._pid != process_id():
             # This process is a forked child. The threads that serve requests are in the parent
             # only.
@@ -251,13 +251,13 @@ class Drain:
         self._enter()
 
     def _work(self) -> bool:
-        """Deliver some elements, or handle the end. True if there is more to do at once."""
+        """Deliver some elements, or handle the end. Return true if there is more to do at once."""
         raise NotImplementedError
 
     def _stages(self, stages: tuple[tuple[Any, ...], ...]) -> tuple[tuple[Any, ...], ...]:
         """Return ``stages``, changed so that the hook of ``on_discard`` gets dropped elements.
 
-        Only for stages below another operator, which has registered the elements already.
+        The stages must be below another operator, which has registered the elements already.
         """
         custody = self.custody
         return stages if custody is None else custody.stages(stages)
@@ -303,20 +303,20 @@ class Drain:
         return status
 
     def _finish_run(self, run: FusedRun) -> bool:
-        """Deliver the elements that stages still hold, and end the stream as ``run`` ends.
+        """Deliver the elements that stages still hold. Then end the stream, if ``run`` has ended.
 
-        Always false: nothing more to do before the next request.
+        Always return false: there is nothing to do before the next request.
         """
         status = self._flush(run)
         return False if status is RunStatus.IDLE else self._answer(status, run)
 
     def _slot_by_bursts(self, subscriber: Subscriber[Any], *, waits: bool = False) -> Any:
-        """Return what gets the results of a fused run: a ring, a list's ``append``, or a function.
+        """Return the receiver of the results of a run: a ring, a list's ``append``, or a function.
 
-        If ``subscriber`` has none of these, its ``on_next`` gets the results. ``waits``: the source
-        of the run may wait in the middle of a burst (a list of elements).
+        If ``subscriber`` has none of these, return its ``on_next``. ``waits``: the source of the
+        run can wait in the middle of a burst (a list of elements).
         """
-        # Read ``ring`` once: the subscriber may drop the ring at any time.
+        # Read ``ring`` once: the subscriber can drop the ring at any time.
         if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
             self._on_burst = subscriber.on_burst
             return ring
@@ -343,7 +343,8 @@ class Drain:
                 self._failure = leaving
         self._stop_and_leave_drain(ended)
         if not ended and self._resource is not None and isinstance(leaving, RecursionError):
-            # Report the RecursionError: no subscriber is left, and an executor may hide it.
+            # Report the RecursionError here: no subscriber is left, and executors can hide
+            # exceptions.
             report_dropped(leaving, "§2.13: a subscriber filled the stack")
 
     def _stop_and_leave_drain(self, ended: bool) -> None:
@@ -355,7 +356,7 @@ class Drain:
             self._leave_drain()
 
     def _leave_drain(self) -> None:
-        """Clean up after the end of the stream, until no other thread has entered meanwhile."""
+        """Clean up after the end of the stream, and again whenever another thread enters."""
         wip = self._wip
         while True:
             missed = wip.missed
@@ -366,7 +367,7 @@ class Drain:
     # -- the end of the stream, for the thread that delivers ---------------------------------------
 
     def _answer(self, status: RunStatus, run: FusedRun) -> bool:
-        """End the stream as ``run`` (fused stages) has ended. Always false: nothing more to do."""
+        """End the stream, because ``run`` (fused stages) has ended. Always return false."""
         if status is RunStatus.FAILED:
             error = run.error
             if error is not None:
@@ -382,7 +383,7 @@ class Drain:
         return self._act_on_end()
 
     def _complete(self) -> bool:
-        """Signal ``on_complete``, unless the stream is over. Always false: nothing more to do."""
+        """Signal ``on_complete``, unless the stream is over. Always return false."""
         if not self._demand.terminate():
             return self._act_on_end()
         self._stop()
@@ -437,7 +438,7 @@ class Drain:
     def _act_on_end(self) -> bool:
         """After the end, drop all references. If the stream has failed, signal ``on_error``.
 
-        Always false: nothing more to do.
+        Always return false: there is nothing more to do.
         """
         failure = self._failure
         # If the field is empty, do not write to it: another thread can set it at any moment.
@@ -468,7 +469,7 @@ class Drain:
             report_late(error)
 
     def _drop_everything(self) -> Subscriber[Any] | None:
-        """Drop all references (§3.13). The first call returns the subscriber, for a last signal."""
+        """Drop all references (§3.13). Return the subscriber at the first call."""
         subscriber, self._subscriber = self._subscriber, None
         self._on_burst = None
         run, self._run = self._run, None

@@ -3,13 +3,14 @@
 There are two kinds of work, each done by one thread at a time:
 
 * *downward work*, the drain: signals to the subscriber;
-* *upward work*: calls of the user's function that makes a publisher, ``subscribe``, and requests.
+* *upward work*: calls of ``subscribe``, of ``request``, and of the user's function that makes a
+  publisher.
 
 A publisher may send elements before ``request`` returns. So the drain calls no publisher: it stores
 the requests to make. The thread that leaves the drain, or finds another thread in it, does the
 upward work. If a call causes more upward work, that work waits until the call has returned. So
-calls do not nest, however many synchronous publishers there are (§3.3), and the elements of a slow
-publisher are delivered as they come.
+calls do not nest, even with many synchronous publishers (§3.3). The elements of a slow publisher
+are delivered as they come.
 
 An *inner* is the subscriber to one of the publishers. Elements come in bursts (lists): an inner
 appends a burst to the *mail*, the queue of the drain, and the drain delivers the burst.
@@ -38,7 +39,7 @@ A = TypeVar("A")
 
 
 class Ended:
-    """The end of one publisher, queued behind its elements. ``error=None``: it has completed."""
+    """The end of one publisher, queued behind its elements. ``error=None`` means completion."""
 
     __slots__ = ("error",)
 
@@ -53,10 +54,11 @@ _AT_END = (RunStatus.IDLE, RunStatus.EXHAUSTED, RunStatus.ENDED)
 class Prefetch:
     """Requests elements in advance from each publisher of a fan-in.
 
-    Each publisher gets a request for ``size`` elements, and another when most of these are
-    consumed. The drain, which delivers elements, stores these requests in ``asks``. The thread that
-    calls publishers makes the requests, but none before the subscriber's first request. On an event
-    loop a part of a request can be left to a later turn of the loop.
+    Each publisher gets a request for ``size`` elements. When most of these elements are consumed,
+    the publisher gets the next request. The drain, which delivers elements, stores these requests
+    in ``asks``. The thread that calls publishers makes the requests, but none before the
+    subscriber's first request. On an event loop a part of a request can be left to a later turn of
+    the loop.
 
     Args:
         size: How many elements of each publisher may be held.
@@ -70,7 +72,8 @@ class Prefetch:
         self.size = size
         self.replenish_at = replenish_at(size)
         self.asks: deque[tuple[Inner, int]] = deque()
-        # Subscribers with a request of which a part is left to a later turn on the event loop.
+        # Subscribers whose last request was made only in part. The rest is left to a later turn on
+        # the event loop.
         self._unfinished: deque[Inner] = deque()
         self._begun = False
         self.waits = Waits(name, publishers * size, on_look=True)
@@ -85,7 +88,7 @@ class Prefetch:
         return self._begun
 
     def step(self, demand: DemandCounter) -> bool:
-        """Make one request to a publisher; false if no request is due."""
+        """Make one request to a publisher. Return false if no request is due."""
         # Read each field once: clear(), on another thread, replaces the deques.
         asks, unfinished = self.asks, self._unfinished
         asked = bool(asks) and self.begun(demand)
@@ -97,7 +100,7 @@ class Prefetch:
         return asked
 
     def ask(self, inner: Inner, n: int) -> None:
-        """Request ``n`` more elements through ``inner``, and the rest of its earlier request."""
+        """Request ``n`` more elements through ``inner``, and the rest of the earlier request."""
         inner.ask_for_a_turn(n)
         if inner.due and inner not in self._unfinished:
             self._unfinished.append(inner)
@@ -107,7 +110,8 @@ class Prefetch:
     def consumed(self, inner: Inner, n: int) -> None:
         """Count ``n`` elements of ``inner`` as delivered.
 
-        When ``replenish_at`` elements were delivered, add a request for as many to ``asks``.
+        When ``replenish_at`` elements were delivered, add a request for as many elements to
+        ``asks``.
         """
         inner.consumed += n
         if inner.consumed >= self.replenish_at:
@@ -154,11 +158,11 @@ class FanIn(Drain):
     subclass with other requests overrides ``_upward``, ``_to_ask``, ``_inner_attached`` and
     ``metrics``.
 
-    An overriding ``_work`` calls ``_act_on_end`` if the demand is negative. Otherwise it takes
-    bursts (lists of elements) and ends from the queue ``_mail``. It may keep and change a burst. A
-    burst may be empty if an end follows. The method gives at most as many elements as the demand to
-    ``_deliver``, which lowers the demand, and then calls ``Prefetch.consumed``. It ends the stream
-    by ``_complete`` or ``_fail``.
+    An overriding ``_work`` calls ``_act_on_end`` if the demand is negative. Otherwise ``_work``
+    takes bursts (lists of elements) and ends from the queue ``_mail``. ``_work`` may keep and
+    change a burst. A burst can be empty if an end follows. ``_work`` gives at most as many elements
+    as the demand to ``_deliver``, which lowers the demand, and then calls ``Prefetch.consumed``.
+    ``_work`` ends the stream by ``_complete`` or ``_fail``.
     """
 
     __slots__ = (
@@ -208,18 +212,18 @@ class FanIn(Drain):
     # -- calls to publishers (upward work) ---------------------------------------------------------
 
     def _upward(self) -> bool:
-        """Make one call to a publisher; false if no call is due."""
+        """Make one call to a publisher. Return false if no call is due."""
         return self._ahead.step(self._demand)
 
     def _give_up(self) -> None:
-        """Clean up after the end of the stream. Only for the thread that calls publishers."""
+        """Clean up after the end of the stream. The thread that calls publishers calls this."""
         self._forget_upward()
 
     def _forget_upward(self) -> None:
         """Drop the references that the upward work, the calls to publishers, keeps.
 
-        Called when the stream ends, and again when the upward work ends, because that work may have
-        stored new references meanwhile.
+        Called when the stream ends, and again when the upward work ends, because that work can
+        store new references after the end.
         """
         self._ahead.clear()
 
@@ -262,7 +266,7 @@ class FanIn(Drain):
         self._call_up()
 
     def _subscribe_to(self, publisher: Publisher[Any]) -> Inner:
-        """Subscribe to ``publisher``, unless the stream has ended; return the inner subscriber."""
+        """Subscribe to ``publisher``, unless the stream has ended. Return the inner subscriber."""
         inner = new_inner(self, publisher)
         self._subscribe(inner)
         return inner
@@ -272,11 +276,12 @@ class FanIn(Drain):
             inner.subscribe()
 
     def _add(self, inner: Inner) -> bool:
-        """Register ``inner``, so that it is cancelled at the end; false if the stream is over."""
+        """Register ``inner``, which is cancelled at the end. Return false if the stream is over."""
         self._inners.add(inner)
         if self._demand.value >= 0:
             return True
-        # _stop(), on another thread, has perhaps not seen the new subscriber: cancel it here.
+        # The stream is over. If _stop() ran before the subscriber was added, _stop() has not
+        # cancelled it. So cancel it here.
         self._inners.discard(inner)
         inner.cancel()
         return False

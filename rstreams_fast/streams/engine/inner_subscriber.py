@@ -97,7 +97,7 @@ class Inner(Link):
         self.done = False
 
     def subscribe(self) -> None:
-        """Subscribe; ``_inner_attached`` or ``_inner_ended`` of ``owner`` is called later."""
+        """Subscribe. Later ``_inner_attached`` or ``_inner_ended`` of ``owner`` is called."""
         raise NotImplementedError
 
     def ask(self, n: int) -> None:
@@ -108,8 +108,8 @@ class Inner(Link):
         """Request ``n`` more elements and the rest of earlier requests, but only for one turn.
 
         A turn is the millisecond for which work may occupy an event loop. When the turn is over, a
-        later call must request the rest. Return whether any elements were requested. Only for an
-        operator that does not use the elements before this method returns.
+        later call must request the rest. Return whether any elements were requested. Only an
+        operator that does not use the elements before this method returns may call this.
         """
         raise NotImplementedError
 
@@ -121,9 +121,9 @@ class Inner(Link):
     def hand_over(self) -> Sequence | None:
         """Return the publisher's sequence (such as a list), so that the operator iterates it.
 
-        The operator calls this in place of ``ask(UNBOUNDED)``. It must call ``ask`` if the result
-        is ``None``: the publisher is no sequence, has got a request before, or must register
-        elements for ``on_discard``.
+        The operator calls this in place of ``ask(UNBOUNDED)``. The result is ``None`` if the
+        publisher is no sequence, has got a request before, or must register elements for
+        ``on_discard``. Then the operator must call ``ask``.
         """
         return None
 
@@ -139,7 +139,7 @@ class Inner(Link):
             self.custody.close()
 
     def _tell_owner(self, error: BaseException | None) -> None:
-        """Report the end to the operator. After ``cancel``, report the error as late."""
+        """Tell the operator the end. After ``cancel``, pass an error to ``on_dropped_error``."""
         owner = self.owner
         if owner is not None:
             owner._inner_ended(self, error)
@@ -161,9 +161,9 @@ def new_inner(owner: InnerOwner, publisher: Publisher[Any]) -> Inner:
 class InnerSubscriber(Inner, ListSubscriber):
     """The subscriber to any publisher, even to one that breaks the rules of Reactive Streams.
 
-    The publisher may signal ``None``, too many elements, or elements after its end. It may signal
-    from several threads at once, send a second subscription, or raise. The operator still gets only
-    elements that it requested, and at most one end.
+    The publisher may signal ``None``, too many elements, or elements after its end. The publisher
+    may signal from several threads at once, send a second subscription, or raise. The operator
+    still gets only elements that it requested, and at most one end.
     """
 
     __slots__ = ("_publisher", "_upstream", "burst")

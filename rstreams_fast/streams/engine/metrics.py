@@ -13,7 +13,7 @@ __all__ = ["BoundaryMetrics", "Waits", "metrics_above", "metrics_further_up", "m
 class BoundaryMetrics:
     """The metrics of one boundary.
 
-    Reading does not stop the boundary, so the values may belong to slightly different times.
+    Reading does not stop the boundary, so the values can belong to slightly different times.
     ``create``, ``on_overflow``, ``multicast`` and the operators that combine publishers count their
     waiting time only from the first reading on. The reason: counting would take a quarter of the
     time of an element.
@@ -47,8 +47,8 @@ _UNCOUNTED: Final = -1.0
 class Waits:
     """Counts how long a drain, which delivers elements, has waited for upstream and for demand.
 
-    The thread that runs the drain writes the times; any thread reads them. With ``on_look`` the
-    times are counted only from the first reading on, because counting takes time. ``counts`` is
+    The thread that runs the drain writes the times. Any thread may read the times. With ``on_look``
+    the times are counted only from the first reading on, because counting takes time. ``counts`` is
     true while the times are counted. ``name`` and ``max_held``: see ``BoundaryMetrics``.
     """
 
@@ -63,7 +63,7 @@ class Waits:
         self._upstream = self._demand = 0.0
 
     def begin(self, *, for_demand: bool) -> None:
-        """Begin to wait for demand (``for_demand``), or else for an element."""
+        """Begin to count a wait: for demand if ``for_demand`` is true, otherwise for an element."""
         self._for_demand = for_demand
         self._since = perf_counter() if self.counts else _UNCOUNTED
 

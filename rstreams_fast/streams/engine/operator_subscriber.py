@@ -28,9 +28,9 @@ A = TypeVar("A")
 class OperatorSubscriber(Drain):
     """The subscriber of upstream, and the subscription of downstream. Subclasses add ``on_next``.
 
-    ``_upstream`` requests and cancels. A subclass chooses how to treat an error of upstream:
-    ``on_error`` signals the error at once; ``_keep_error`` and ``_fail_after_elements`` signal the
-    error after the elements that wait. A subclass that holds elements sets ``_waits``.
+    ``_upstream`` makes the requests and the cancel. A subclass chooses how to treat an error of
+    upstream: ``on_error`` signals the error at once. ``_keep_error`` and ``_fail_after_elements``
+    signal the error after the elements that wait. A subclass that holds elements sets ``_waits``.
     """
 
     __slots__ = ("_completed", "_upstream", "_waits")
@@ -68,7 +68,7 @@ class OperatorSubscriber(Drain):
     def _fail_after_elements(self, error: BaseException) -> None:
         """Signal ``error`` after the elements that wait.
 
-        If upstream has ended before, ``error`` is only reported.
+        If upstream had ended before, ``error`` goes to ``on_dropped_error``.
         """
         if self._upstream.ended():
             self._late_error = error
@@ -145,7 +145,7 @@ class OperatorSubscriber(Drain):
     def _begin_turns(self) -> None:
         """Let synchronous publishers above work for at most one turn (a millisecond) at a time.
 
-        Only for subscriptions that make their requests on their resource (event loop or executor).
+        The subscription must make its requests on its resource (event loop or executor).
         """
         if self._resource is not None:
             self.turns = Turns(self._enter)
@@ -162,7 +162,8 @@ class OperatorSubscriber(Drain):
         Return whether there is more to do at once. Only for a subscription that holds elements.
         """
         self._waits.end()
-        # Read _completed before ``held``: if it is true, ``held`` has all elements that are left.
+        # Read _completed before ``held``. If _completed is true, ``held`` has all elements that are
+        # left.
         completed = self._completed
         status = self._burst_on(run)
         if status is RunStatus.MORE:

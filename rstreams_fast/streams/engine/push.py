@@ -68,8 +68,9 @@ class PushSubscription(OperatorSubscriber):
         program: The stages.
         watch: A function that makes the ``Watch`` that is informed of requests and deliveries.
         early: Whether ``start`` signals ``on_subscribe`` downstream. By default ``on_subscribe`` is
-            signalled when upstream has signalled it.
-        calls: Makes the calls to upstream. Default: the requesting thread calls upstream.
+            signalled when upstream has signalled ``on_subscribe``.
+        calls: The object that makes the calls to upstream. Default: the requesting thread makes
+            them.
     """
 
     __slots__ = (
@@ -139,7 +140,7 @@ class PushSubscription(OperatorSubscriber):
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more results. Upstream gets a request for the elements that they need."""
         try:
-            # Convert n only once: __index__ may return another number the next time.
+            # Convert n only once: a second call of __index__ can return another number.
             n = check_request(n)
         except Exception as refused:
             self._bad_request(refused)
@@ -258,7 +259,8 @@ class PushSubscription(OperatorSubscriber):
                 self._owed += run.refund
             elif status is not RunStatus.MORE:
                 return self._act_on(status, run)
-        # Read the end before the backlog: the backlog then has all elements before the end.
+        # Read the end before the backlog. If the end has come, the backlog has all elements that
+        # are left.
         completed, error = self._completed, self._late_error
         while self._backlog and not self._ended:
             status = run.push(self._backlog.popleft())
@@ -309,14 +311,14 @@ class PushSubscription(OperatorSubscriber):
     # -- requests to upstream ----------------------------------------------------------------------
 
     def _count(self, counted: DemandCounter, status: RunStatus, run: FusedRun) -> None:
-        """Count one received element. If a stage dropped it, one more must be requested."""
+        """Count one received element. If a stage dropped it, a replacement must be requested."""
         if counted.value > 0:
             counted.fulfil(1)
         if status is RunStatus.DROPPED and not self._unbounded:
             self._owed += run.refund
 
     def _repay(self) -> bool:
-        """Add replacements of dropped elements to the pending requests; true if any were added.
+        """Add replacements of dropped elements to the pending requests. True if any were added.
 
         Replacements are requested together, when they are as many as the requested elements that
         have not come. The caller makes the request when it no longer delivers.
@@ -338,7 +340,7 @@ class PushSubscription(OperatorSubscriber):
             self._have_asked()
 
     def _have_asked(self) -> None:
-        """Make the pending requests. Only for the thread that ``_asking`` lets make requests."""
+        """Make the pending requests. Only the thread that ``_asking`` admits calls this."""
         if self._calls is None:
             self._ask_now()
         else:

@@ -44,7 +44,7 @@ def forked() -> WorkDroppedError:
 
 
 def silent(call: Callable[..., object], *args: Any) -> None:
-    """Make a call that must return normally (§2.13, §3.15); report an exception that it raises.
+    """Make a call that must return normally (§2.13, §3.15). Report an exception of the call.
 
     A ``RecursionError`` is re-raised: the stack has no room to report it.
     """

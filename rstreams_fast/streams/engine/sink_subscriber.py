@@ -31,7 +31,7 @@ Failure = tuple[BaseException, TracebackType | None]
 class SerialUpstream(Upstream):
     """An ``Upstream`` on which any thread may call ``ask``. Requests never overlap or nest (§2.7).
 
-    If another thread is in ``request``, ``ask`` leaves the request to that thread.
+    If another thread is in ``request``, that thread makes the request of ``ask``, too.
     """
 
     __slots__ = ("_owed",)
@@ -62,7 +62,7 @@ def check_publisher(publisher: object, what: str = "publisher") -> None:
 
 
 def subscribe(publisher: Publisher[Any], subscriber: Subscriber[Any]) -> None:
-    """Subscribe to ``publisher``. If it raises, signal the exception by ``on_error`` (§1.9)."""
+    """Subscribe to ``publisher``. Signal an exception of ``subscribe`` by ``on_error`` (§1.9)."""
     try:
         publisher.subscribe(subscriber)
     except RecursionError:  # the RecursionError goes to a caller with room on the stack

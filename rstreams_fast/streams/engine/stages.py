@@ -76,7 +76,7 @@ class Stages:
 
     @property
     def limits(self) -> Limits:
-        """The bounds on requests. All subscriptions share them."""
+        """The bounds on requests. All subscriptions share these bounds."""
         limits = self._limits
         if limits is None:
             keep = tuple(stage for stage in self.stages if not _drops(stage))
@@ -100,7 +100,7 @@ def _drops(stage: tuple[Any, ...]) -> bool:
 
 
 def has_seed(stage: tuple[Any, ...]) -> bool:
-    """Return whether ``stage`` delivers a seed before all results, as ``scan`` may do."""
+    """Return whether ``stage`` delivers a seed before all results, as ``scan`` with a seed does."""
     return STAGES[stage[0]].seed_first and stage[2] is not MISSING
 
 

@@ -12,8 +12,8 @@ stream, whose work is on the same thread. If the two streams shared a queue, tha
 for ever.
 
 A trampoline passes on all signals in their order. It requests as many elements as downstream
-requests, but in smaller portions: it holds the elements that come while a call is queued, and the
-number of these is bounded.
+requests, but in smaller portions: it holds the elements that come while a call is queued, and must
+bound their number.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ _FEW = TRAMPOLINE_PREFETCH - replenish_at(TRAMPOLINE_PREFETCH)
 def subscribe_to(upstream: Publisher[Any], subscriber: Chained) -> None:
     """Subscribe ``subscriber`` to ``upstream``. An exception becomes an ``on_error`` (§1.9).
 
-    If many internal subscribers are below ``subscriber``, a trampoline is put above it. So a long
-    chain, or a stream within a stream within a stream, takes a bounded part of the stack.
+    If many internal subscribers are below ``subscriber``, a trampoline is put above ``subscriber``.
+    So a long chain, or a stream within a stream within a stream, takes a bounded part of the stack.
     """
     if subscriber.depth < TRAMPOLINE_EVERY:
         subscribe(upstream, cast("Subscriber[Any]", subscriber))

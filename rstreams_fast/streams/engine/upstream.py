@@ -27,8 +27,9 @@ class Upstream:
     thread (``unwanted``).
 
     Attributes:
-        attached: Whether a subscription has come, or none may come any more.
-        latch: Set by ``cancel``, or by the terminal signal of upstream, whichever is first.
+        attached: Whether a subscription has come, or subscriptions are refused from now on.
+        latch: Set by ``cancel`` or by the terminal signal of upstream. The first of the two sets
+            it.
         due: How many elements are to be requested in later turns (milliseconds) on the event loop.
         in_custody: Whether upstream registers its elements for ``on_discard``.
     """
@@ -53,7 +54,8 @@ class Upstream:
         self._attached = Latch()
         self.attached = False
         self.latch = Latch()
-        # attach() and cancel() each call enter(). The second of them cancels the subscription.
+        # attach() and cancel() both call enter(). The method that comes second cancels the
+        # subscription.
         self._attach_cancel_race = Wip()
         # Keeps two threads from calling a subscription from outside this package at once.
         self._calls: Wip | None = None
@@ -64,9 +66,10 @@ class Upstream:
         self.in_custody = False
 
     def attach(self, subscription: Subscription) -> bool:
-        """Keep the first subscription, and cancel any other (§2.5); return whether it is the first.
+        """Keep the first subscription, and cancel any other (§2.5).
 
-        The first subscription is cancelled, too, if ``cancel`` was called before.
+        The first subscription is cancelled, too, if ``cancel`` was called before. Return whether
+        ``subscription`` is the first.
         """
         if subscription is None:
             raise NoneSignalError("§2.13: subscription is None")
@@ -106,10 +109,10 @@ class Upstream:
         """Request ``n`` elements and the rest of earlier requests, but only for one turn.
 
         A turn is a millisecond on an event loop or an executor. A publisher that works on this
-        thread may take long for each element. So an internal publisher first gets a request for one
-        element, and then for as many as it sends in a turn. ``due`` counts the rest. Only for a
-        caller that buffers the elements until this call returns. Return whether any elements were
-        requested.
+        thread can take long for each element. So an internal publisher first gets a request for one
+        element. Later requests are for as many elements as the publisher sends in a turn. ``due``
+        counts the rest. The caller must buffer the elements until this call returns. Return whether
+        any elements were requested.
         """
         due, self.due = self.due + n, 0
         if due == 0 or self.latch.won:
@@ -142,7 +145,11 @@ class Upstream:
         return first
 
     def unwanted(self) -> None:
-        """Handle an element after the end: cancel upstream, if ``cancel`` has left this to do."""
+        """Handle an element after the end.
+
+        If ``cancel`` left the cancel of upstream to this thread, which is in ``request``, cancel
+        now.
+        """
         if self._asker == get_ident() and self.latch.won:
             self._cancel_attached()
 
@@ -178,7 +185,7 @@ class Upstream:
 
     @property
     def works_when_asked(self) -> bool:
-        """Whether ``request`` may send the elements before it returns.
+        """Whether ``request`` can send the elements before it returns.
 
         Also false for a publisher from outside this package.
         """

@@ -46,7 +46,7 @@ class InnerMethods(Generic[T_co]):
     ) -> Stream[U]:
         """The elements of the publishers ``fn(element)``, as they come.
 
-        If elements of several publishers wait, the publishers take turns. An error, also an
+        If elements of several publishers wait, the publishers take turns. Any error, such as an
         exception of ``fn``, ends the stream at once and cancels all publishers. A publisher that
         blocks the requesting thread delays the other publishers: see ``rstreams_fast.merge``. For
         iterables use ``map(fn).unbatch()``.
@@ -75,8 +75,7 @@ class InnerMethods(Generic[T_co]):
         prefetch: int = FLAT_MAP_PREFETCH,
         delay_error: bool = False,
     ) -> Stream[U]:
-        """The elements of the publishers ``fn(element)``, in order. The publishers run
-        concurrently.
+        """The elements of the publishers ``fn(element)``, in the order of this stream's elements.
 
         ```text
         above   --a--b-----|
@@ -84,9 +83,10 @@ class InnerMethods(Generic[T_co]):
         below   -----1---2-3-4--|
         ```
 
-        The difference from ``flat_map``: the elements of a publisher wait until the elements of all
-        earlier publishers are delivered. At most ``concurrency * prefetch`` elements wait, and no
-        more are requested (§1.1). An error does not wait, unless ``delay_error`` is set.
+        The publishers run at the same time, as in ``flat_map``. But the elements of a publisher
+        wait until the elements of all earlier publishers are delivered. At most
+        ``concurrency * prefetch`` elements wait, and no more are requested (§1.1). An error does
+        not wait, unless ``delay_error`` is set.
 
         Reactor: ``flatMapSequential``; RxPY has none.
 
@@ -111,8 +111,8 @@ class InnerMethods(Generic[T_co]):
         element.
 
         ``fn`` is called when the previous publisher has ended. The publishers get requests only for
-        elements that the subscriber has requested. An error, also an exception of ``fn``, ends the
-        stream at once. For iterables use ``map(fn).unbatch()``.
+        elements that the subscriber has requested. Any error, such as an exception of ``fn``, ends
+        the stream at once. For iterables use ``map(fn).unbatch()``.
 
         Args:
             fn: Returns a publisher: any object with ``subscribe``, which need not keep the rules.
@@ -140,9 +140,9 @@ class InnerMethods(Generic[T_co]):
         A new element cancels the current publisher at once; elements that the cancelled publisher
         still sends are dropped (§1.8). If several elements come together, ``fn`` is called only for
         the last of them. The publisher gets requests only for elements that the subscriber has
-        requested. The result completes when this stream and the newest publisher have completed. An
-        error, also an exception of ``fn``, ends the result. An error of this stream ends the result
-        at once, before elements that wait.
+        requested. The result completes when this stream and the newest publisher have completed.
+        Any error, such as an exception of ``fn``, ends the result. An error of this stream ends the
+        result at once, before elements that wait.
 
         Reactor: ``switchMap``; RxPY: ``switch_map``.
 
@@ -173,7 +173,7 @@ class InnerMethods(Generic[T_co]):
         called with it. Depth first, the descendants of an element come before its next sibling.
         Then the publishers of all levels above an element are held until they end, and one element
         at a time is requested of each publisher. No more elements are requested than the subscriber
-        has requested (§1.1). An error, also an exception of ``fn``, ends the stream.
+        has requested (§1.1). Any error, such as an exception of ``fn``, ends the stream.
 
         Reactor: ``expand``, ``expandDeep``; RxPY: ``expand``.
 

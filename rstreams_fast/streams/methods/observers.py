@@ -169,12 +169,12 @@ class ObserverMethods(Generic[T_co]):
         element in its present form, for example as the result of ``map``, or as a whole batch. A
         filter, ``skip``, ``take_while``, an overflow strategy and a switch drop elements at once.
         Elements in a buffer or a batch, and results of ``map_async``, are dropped when the stream
-        ends, also by a cancel or an error, or when their inner publisher ends. The argument of a
-        function that returns a new element, such as the function of ``map``, is neither dropped nor
+        ends, is cancelled or fails, or when their inner publisher ends. The argument of a function
+        that returns a new element, such as the function of ``map``, is neither dropped nor
         delivered. But if the function raises, returns ``None`` or is cancelled, the hook gets the
         argument. When ``unbatch`` stops within a list, the hook gets the rest of it.
-        ``combine_latest`` and ``with_latest_from`` may deliver an element several times; ``expand``
-        expands elements after their delivery.
+        ``combine_latest`` and ``with_latest_from`` can deliver an element several times. ``expand``
+        uses an element again after its delivery.
 
         The hook is not called for elements that publishers of other libraries hold; for elements
         that subscribers share, by ``multicast``, ``replay`` or a processor; for elements that go
@@ -185,8 +185,8 @@ class ObserverMethods(Generic[T_co]):
         Reactor: ``doOnDiscard``.
 
         Args:
-            hook: A plain function. It may be called on any thread, and gets a batch or a pair as a
-                whole. Its exceptions go to ``sys.unraisablehook``.
+            hook: A plain function, called on any thread. Its exceptions go to
+                ``sys.unraisablehook``.
 
         Raises:
             TypeError: ``hook`` cannot be called, or is ``async``.

@@ -41,7 +41,7 @@ class PartMethods(Generic[T_co]):
         weigher: Callable[[T_co], int] | None = None,
         timer: Timer | None = None,
     ) -> Stream[list[T_co]]:
-        """Lists of ``n`` elements. A list may be shorter, but not empty.
+        """Lists of ``n`` elements. A list can be shorter, but not empty.
 
         ```text
         above   --1--2--3--4-------|
@@ -84,7 +84,7 @@ class PartMethods(Generic[T_co]):
         return whole(self).with_part(Unbatch())
 
     def window(self, n: int, /, *, skip: int | None = None) -> Stream[Stream[T_co]]:
-        """Streams (windows) of ``n`` elements. A new stream begins every ``skip`` elements.
+        """Streams (windows) of ``n`` elements, with a new stream every ``skip`` elements.
 
         ```text
         above   --1--2--3--4--|
@@ -119,7 +119,7 @@ class PartMethods(Generic[T_co]):
         patience: float = 10.0,
         timer: Timer | None = None,
     ) -> Stream[Stream[T_co]]:
-        """Streams (windows) of elements. A window lasts ``seconds`` from its first element on.
+        """Streams (windows) of the elements that come within ``seconds`` of a first element.
 
         ```text
         above   --1-2-----3---|

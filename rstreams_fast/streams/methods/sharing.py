@@ -34,9 +34,9 @@ class SharingMethods(Generic[T_co]):
     ) -> Self:
         """One subscription to the stream above, shared by all subscribers below.
 
-        All subscribers get the same elements, and may be ahead of each other by at most
-        ``buffer_size``. A late subscriber starts at the oldest element that is still held for
-        another subscriber. See ``MulticastProcessor`` for the other rules.
+        All subscribers get the same elements. A subscriber can be ahead of another by at most
+        ``buffer_size`` elements. A late subscriber starts at the oldest element that is still held
+        for another subscriber. See ``MulticastProcessor`` for the other rules.
 
         Args:
             buffer_size: The most elements between the fastest and the slowest subscriber.
@@ -48,7 +48,8 @@ class SharingMethods(Generic[T_co]):
             on_last_cancel: What happens when the last subscriber has cancelled. ``"shut_down"``
                 cancels the source, and a later subscriber gets a ``ShutDownError``. ``"keep"``
                 makes no requests until the next subscriber comes. ``"restart"`` cancels the source
-                and subscribes to it anew for the next subscriber, also after its end.
+                and subscribes to the source anew for the next subscriber, even if the source has
+                ended.
             delay_error: Signal an error after the elements in the buffer, not at once.
 
         Raises:
@@ -81,7 +82,7 @@ class SharingMethods(Generic[T_co]):
         delay_error: bool = False,
         timer: Timer | None = None,
     ) -> Self:
-        """``multicast`` that keeps elements for late subscribers, also after the end.
+        """``multicast`` that keeps elements for late subscribers, even after the end.
 
         At least one of ``count``, ``max_bytes`` and ``seconds`` must be given. If there are
         several, the bound that keeps the fewest elements applies. See ``ReplayProcessor`` for the

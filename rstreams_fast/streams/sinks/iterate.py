@@ -5,7 +5,7 @@ refer to the iteration. So an iteration that the consumer has dropped is garbage
 cancels upstream.
 
 Elements come into a ring with room for ``prefetch`` elements, and are taken out in bursts (lists).
-A burst counts as consumed when the consumer asks for the next element after it. When three quarters
+A burst is consumed when the consumer asks for the next element after the burst. When three quarters
 of ``prefetch`` are consumed, as many are requested again. So at most ``prefetch`` elements are
 requested, in the ring, or in the burst. With a ``prefetch`` of 1, the next element is requested
 only after the previous one was consumed.
@@ -222,7 +222,7 @@ class _IteratorSubscriber(RingSubscriber):
     def leave(self) -> None:
         """End without an error, because the consumer is gone.
 
-        Any thread may call this, any number of times.
+        Any thread may call this, and may repeat the call.
         """
         self.ended = True
         self._offer = self.ring = self.failure = None
@@ -337,7 +337,7 @@ class Iteration(BurstIterator[T]):
     async def next_burst(self) -> list[T]:
         """Wait for at least one element; return all elements that have come, oldest first.
 
-        At the end of the stream the list is empty. The elements count as consumed at the next call.
+        At the end of the stream the list is empty. The next call treats the elements as consumed.
         Each call lets other tasks of the event loop run. Cancelling the call closes the iteration.
         """
         self._enter()
@@ -552,7 +552,7 @@ class Iteration(BurstIterator[T]):
 
     def __del__(self) -> None:
         subscriber = self._subscriber
-        # At interpreter exit the globals of a module may be None already.
+        # At interpreter exit the globals of a module can be None.
         if subscriber is not None and call_from_finalizer is not None:
             _begun.discard(self._begun_as)
             call_from_finalizer(subscriber.leave)

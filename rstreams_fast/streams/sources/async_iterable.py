@@ -173,8 +173,8 @@ class _Pulling(Drain):
                 self._task.add_done_callback(retrieve)
                 if self._awaited is not None:
                     self._awaited.add(self._task)
-                # A stream may be garbage-collected while its task waits for demand. asyncio must
-                # not warn of a pending task then: Python or a finalizer ends the task.
+                # A stream can be garbage-collected while its task waits for demand. Then asyncio
+                # must not warn of a pending task: Python or a finalizer ends the task.
                 self._task._log_destroy_pending = False  # type: ignore[attr-defined]
         elif self._parked is not None:
             if not self._parked.done():

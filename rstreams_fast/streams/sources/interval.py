@@ -150,7 +150,7 @@ class _Ticks:
             target.finish(refused)
             return
         with self._lock:
-            # Another thread may already have set the alarm of a later tick.
+            # Another thread has perhaps set the alarm of a later tick already.
             if self._target is not None and n >= self._next:
                 self._alarm = alarm
                 return
