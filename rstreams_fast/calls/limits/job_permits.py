@@ -10,7 +10,7 @@ import random
 import secrets
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -104,12 +104,10 @@ class JobPermits:
         by_relay = not is_served_here(self._address)
         cause: Exception
         while True:
-            for connect in (self._connect_by_relay, self._connect_itself)[not by_relay :]:
-                connection = _Connection(self, loop)
+            for try_way in (self._try_relay, self._try_driver)[not by_relay :]:
                 try:
                     async with asyncio.timeout(began + DRIVER_PATIENCE_SECONDS - loop.time()):
-                        await connect(partial(_itself, connection))
-                        await connection.welcomed
+                        await try_way()
                 except OSError as failed:  # this includes TimeoutError, a subclass of OSError
                     cause = failed
                 except LimitLost as refused:
@@ -118,9 +116,6 @@ class JobPermits:
                 else:
                     self._was_welcome = True
                     return
-                finally:
-                    if not connection.welcome:
-                        connection.abort()
             hopeless = _is_refusal(cause) and not self._was_welcome
             patience = REFUSED_SECONDS if hopeless else DRIVER_PATIENCE_SECONDS
             if loop.time() >= began + patience:
@@ -135,10 +130,30 @@ class JobPermits:
         lost.__cause__ = cause
         self._gate.fail(lost)
 
-    async def _connect_by_relay(self, make: Callable[[], _Connection]) -> None:
+    async def _try_relay(self) -> None:
+        try:
+            await self._welcomed_by(self._connect_to_relay)
+        except (ConnectionResetError, BrokenPipeError):
+            # The relay was ending, and accepted no more connections: start another relay.
+            await self._welcomed_by(self._connect_to_relay)
+
+    async def _try_driver(self) -> None:
+        await self._welcomed_by(self._connect_to_driver)
+
+    async def _welcomed_by(self, connect: Callable[[_Make], Awaitable[None]]) -> None:
+        """Connect, and wait until the driver welcomes the worker."""
+        connection = _Connection(self, self._loop)
+        try:
+            await connect(partial(_itself, connection))
+            await connection.welcomed
+        finally:
+            if not connection.welcome:
+                connection.abort()
+
+    async def _connect_to_relay(self, make: _Make) -> None:
         await connect_by_relay(make, self._address, CONNECT_SECONDS)
 
-    async def _connect_itself(self, make: Callable[[], _Connection]) -> None:
+    async def _connect_to_driver(self, make: _Make) -> None:
         async with asyncio.timeout(CONNECT_SECONDS):
             await self._loop.create_connection(make, self._address.host, self._address.port)
 
@@ -292,7 +307,8 @@ class _Connection(asyncio.Protocol):
             self._permits.granted(granted)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(exc if isinstance(exc, OSError) else ConnectionError("the connection has ended"))
+        ended = ConnectionResetError("the connection has ended")
+        self._fail(exc if isinstance(exc, OSError) else ended)
         self._permits.lost(self)
 
     def _fail(self, failure: Exception) -> None:
@@ -327,6 +343,9 @@ class _Connection(asyncio.Protocol):
             return None
         finally:
             self.abort()
+
+
+_Make = Callable[[], _Connection]
 
 
 def _itself(connection: _Connection) -> _Connection:
