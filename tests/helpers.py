@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -30,6 +31,9 @@ PROCESS_DEADLINE = 100.0
 HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
 #: Seconds after which a waiting test looks up.
 STEP = 0.05
+#: A ``python`` block of a text, and a line in it that prints what its comment says.
+FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PROMISE = re.compile(r"^\s*print\(.*\)\s+# (?:.*: )?(.+)$", re.MULTILINE)
 
 
 class TestThread(threading.Thread, Generic[T]):

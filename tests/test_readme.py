@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import run_python
+from tests.helpers import FENCE, PROMISE, run_python
 from tests.public_names import PUBLIC, names_of
 
 ROOT = Path(__file__).parents[1]
@@ -25,8 +25,6 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: Pages whose examples run elsewhere, all of one together: tests/tck/test_docs.py,
 #: tests/spark/test_getting_there.py, tests/spark/test_streams.py.
 TOGETHER = {"tck.md", "judge.md", "getting-there.md", "streaming.md"}
-FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PROMISE = re.compile(r"^\s*print\(.*\)\s+# (?:.*: )?(.+)$", re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\((?!https?:)([^)#]+)")
 
 

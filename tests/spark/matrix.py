@@ -30,6 +30,7 @@ LIBRARIES: Final = (
     "pyarrow>=20",
     "numpy>=2",
     "cachetools>=5.3",
+    "lmdb>=1.4",
     "rich>=13",
     "matplotlib>=3.9",
 )
@@ -54,6 +55,9 @@ NEEDED: Final = (
     "prometheus-client>=0.20",
     "ipykernel>=6",
     "nbclient>=0.10",
+    "msgspec>=0.18",
+    "pydantic>=2",
+    "attrs>=23",
 )
 """What the suite needs beside those, Connect included."""
 

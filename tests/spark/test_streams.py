@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import run_python, wait_until
+from tests.helpers import FENCE, PROMISE, run_python, wait_until
 from tests.spark import streams
 from tests.spark.conftest import ROOT, worker_environment
 from tests.spark.kafka_server import KafkaServer
 from tests.spark.postgres_server import PostgresServer
 from tests.spark.streams import EXPECTED, ON_KAFKA, PLACES, ROWS, STAGES
-from tests.test_readme import FENCE, PROMISE
 
 pytestmark = pytest.mark.spark
 
