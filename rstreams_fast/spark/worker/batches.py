@@ -46,7 +46,8 @@ def run_batches(
 ) -> Iterator[Any]:
     """Return the batches that the function makes, in input order.
 
-    ``held`` is a list of the first input batch, which is taken out, so that it can be freed.
+    ``held`` is a list that contains the first input batch. The batch is removed from the list, so
+    that the list does not keep it alive.
     """
     if leaves_as_it_comes(options):
         return _BatchesOnThreads(options, schema, partition).outputs(held)
@@ -83,7 +84,10 @@ def _key_of(options: CallOptions, batch: pa.RecordBatch) -> tuple[Any, ...]:
 
 
 def leaves_as_it_comes(options: CallOptions) -> bool:
-    """Return whether rows may leave before their call has ended. Such a call is never repeated."""
+    """Return whether a call's rows may be emitted before the call has ended.
+
+    ``False`` if the stage may retry, limit or store calls: it then needs whole results.
+    """
     policy = options.policy
     after = (policy.retry, policy.limit, policy.circuit, options.bounds.seconds)
     whole = options.is_async or options.on_failure != "raise" or policy.remembers
@@ -91,8 +95,10 @@ def leaves_as_it_comes(options: CallOptions) -> bool:
 
 
 def _whole(options: CallOptions, schema: pa.Schema) -> Callable[..., Any]:
-    """Return the user's function, changed to return a list in place of an iterable. So an error of
-    the iteration is an error of the call. A cache or journal gets batches of the ``schema``.
+    """Return a function that calls the user's function and makes a list of an iterable result.
+
+    So an error of the iteration is an error of the call. With a cache or a journal, the list has
+    record batches of the ``schema``.
     """
     fn, label = options.fn, options.label
 
@@ -118,7 +124,7 @@ def _listed(result: Any) -> Any:
 
 
 def _are_several(result: Any) -> bool:
-    """Whether ``result`` is an iterable of frames, not one frame, which yields column names."""
+    """Whether ``result`` is an iterable of frames. One frame is iterable, too, but has columns."""
     return (
         isinstance(result, Iterable)
         and not isinstance(result, str | bytes | Mapping)
@@ -205,7 +211,10 @@ class _BatchesOnThreads:
         self._keyed = names_call_id(options.fn)
 
     def outputs(self, first: list[Any]) -> Iterator[Any]:
-        """Yield the outputs of the stage, on the main thread; ``first`` holds the first batch."""
+        """Yield the outputs of the stage, on the main thread.
+
+        ``first`` is a list of the first batch, as in ``Partition.at_work``.
+        """
         counters = self._counters
         self._partition.threads.on_failure = self._fail
         with self._client, self._partition.at_work(first, self._close):
@@ -223,7 +232,7 @@ class _BatchesOnThreads:
                         raise job.failure
                     self._partition.budget.release(job.lease)
             finally:
-                # Close the threads here, too, since the exit of ``at_work`` may fail.
+                # Usually the exit of ``at_work`` closes the threads. But it may fail before that.
                 self._threads.close()
             if (failure := self._failure or self._read_ahead.error) is not None:
                 raise failure
@@ -298,7 +307,7 @@ class _BatchesOnThreads:
         except RingClosed:
             pass  # the ring was closed because the stage ends
         except BaseException as raised:
-            # Nothing else would end the stage after a MemoryError, for example.
+            # After a MemoryError, for example, only this call ends the stage.
             self._fail(raised)
 
     def _do(self, job: _Job) -> None:
@@ -324,7 +333,7 @@ class _BatchesOnThreads:
         job.out.close()
 
     def _make(self, job: _Job) -> None:
-        """Make the call; repeat it after ``RetryAfter`` if none of its rows was emitted."""
+        """Make the call. If it raises ``RetryAfter`` before it has emitted a row, repeat it."""
         options, tries, counters = self._options, Tries(self._attempts), self._counters
         batch, job.batch = job.batch, None
         if self._keyed:
@@ -415,13 +424,16 @@ class _BatchCalls:
         return call
 
     def declared(self, result: Any) -> Any:
-        """Return ``result``, a call's ``Outcome``, with its value cast to the declared schema."""
+        """Return a call's ``Outcome`` with its rows cast to the declared schema."""
         if result.error is not None:
             return result
         return result._replace(value=list(_pieces(result.value, self._schema, self._label)))
 
     def _told(self, outcome: Outcome, batch: Any) -> list[Any]:
-        """Return a call's rows and a column with its outcome; for a failed call, rows of nulls."""
+        """Return the batches of a call, with a column that reports its error, time and attempts.
+
+        If the call failed, the rows are those of its input ``batch``, with nulls as the results.
+        """
         import pyarrow as pa
 
         schema = self._schema
@@ -450,7 +462,7 @@ class _BatchCalls:
         return len(results)
 
     def flush(self) -> None:
-        """Do nothing: no result waits for others."""
+        """Do nothing: no result waits for other results."""
 
     def check_end(self) -> None:
         """Do nothing: a call may return any number of rows, so none can be missing."""

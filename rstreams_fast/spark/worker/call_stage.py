@@ -75,9 +75,10 @@ class CallStage:
         watched: Callable[..., Any] | None = None,
         **window: Any,
     ) -> None:
-        """``around``: what is done around each call, such as a look-up in the cache. Client and
-        journal are not part of it, because they are opened later, on the loop. ``watched``: the
-        user's function, if ``options.fn`` wraps it. ``window``: arguments of ``CallWindow``.
+        """``around``: what is done around each call, such as a look-up in the cache. It does not
+        contain the client and the journal, because they are opened later, on the loop.
+        ``watched``: the user's function, if ``options.fn`` wraps it. ``window``: arguments of
+        ``CallWindow``.
         """
         self._around = around
         self._journal = journal
@@ -195,7 +196,7 @@ class CallStage:
                 self._out.close()
 
     def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Fail the stage if one of its own callbacks failed: else the stage would wait for ever.
+        """Fail the stage if one of its own callbacks failed. Otherwise the stage would never end.
 
         Errors of other callbacks are left to asyncio, which reports them.
         """
@@ -213,13 +214,13 @@ class CallStage:
             try:
                 self._loop.run_forever()
             except BaseException as raised:
-                # A callback may raise SystemExit, for example, which ends run_forever.
+                # run_forever raises the SystemExit of a callback, for example.
                 latest = min(latest, time.monotonic() + STAGE_CLOSE_SECONDS)
-                # The loop no longer runs callbacks, such as the one that ends the stage: give up.
+                # Exceptions interrupt the loop again and again, so that the stage cannot end.
                 if time.monotonic() > latest:
                     raise
                 # Call _fail one step of the loop later. If a call raised the exception, the stage
-                # fails before that, with an error that names the call's item: _fail has no effect.
+                # fails before that, with an error that names the call's item.
                 self._loop.call_soon(self._loop.call_soon, self._fail, raised)
             else:
                 if not self._ended:
@@ -227,16 +228,17 @@ class CallStage:
                     self._fail(RuntimeError(f"{label} stopped the loop, which is the stage's"))
 
     def _end(self) -> None:
-        # A second call must not stop the loop, which ``_tidy_up`` may be running for last tasks.
+        # Only the first call stops the loop: later ``_tidy_up`` runs the loop to end tasks.
         if not self._ended:
             self._ended = True
             self._loop.stop()
 
     async def _open_and_close(self) -> None:
-        """Open the journal and ``using``, wait for the end of the calls, and close both.
+        """Open the journal and the client, wait until all calls have ended, and close both.
 
-        All of this is one task: the task groups, time-outs and context-variable tokens that
-        ``using`` makes belong to the task that made them.
+        The journal stores results of calls for a later run. The client is the context manager that
+        the user's argument ``using`` makes. One task opens and closes the client, because its task
+        groups, time-outs and context-variable tokens belong to the task that made them.
         """
         failure: BaseException | None = None
         try:
@@ -285,7 +287,10 @@ class CallStage:
             self._loop.call_later(HANG_UP_SECONDS, self._listen, hung_up)
 
     def _using_cancelled(self) -> None:
-        """Stop the calls: in ``using`` a child of a task group failed, or a time-out expired."""
+        """Stop the calls, because the client (``using``) has cancelled the host task.
+
+        A task group of the client does so if a child fails, and a time-out if it expires.
+        """
         if not self._stopping:
             self._host_cancelled_when = "used"
             self._stop()
@@ -336,17 +341,17 @@ class CallStage:
             self._out.close()
 
     def _stop(self) -> None:
-        """Cancel the calls; when they have ended, close ``using``, and then end the loop."""
+        """Cancel the calls. When they have ended, close the client, and then end the loop."""
         if self._stopping:
             return
         self._stopping = True
         self._stopped_at = time.monotonic()
-        # Set the timer first: the next lines may raise, and the loop must end nevertheless.
+        # Set the timer first. So the loop ends even if the next lines raise.
         self._loop.call_later(STOP_SECONDS, self._end)
         self._read_ahead.cancel()
         if self._engine is not None:
             self._engine.cancel()
-            # A call that blocks its thread may end only when its client is closed: close it early.
+            # Some calls block their thread until the client is closed. So close the client early.
             if self._engine.on_threads:
                 self._loop.call_later(STOP_SECONDS / 2, self._finish)
         self._check_stopped()
@@ -356,7 +361,7 @@ class CallStage:
             self._finish()
 
     def _finish(self) -> None:
-        """Let the host task, which opened ``using``, close it. The loop ends with the task."""
+        """Have the host task close the client. When this task ends, the loop ends, too."""
         if self._finishing:
             return
         self._finishing = True
@@ -387,7 +392,7 @@ class CallStage:
                 self._step(engine, pump)
         except BaseException as raised:
             failure = None if engine is None else engine.window.failure
-            # If the first step of a call raised (SystemExit, say), the error names the call's item.
+            # If the first step of a call raised the exception, name the call's item in the error.
             if failure is not None and failure[1] is raised:
                 self._call_failed(*failure)
             self._fail(raised)
@@ -420,7 +425,10 @@ class CallStage:
         return noted(error, f"raised by {label} for {self._source.name_of(item)}")
 
     def _look_ahead(self, pump: CallPump) -> None:
-        """Emit waiting results if nothing else would; detect the end of the partition."""
+        """Find out whether the partition has ended. If results wait for more results, emit them.
+
+        If calls are still running, the results are emitted after ``FLUSH_SECONDS``.
+        """
         out = self._out
         if pump.at_rest:
             out.flush()

@@ -100,8 +100,8 @@ class MetricsWriter:
         self.spans: CallSpans | None = None
         """Makes spans of the calls of the partition."""
         if metrics is not None:
-            # The name has the run's identifier: coalesce gives one task several partitions, and a
-            # plan may contain the same stage twice.
+            # The file name contains an identifier of the run, because one task may run a stage more
+            # than once: coalesce gives the task several partitions, and a plan may repeat a stage.
             self._file = Path(metrics.path) / f"{counters.key}-{counters.run}{FILE_SUFFIX}"
             if (spans := spans_of(metrics)) is not None:
                 self.spans = CallSpans(spans, counters)
@@ -116,7 +116,7 @@ class MetricsWriter:
             self.write()
 
     def write(self, *, last: bool = False) -> None:
-        """Write now. An error fails no job: it is logged once for each folder."""
+        """Write the file now. An error does not fail the job: it is logged once for each folder."""
         if self._file is None:
             return
         self._due = time.monotonic() + WRITE_SECONDS
@@ -137,12 +137,12 @@ class MetricsWriter:
     def end(self) -> None:
         """Append the final counts to the file of this process, and remove the file of this run.
 
-        Only stages of this process write its file, so a line that one ``write`` appends stays
-        whole. When the file has many lines, or the folder has many files, ``fold`` adds them up.
+        Only this process writes to its file, and it appends each line by one ``write``, so lines
+        are not mixed up. If the file gets long, the function ``fold`` adds the counts up.
         """
         if self._file is None:
             return
-        # If the disk is too full to append the line below, the run's own file keeps the counts.
+        # If the line below cannot be appended (the disk is full), this file keeps the counts.
         self.write(last=True)
         with contextlib.suppress(OSError), _ending:
             folder = self._file.parent
@@ -150,10 +150,11 @@ class MetricsWriter:
             if lines < 0:  # this is the first run that ends in this process
                 many = len(list(folder.glob(f"{HOST}-*{ENDED_SUFFIX}"))) >= ENDED_FILES
                 lines = ENDED_LINES if many else 0
-            # The name has a digest of the process: containers may share a host name and a pid.
+            # The file name contains a digest that differs for each process, because two containers
+            # may have the same host name and the same pid.
             own = f"{crc32(self.counters.process.encode()):08x}"
             ended = folder / f"{HOST}-{os.getpid()}-{own}-{number}{ENDED_SUFFIX}"
-            # Begin with a line break, as the line before may be incomplete.
+            # Begin with a line break, as the previous line may lack its end.
             line = f"\n{self._snapshot()}\n".encode()
             with ended.open("ab", buffering=0) as file:
                 whole = file.write(line) == len(line)

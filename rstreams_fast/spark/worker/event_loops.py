@@ -1,4 +1,4 @@
-"""Makes and ends a stage's event loop; tells errors of the stage from those of user callbacks."""
+"""Makes and ends a stage's event loop, and tells which callback of the loop raised an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Detects that Spark has closed its end of the socket: it wants no more rows, after a ``LIMIT``."""
+"""Detects that Spark has closed its end of the worker's socket.
+
+Spark does this if it needs no more rows of the partition, as after a ``LIMIT``.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def hang_up() -> Callable[[], bool] | None:
     found = defaultdict[str, list[int]](list)
     with suppress(OSError):  # a container without /proc
         for entry in Path("/proc/self/fd").iterdir():
-            # The listing includes the descriptor of the folder itself, which is closed by now.
+            # One entry is the descriptor that iterdir itself has used. It may be closed already.
             with suppress(OSError):
                 found[str(entry.readlink())].append(int(entry.name))
     sockets = [

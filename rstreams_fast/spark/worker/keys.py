@@ -117,8 +117,8 @@ class _KeyDict(dict[Any, Any]):
 def shareable(keys: list[Any], array: pa.Array | PythonColumn) -> list[Any]:
     """Return keys of ``array`` as hashable values, which are equal if Spark's keys are equal.
 
-    Structs, lists and maps are dicts and lists with a hash. All NaN are one object. When a clock is
-    put back, it shows the same time twice: these two times differ.
+    Structs, lists and maps become dicts and lists that have a hash. Every NaN becomes the same
+    object. If clocks are put back, a local time occurs twice: the two datetimes are made unequal.
     """
     import pyarrow as pa
 
@@ -133,9 +133,9 @@ def _one_nan(value: Any) -> Any:
 
 
 def _one_moment(value: dt.datetime) -> dt.datetime:
-    """Make the second of two ambiguous daylight-saving times distinct, by another zone object.
+    """Return a datetime with another time-zone object, if ``value`` has ``fold=1``.
 
-    Python compares two datetimes of one zone object without their ``fold``.
+    Python ignores ``fold`` when it compares two datetimes that have the same zone object.
     """
     zone = value.tzinfo
     if not value.fold or not isinstance(zone, zoneinfo.ZoneInfo):
@@ -151,7 +151,8 @@ def _own_clock(zone: str) -> zoneinfo.ZoneInfo:
 def as_given(value: Any) -> Any:
     """Convert a key that ``shareable`` made to the value that the user's function gets.
 
-    ``shareable`` gives some times a time-zone object of their own; here they get the usual one.
+    The function ``shareable`` gives datetimes with ``fold=1`` another time-zone object. This
+    function gives them the usual zone object again.
     """
     if type(value) is dt.datetime:
         zone = value.tzinfo
@@ -181,7 +182,7 @@ _SHAREABLE: dict[type, Callable[[Any], Any]] = {
 
 
 def own_names(value: Any) -> Sequence[str] | None:
-    """Return the field names of a ``Row`` or named tuple, in its own order; ``None`` for others."""
+    """Return the field names of a ``Row`` or named tuple; ``None`` for any other value."""
     if isinstance(value, tuple) and type(value) is not tuple:
         return getattr(value, "__fields__", None) or getattr(value, "_fields", None)
     return None
@@ -210,14 +211,14 @@ def fields_of(value: Any) -> dict[str, Any] | None:
 
 
 def loaded_pandas() -> Any:
-    """Return pandas if its import is complete; else ``None``: no values of its types exist."""
+    """Return pandas if its import is complete. Otherwise ``None``: no pandas value exists yet."""
     pandas = sys.modules.get("pandas")
     # Without DataFrame, which pandas defines last, the import is not complete.
     return pandas if hasattr(pandas, "DataFrame") else None
 
 
 def plain(value: Any) -> Any:
-    """Return the Python value that Arrow has for a ``value`` of numpy, pandas or Spark.
+    """Return a plain Python value, which Arrow can convert, for a value of numpy, pandas or Spark.
 
     Elements of lists, tuples and dicts are converted, too.
     """
@@ -281,7 +282,7 @@ def _read(array: pa.Array, kind: pa.DataType) -> list[Any]:
 
 
 def _zone_within(kind: pa.DataType) -> str | None:
-    """Return the zone of the timestamps in the type ``kind``: the session's, or ``None``."""
+    """Return the time zone of the timestamps in the type ``kind``; ``None`` if it has no zone."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind):

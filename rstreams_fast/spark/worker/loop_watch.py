@@ -1,4 +1,4 @@
-"""Warns of an ``async def`` that blocks its loop: no other call of the stage can go on."""
+"""Warns of an ``async def`` that blocks its loop, so that no other call can go on."""
 
 from __future__ import annotations
 

@@ -21,14 +21,14 @@ _stack: Final = ExitStack()
 
 
 class _Opened:
-    """An open context manager. Each partition that uses its value enters and leaves this object.
+    """A context manager that was opened once. Each partition enters and leaves this object instead.
 
-    Entering this object sets the context variables that the manager set when it was opened.
+    ``__enter__`` of this object sets the context variables that the manager set when it was opened.
     """
 
     def __init__(self, factory: Callable[[], Any]) -> None:
-        # The manager is opened and closed in one copy of the context, so that its __exit__ may
-        # reset context variables.
+        # Open and close the manager in one copy of the context (contextvars). So its __exit__
+        # can reset the variables that its __enter__ has set.
         self._context: Final = copy_context()
         before = dict(self._context)
         self._value: Final = self._context.run(self._open, factory)
@@ -91,15 +91,15 @@ def _close_at_the_end() -> None:
 
     atexit.register(close)
     if task_context() is not None:
-        # Spark's daemon ends its workers with os._exit, which runs no atexit functions. So os._exit
-        # is replaced.
+        # Spark's daemon ends its workers by os._exit, which runs no atexit functions. So this
+        # function replaces os._exit.
         leave = os._exit
 
         def close_and_leave(status: int) -> NoReturn:
             try:
                 close()
             finally:
-                # Leave even if close fails: its exception must not reach Spark's daemon.
+                # End the process even if close() raises: Spark's daemon must not get the exception.
                 leave(status)
 
         os._exit = close_and_leave

@@ -48,8 +48,10 @@ class RowFailures:
     def around(
         self, fn: Callable[..., Awaitable[Any]], convert: Callable[[Any], Any] | None = None
     ) -> Callable[..., Awaitable[Any]]:
-        """Return a wrapper of ``fn`` which returns a replacement if a call fails, or if ``convert``
-        refuses its result. It raises ``RuntimeError`` if more calls fail than ``at_most`` allows.
+        """Return a wrapper of ``fn`` that replaces the results of failed calls.
+
+        A call has also failed if ``convert`` raises an exception for its result. The wrapper raises
+        ``RuntimeError`` if more calls have failed than ``at_most`` allows.
         """
         instead, as_outcomes = self._instead, self._as_outcomes
 
@@ -70,7 +72,7 @@ class RowFailures:
 
     def refuse(self, result: Any, error: Exception) -> Any:
         """Return the replacement for a result that does not fit its declared type."""
-        # The call was counted as a success before its result was converted: take the count back.
+        # The call was counted as a success before its result was converted. Undo that.
         self._ended -= 1
         self._count(error)
         return result._replace(value=None, error=error) if isinstance(result, Outcome) else None
@@ -93,9 +95,10 @@ class RowFailures:
 
 
 class OutcomeForm:
-    """Converts outcomes to a column of structs. Immutable.
+    """Makes an Arrow column of ``Outcome`` objects: each becomes a struct. Immutable.
 
-    A policy that counts ``units`` adds a field ``usage``: a struct with a field for each unit.
+    An ``Outcome`` has the error of a call, its time and the number of attempts. If the policy
+    counts ``units``, the struct has a field ``usage``: a struct with a field for each unit.
     """
 
     def __init__(self, units: tuple[str, ...]) -> None:
@@ -127,14 +130,17 @@ class OutcomeForm:
             "seconds": result.seconds,
         }
         if self._units:
-            # Rows that share a call have one dict: the first row takes the amounts, so that the
-            # sum over the rows is what the calls spent.
+            # Rows that share a call share this dict. The first of the rows takes the amounts out,
+            # so that the sum over all rows is what the calls have spent.
             usage = result.usage or {}
             told[USAGE] = {unit: usage.pop(unit, 0.0) for unit in self._units}
         return told
 
     def within(self, values: pa.Array, results: list[Outcome | None]) -> pa.Array:
-        """Return a column of structs of value and outcome; null for a row without a call."""
+        """Return a column of structs. Each has the value and the outcome of a call.
+
+        A row without a call has a null.
+        """
         import pyarrow as pa
 
         outcomes = self.array(results)
@@ -144,10 +150,10 @@ class OutcomeForm:
         )
 
     def with_inputs(self, outcome: Outcome, rows: list[int], batch: pa.RecordBatch) -> list[Any]:
-        """Return a column ``outcome`` for each piece of a call's result.
+        """Return a column ``outcome`` for each piece (batch) of a call's result.
 
-        ``rows``: how many rows each piece has. Each row has an equal share of the units that the
-        call used. If the call failed, the column has the rows of its input ``batch``, too.
+        ``rows`` has the number of rows of each piece. The units that the call used are divided by
+        the number of all rows. If the call failed, the column also contains the input rows.
         """
         import pyarrow as pa
 

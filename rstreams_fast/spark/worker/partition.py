@@ -21,7 +21,10 @@ FINISH_SECONDS: Final = 30.0
 
 
 class Output(NamedTuple):
-    """A batch for Spark, and its lease (its input's bytes), released when Spark has the batch."""
+    """An output batch. ``lease`` has the bytes of the input batch that end with this output.
+
+    They return to the budget when Spark has taken the output batch.
+    """
 
     batch: Any
     rows: int
@@ -29,14 +32,17 @@ class Output(NamedTuple):
 
 
 class StageSource(ItemSource, Protocol):
-    """Where a stage takes the items of its calls. The loop's thread calls its methods."""
+    """The source from which a stage takes the items of its calls.
+
+    Only the thread of the stage's loop calls these methods.
+    """
 
     @property
     def ended(self) -> bool:
         """Whether there will be no more items."""
 
     def name_of(self, item: Any) -> str:
-        """Describe the item of a call, for the note that a failure of the call gets."""
+        """Return a description of the item, for the error message if its call fails."""
 
 
 _INTERVAL_MONTHS: Final = 21
@@ -50,7 +56,7 @@ def first_of(upstream: Iterator[Any], what: str) -> Any:
     try:
         return next(upstream, None)
     except (KeyError, pa.ArrowNotImplementedError) as unknown:
-        # pyarrow raises such an error for a type that Python or pandas has no class for.
+        # pyarrow raises these errors for a type that has no class in Python or pandas.
         if unknown.args != (_INTERVAL_MONTHS,) and "month_interval" not in str(unknown):
             raise
         raise TypeError(
@@ -79,11 +85,11 @@ class Partition:
         self.threads = ThreadGroup()
 
     def at_work(self, first: list[Any], stop: Callable[[], object]) -> AtWork:
-        """Return a context manager that reads ahead. Its exit ends the reading and calls ``stop``,
-        then waits for the threads.
+        """Return a context manager that reads ahead.
 
-        ``first`` is a list of the first batch, which was pulled to see whether there is any. The
-        batch is removed from the list, so that the list does not keep it alive.
+        At its exit it ends the reading, calls ``stop`` and waits for the threads. ``first`` is a
+        list that contains the first batch, which was already pulled. The batch is removed from the
+        list, so that the list does not keep it alive.
         """
         return AtWork(self, first, stop)
 
@@ -134,11 +140,12 @@ class AtWork:
 
 
 def _refuse_reuse(partition: Partition, kind: type[BaseException] | None) -> None:
-    """Make Spark end this worker if threads are left: they must not run during its next task.
+    """Make Spark end this worker process, because threads are left.
 
-    Spark ends a worker if its task failed, or did not read all of its input. If only the read-ahead
-    thread is left, the task has not read all of its input. If other threads are left, this function
-    raises, unless the task has failed already: so Spark ends the worker.
+    Such threads must not run during the worker's next task. Spark ends a worker by itself if the
+    task has failed, or has not read all of its input. If only the read-ahead thread is left, the
+    task has not read all of its input. If other threads are left and the task has not failed, this
+    function raises an error, so that the task fails.
     """
     seconds = FINISH_SECONDS if kind is None else 0.0
     left = [name for name in partition.threads.join(seconds) if READ_AHEAD_THREAD not in name]

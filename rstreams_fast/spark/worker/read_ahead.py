@@ -42,9 +42,9 @@ class ByteBudget:
     """Bounds the bytes of the batches that a stage holds.
 
     One thread takes bytes, any thread releases them. The size of a batch is known only after the
-    batch was read. So the reading thread first waits until there is room for a batch like the
-    previous one. A batch that is larger than the free bytes takes them all; if no batch is held,
-    any size passes.
+    batch was read. So the reading thread first waits until there is room for a batch of the size of
+    the previous one, or until no batch is held. If the batch that it then reads is larger than the
+    free bytes, the batch takes all of them.
     """
 
     def __init__(self, max_bytes: int, counters: Counters) -> None:
@@ -57,7 +57,7 @@ class ByteBudget:
     def wait_for_room(self, expected: int, patience: float | None = None) -> bool:
         """Wait until ``expected`` bytes are free, or no batch is held; ``False`` once cancelled.
 
-        With ``patience``, stop waiting after so many seconds without a release.
+        If no bytes were released for ``patience`` seconds, stop waiting.
         """
         wanted = min(expected, self._max)
         with self._changed:
@@ -85,7 +85,7 @@ class ByteBudget:
             self._changed.notify_all()
 
     def cancel(self) -> None:
-        """Wake the waiting thread, and let no thread wait again."""
+        """Wake the waiting thread. Later calls of ``wait_for_room`` do not wait."""
         with self._changed:
             self._free.cancel()
             self._changed.notify_all()
@@ -102,7 +102,7 @@ class ReadAhead:
     """Pulls Spark's iterator into a ring, on its own thread, as far as the byte budget allows.
 
     At the end the ring is closed, and ``error`` is the exception of upstream, if any. After
-    ``cancel`` an end of file or a broken connection is no error.
+    ``cancel`` exceptions of upstream are ignored.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class ReadAhead:
         self._polled_in_vain = False
 
     def run(self, first: Any) -> None:
-        """Body of the thread. ``first`` is a batch that was pulled before the thread started."""
+        """Read batches; the thread runs this. ``first`` is a batch that was pulled before."""
         upstream, self._upstream = self._upstream, iter(())
         try:
             while first is not None and not self._cancelled:
@@ -147,7 +147,7 @@ class ReadAhead:
             self._notify()
 
     def fail(self, error: BaseException) -> None:
-        """End as if upstream had raised ``error``. Thread-safe."""
+        """End the reading, as if upstream had raised ``error``. Thread-safe."""
         self.error = self.error or error
         self.ring.close()
         self._notify()
@@ -163,8 +163,10 @@ class ReadAhead:
                 raise
 
     def poll(self) -> Waiting | None:
-        """Return the next batch; ``None`` at the end, or if none is there: ``on_batch`` will be
-        called when there is one.
+        """Return the next batch, or ``None``.
+
+        ``None`` means that no batch is there yet, or that the end was reached (``ended``). If no
+        batch is there yet, ``on_batch`` will be called later.
         """
         if self.ended:
             return None

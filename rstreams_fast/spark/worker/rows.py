@@ -63,7 +63,10 @@ class Layout:
 
     @property
     def appended(self) -> tuple[str, ...]:
-        """The names of all new columns: of the results, and of the outcome if there is one."""
+        """The names of all columns that are added to the input.
+
+        The last one may be the column that tells the error, time and attempts of each call.
+        """
         return (*self.names, OUTCOME) if self.outcome == "beside" else self.names
 
     def count(self, batch: Any) -> int:
@@ -86,7 +89,7 @@ class Layout:
 
     def key_name(self, batch: Any, index: int) -> str:
         if self.on is None:
-            # Without record batches the names of columns are not known.
+            # The inputs are key arrays, which have no column names.
             return f"number {index + 1}"
         return repr(self.on[index] if self.on else batch.schema.names[index])
 
@@ -110,7 +113,7 @@ class Layout:
 
 
 class _Batch:
-    """An input batch of which some rows are not in an output batch yet."""
+    """An input batch. Some of its rows are not in an output batch yet."""
 
     __slots__ = ("keys", "lease", "left", "rows", "total")
 
@@ -125,7 +128,8 @@ class _Batch:
 class _Chunk:
     """The rows ``start`` to ``start + rows`` of a batch, which are converted together.
 
-    ``keys`` are the keys of its calls. ``valid`` tells which rows have a call; ``None``: all.
+    ``keys`` are the keys of the chunk's calls. ``valid`` tells which rows have a call; if it is
+    ``None``, all rows have a call.
     """
 
     __slots__ = ("batch", "first", "keys", "left", "results", "rows", "rows_out", "start", "valid")
@@ -142,7 +146,8 @@ class _Chunk:
         """How many results are missing."""
         self.first = 0
         """The number of the chunk's first key in the window."""
-        # For ``OrderedSink``: the results not yet emitted, and the number of rows emitted.
+        # Only ``OrderedSink`` uses these: results that are not yet emitted, and the number of
+        # rows that are emitted.
         self.results: list[Any] = []
         self.rows_out = 0
 
@@ -203,7 +208,7 @@ class KeySource:
         if self._next_row == batch.total:
             batch.keys = ()
             if self._layout.on is None:
-                # The input has no columns but the keys, and these are converted: drop the input.
+                # The input has only key columns, and all of them are converted: drop the input.
                 batch.rows = None
                 self._budget.release(batch.lease)
         return _Chunk(batch, start, rows, keys, valid)
@@ -282,7 +287,7 @@ class ResultColumns:
         return result
 
     def _learn(self, bytes_per_row: float) -> None:
-        """Adapt to large results: let only as many be pending as fit in the byte budget."""
+        """Set the bound on pending calls so that their results fit in the byte budget."""
         options = self._options
         fitting = int(options.bounds.bytes / max(bytes_per_row, 1))
         self.most_pending = min(options.window_rows, max(options.running_rows, fitting))
@@ -294,7 +299,8 @@ class ResultColumns:
         self.rows_in_work -= count
         lease = None
         if batch.left == 0 and self.layout.on is not None:
-            # The batch's bytes are released when the main thread has yielded its last rows.
+            # When the main thread has yielded this last output of the batch, the batch's bytes
+            # are released.
             lease = batch.lease
         self.outputs.append(Output(self.layout.output(rows, arrays), count, lease))
 
@@ -305,7 +311,7 @@ class ResultColumns:
 
 
 class _RowSink(ABC):
-    """Combines the results of calls with their rows. The ``CallPump`` brings the results."""
+    """Combines the rows with the results of their calls. The ``CallPump`` calls its methods."""
 
     def __init__(self, columns: ResultColumns, most_rows: int) -> None:
         self._columns = columns
@@ -329,7 +335,7 @@ class _RowSink(ABC):
 
     @abstractmethod
     def _append(self, chunk: _Chunk) -> None:
-        """Queue ``chunk``, some rows whose results will come after those of earlier chunks."""
+        """Queue a chunk of rows behind the earlier chunks. The results of its calls come later."""
 
 
 class OrderedSink(_RowSink):
@@ -381,7 +387,7 @@ class OrderedSink(_RowSink):
             self._emit_until(head, end)
 
     def _emit_until(self, chunk: _Chunk, end: int) -> None:
-        """Emit the rows of the chunk up to ``end``, with the results so far."""
+        """Emit the rows of the chunk up to row ``end``, with their results."""
         columns, results, start = self._columns, chunk.results, chunk.rows_out
         first = len(chunk.keys) - chunk.left - len(results)
         arrays = columns.arrays(results, lambda index: chunk.keys[first + index])

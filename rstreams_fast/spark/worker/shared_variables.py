@@ -11,9 +11,9 @@ __all__ = ["lock_what_threads_share"]
 
 @functools.cache
 def lock_what_threads_share() -> None:
-    """Lock ``Accumulator.add``, and let one thread alone load the value of a broadcast.
+    """Put locks around ``Accumulator.add`` and around the loading of a broadcast's value.
 
-    Call it in Spark's workers only: it patches the classes of the process.
+    Call this in Spark's workers only, because it replaces methods of pyspark's classes.
     """
     from pyspark import Broadcast
     from pyspark.accumulators import Accumulator

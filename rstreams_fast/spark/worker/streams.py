@@ -33,7 +33,10 @@ Build = Callable[[Stream[Any]], Stream[Any]]
 def run_stream(
     build: Build, label: str, schema: pa.Schema, partition: Partition, held: list[Any]
 ) -> Iterator[Any]:
-    """Yield the batches of the stream that ``build`` makes; ``held`` has the first input batch."""
+    """Yield the batches of the stream that ``build`` makes.
+
+    ``held`` is a list of the first input batch, as in ``Partition.at_work``.
+    """
     counters = partition.counters
     partition.read_ahead.patience = BUDGET_PATIENCE_SECONDS
     partition.threads.on_failure = partition.read_ahead.fail
@@ -42,7 +45,7 @@ def run_stream(
 
     def stop() -> None:
         source.cancel()
-        # Cancelling a stream does not wait for its threads. So the partition joins them.
+        # A cancel does not wait for the stream's threads. So the partition waits for them.
         partition.threads.adopt_streams(before)
 
     with partition.at_work(held, stop):
@@ -74,9 +77,9 @@ def built_stream(build: Build, batches: Stream[Any], label: str) -> Stream[Any]:
 class _BatchPublisher:
     """Publishes the batches of the partition to one subscriber, from one thread.
 
-    The publisher pushes each batch. A source that is pulled collects several batches before it
-    delivers them. So while upstream is silent, it would hold back batches. The bytes of a batch
-    return to the budget when nothing refers to the batch any more.
+    The publisher pushes each batch at once. A source that the stream pulls would collect several
+    batches before it delivers them, and would hold them back while upstream is silent. The bytes of
+    a batch return to the budget when nothing refers to the batch any more.
     """
 
     def __init__(self, partition: Partition) -> None:
@@ -88,7 +91,7 @@ class _BatchPublisher:
         self._waited = 0.0
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Serve ``subscriber``; a second subscriber is refused."""
+        """Publish the batches to ``subscriber``. A second subscriber is an error."""
         if self._subscribed:
             raise AlreadySubscribedError("the batches of a partition can be read once")
         self._subscribed = True
@@ -140,7 +143,7 @@ class _BatchPublisher:
             subscriber.on_complete()
 
     def _may_deliver(self) -> bool:
-        """Wait for demand, and lower it by one; ``False`` after a cancel or an invalid request."""
+        """Wait for demand and subtract 1. ``False`` after a cancel or an invalid request."""
         with self._changed:
             while not self._demand.value and self._refused is None:
                 self._changed.wait()

@@ -16,7 +16,8 @@ __all__ = ["CallsOver", "Client", "PlainClient"]
 class CallsOver(asyncio.Future[None]):
     """A future that is done when no call runs any more.
 
-    If its awaiting task is cancelled, the calls are ended first; then the task is cancelled.
+    If the task that awaits this future is cancelled, the task gets the ``CancelledError`` only
+    after the calls have ended.
     """
 
     def __init__(self, on_cancel: Callable[[], object], *, loop: asyncio.AbstractEventLoop) -> None:
@@ -29,7 +30,7 @@ class CallsOver(asyncio.Future[None]):
 
 
 class Client:
-    """The async client of a partition: its context manager is entered and left on the loop.
+    """The client of async calls: the partition's loop enters and leaves its context manager.
 
     One task must call both ``open`` and ``close``: task groups, time-outs and the tokens of context
     variables belong to the task in which they were made.
@@ -41,7 +42,7 @@ class Client:
         self._is_async = False
 
     async def open(self) -> tuple[Any, ...]:
-        """Enter the context manager and return its value in a tuple; empty without a factory."""
+        """Enter the context manager. Return a tuple of its value; without a factory ``()``."""
         factory = self._factory
         if factory is None:
             return ()
@@ -64,7 +65,7 @@ class Client:
         return (opened,)
 
     async def close(self, failure: BaseException | None) -> None:
-        """Leave the context manager, if it was entered; it cannot swallow ``failure``."""
+        """Leave the context manager, if it was entered. It cannot suppress ``failure``."""
         manager, self._manager = self._manager, None
         if manager is None:
             return
@@ -114,7 +115,7 @@ class PlainClient:
         self._manager = manager
 
     def __exit__(self, *raised: object) -> None:
-        """Leave the context manager; it gets a failure, which it cannot swallow."""
+        """Leave the context manager. It gets the exception, but cannot suppress it."""
         if self._manager is not None:
             try:
                 self.context.run(self._manager.__exit__, *raised)

@@ -31,14 +31,14 @@ class OutputSink(ResultSink, Protocol):
         """Append to ``outputs`` the results that would otherwise wait for more results."""
 
     def check_end(self) -> None:
-        """Raise if, at the end, output rows are missing: nothing may be lost silently."""
+        """Raise an error if output rows are missing at the end, so that no loss is silent."""
 
 
 class WayOut:
     """Puts a sink's output batches into a ring. While the ring is full, no results are taken."""
 
     def __init__(self, sink: OutputSink, on_room: Callable[[], None]) -> None:
-        """``on_room``: the main thread calls it after a ``get`` if the loop waits for room."""
+        """``on_room``: called by the main thread after a ``get``, if the loop waits for room."""
         self._sink = sink
         self._on_room = on_room
         self._ring = SpscRing(OUTPUT_BATCHES)

@@ -39,7 +39,10 @@ _FAMILIES: Final = {
 
 
 def family(kind: pa.DataType) -> str:
-    """Return the family of a type, such as text: a checked cast within a family is exact."""
+    """Return the name of the type's family (all text types are one family, for example).
+
+    A cast that Arrow has checked is exact if both types are of one family.
+    """
     if _is(kind, "dictionary"):
         return family(kind.value_type)
     for name, members in _FAMILIES.items():
@@ -57,7 +60,7 @@ def _is(kind: pa.DataType, name: str) -> bool:
 
 
 def is_encoded(kind: pa.DataType) -> bool:
-    """Return whether Arrow cannot cast ``kind`` correctly, so that ``decoded`` must convert it."""
+    """Return whether Arrow cannot cast ``kind`` correctly. The function ``decoded`` converts it."""
     import pyarrow as pa
 
     if _is(kind, "run_end_encoded") or _is(kind, "list_view") or _is(kind, "large_list_view"):
@@ -114,7 +117,8 @@ def _decoded_list(array: pa.Array) -> pa.Array:
     if _is(kind, "list_view") or _is(kind, "large_list_view"):
         sizes = pc.if_else(array.is_valid(), array.sizes, 0).cast(pa.int64())
         offsets = pa.array([0, *pc.cumulative_sum(sizes).to_pylist()], pa.int64())
-        # Adding 0 copies the offsets. So they begin at the start of their buffer, as the sizes do.
+        # Adding 0 copies the offsets. Their buffer then begins with the first offset, as the
+        # buffer of the sizes begins with the first size.
         starts = pc.add(array.offsets.cast(pa.int64()), 0)
         views = pa.LargeListViewArray.from_arrays(starts, sizes, decoded(array.values))
         parts = [views.flatten()]
@@ -159,7 +163,10 @@ _CASTS_SLICES_OF_BINARY: Final = 17
 
 
 def _with_dictionaries(value: Any, kind: pa.DataType) -> Any:
-    """Return a value of ``to_pylist`` with a dict in place of each map's list of pairs."""
+    """Return ``value``, an element that ``to_pylist`` made, with a dict for each map.
+
+    ``to_pylist`` makes a list of pairs of a map.
+    """
     import pyarrow as pa
 
     if value is None or not pa.types.is_nested(kind):
@@ -208,7 +215,10 @@ def fields_of(kind: pa.DataType) -> list[pa.Field]:
 
 
 def parts_of(array: pa.Array) -> list[pa.Array]:
-    """Return an array of the values of each field of ``fields_of``, without null elements."""
+    """Return one array for each field that ``fields_of`` returns: the values of the field.
+
+    Null elements of ``array`` have no values there.
+    """
     import pyarrow as pa
 
     array = array.drop_null()
@@ -221,7 +231,7 @@ def parts_of(array: pa.Array) -> list[pa.Array]:
 
 
 def forbidden_null(array: pa.Array, field: pa.Field) -> str | None:
-    """Return the path of the first part of ``field`` that has a null though it is NOT NULL."""
+    """Return the path of the first part of ``field`` that is NOT NULL but has a null."""
     if not field.nullable and array.null_count:
         return str(field.name)
     if not forbids_nulls(field.type):
@@ -236,7 +246,7 @@ def forbids_nulls(kind: pa.DataType) -> bool:
 
 
 def wide(kind: pa.DataType) -> pa.DataType:
-    """Return ``kind`` with doubles in place of floats, which large numbers would make infinite."""
+    """Return ``kind`` with doubles in place of floats, so that large numbers stay finite."""
     import pyarrow as pa
 
     is_ = pa.types

@@ -83,13 +83,13 @@ class Columns:
         self._known = set(self.names)
 
     def arrays(self, results: list[Any], key_at: Callable[[int], str]) -> list[pa.Array]:
-        """Return the columns of ``results``; ``key_at(index)`` names a key for a message."""
+        """Return the columns of ``results``. ``key_at(index)`` names a result's key in an error."""
         if len(self.names) == 1:
             return [self.array(0, results, key_at)]
         return self.arrays_of_rows(results, key_at)
 
     def arrays_of_rows(self, rows: list[Any], key_at: Callable[[int], str]) -> list[pa.Array]:
-        """Return the columns of ``rows``; each row has all columns, even if there is one column."""
+        """Return the columns of ``rows``. Even with one column, a row is not the bare value."""
         columns = self._split(rows, key_at)
         return [self.array(index, column, key_at) for index, column in enumerate(columns)]
 
@@ -160,7 +160,7 @@ class Columns:
         try:
             return self._converted(index, values)
         except _NanosecondsError:
-            # Do not try again with plain(), which would lose the nanoseconds.
+            # Do not convert the values by plain(), which would drop their nanoseconds.
             raise
         except _refusals() as refused:
             # Arrow converts most values of numpy and pandas itself. ``plain`` converts the others.
@@ -203,7 +203,7 @@ def _refusals() -> tuple[type[Exception], ...]:
 
 
 def _reason(value: object, kind: pa.DataType) -> str:
-    """Return a better reason than Arrow's why ``value`` is no ``kind``; or an empty string."""
+    """Return why ``value`` cannot become a ``kind``; an empty string if Arrow's reason is clear."""
     import pyarrow as pa
 
     if inspect.isawaitable(value):
@@ -225,7 +225,7 @@ def _array_of(values: Any, kind: pa.DataType, name: str, source: ValueSource) ->
 
 
 class _ConversionRule(NamedTuple):
-    """The conversion of values before Arrow sees them: Arrow alone accepts too much."""
+    """Converts or refuses values before Arrow converts them: Arrow alone accepts too much."""
 
     plain: frozenset[type]
     """Exact types that need no conversion."""
@@ -233,7 +233,7 @@ class _ConversionRule(NamedTuple):
     """Returns a value that Arrow takes, or raises."""
 
     def many(self, values: Any) -> Any:
-        """Return ``values``; if the type of one of them needs a conversion, convert all."""
+        """Return ``values``. If one of them has a type that needs a conversion, convert all."""
         if self.plain.issuperset(map(type, values)):
             return values
         convert = self.convert
@@ -316,7 +316,7 @@ def _date(value: Any) -> Any:
 
 
 def _unviewed(value: Any) -> Any:
-    # Copy the bytes: Arrow never releases those of a memoryview.
+    # Copy the bytes, because Arrow would never release the memory of a memoryview.
     return value.tobytes() if isinstance(value, memoryview) else value
 
 
@@ -477,7 +477,7 @@ def conform(batch: Any, schema: pa.Schema, label: str) -> pa.RecordBatch:
 
 
 def check_names(names: Sequence[str], schema: pa.Schema, label: str) -> None:
-    """Check that the column ``names`` of a batch are those of ``schema``."""
+    """Raise an error if ``names``, the columns of a batch, are not those of ``schema``."""
     if sorted(names) != sorted(schema.names):
         parts = []
         if missing := [name for name in schema.names if name not in names]:
@@ -507,7 +507,7 @@ def _check_nulls(batch: pa.RecordBatch, label: str) -> None:
 
 
 def cast_column(array: pa.Array, field: pa.Field, label: str) -> pa.Array:
-    """Return ``array`` as the column ``field``; every value must be kept exactly."""
+    """Return ``array`` cast to the type of ``field``. Raises an error if a value would change."""
     import pyarrow as pa
 
     kind = field.type
@@ -529,7 +529,7 @@ def cast_column(array: pa.Array, field: pa.Field, label: str) -> pa.Array:
 
 
 def _cast_safely(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast ``array`` to ``kind``; refuse a number that Arrow would turn into infinity."""
+    """Cast ``array`` to ``kind``. Raises an error for a number that would become infinite."""
     cast_array = array.cast(kind, safe=True)
     if (infinite := infinities(cast_array)) and infinite != infinities(array):
         raise ValueError(f"a finite number is too large for {kind}")
@@ -537,9 +537,10 @@ def _cast_safely(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _difference(given: pa.DataType, declared: pa.DataType, path: str) -> str | None:
-    """Return why a cast that Arrow allows would change the meaning; ``None`` if it would not.
+    """Return how a cast that Arrow allows would change the meaning of values.
 
-    When Arrow casts structs, it adds missing fields as nulls, and drops unknown ones.
+    ``None`` if the meaning stays. (When Arrow casts structs, it fills missing fields with nulls,
+    and drops unknown fields.)
     """
     import pyarrow as pa
 

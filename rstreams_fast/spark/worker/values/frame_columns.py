@@ -1,4 +1,7 @@
-"""Converts the rows that a function of ``map_batches`` returns; pandas frames as Spark does."""
+"""Converts the rows that a function of ``map_batches`` returns to Arrow batches.
+
+Frames of pandas are converted as Spark itself converts them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ _NAIVE: Final = frozenset(f"datetime64[{unit}]" for unit in ("D", "h", "m", "s",
 
 
 def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
-    """Return ``rows`` as Arrow batches, which may need a cast; ``None`` if it has another type."""
+    """Return ``rows`` as Arrow batches, which may need a cast.
+
+    ``None`` if ``rows`` is not of a type that holds rows.
+    """
     import pyarrow as pa
 
     if isinstance(rows, pa.RecordBatch):
@@ -59,7 +65,7 @@ def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
 
 
 def _columns_by_name(rows: Any, schema: pa.Schema, label: str) -> dict[str, Any] | None:
-    """Return the checked columns of a frame or structured array; ``None`` for anything else."""
+    """Return the columns of a frame or a structured array; ``None`` for any other value."""
     # If a module is not imported, there are no rows of its types.
     np, pd = sys.modules.get("numpy"), loaded_pandas()
     if pd is not None and isinstance(rows, pd.DataFrame):
@@ -67,7 +73,8 @@ def _columns_by_name(rows: Any, schema: pa.Schema, label: str) -> dict[str, Any]
         if not names and not len(rows):
             return {}
         if len(names) == len(schema) and not any(isinstance(name, str) for name in names):
-            # If no name is a text, as in a frame of an array, columns match by position.
+            # A frame that is made of an array has numbers as column names. If no name is a
+            # string, match columns by position.
             names = schema.names
         names = list(map(str, names))
         check_names(names, schema, label)
@@ -88,17 +95,18 @@ def _column(
 ) -> pa.Array:
     """Return a column of a frame, Series or numpy array in its declared type.
 
-    The bulk conversion is used where Arrow agrees with Spark. Otherwise each value is converted
-    alone, and an error names the row.
+    If Arrow converts the values as Spark does, the whole column is converted at once. Otherwise
+    each value is converted alone, and an error names the row.
     """
     import pyarrow as pa
 
     try:
         return _in_bulk(values, field, source, label)
-    # Any error of pandas, pytz or Arrow: the conversion by value finds its cause.
+    # pandas, pytz and Arrow raise many kinds of errors. If a value is wrong, the conversion
+    # of single values raises an error that names the row.
     except Exception:
         if values.dtype.kind != "M" and pa.types.is_timestamp(field.type):
-            # As in Spark, times without a zone are UTC in a column of Python objects.
+            # In a column of Python objects Spark takes times without a zone for UTC.
             source = source._replace(zone=dt.UTC)
         columns = Columns([field.name], [field.type], source)
         try:
@@ -124,7 +132,7 @@ def _in_bulk(values: Any, field: pa.Field, source: ValueSource, label: str) -> p
     if pa.types.is_timestamp(kind) and kind.tz and str(dtype) in _NAIVE:
         if source.zone is None or not of_pandas:
             raise ValueError("its values have a zone each")
-        # If an hour occurs twice, because clocks are put back, choose the second, as Spark does.
+        # If clocks are put back, an hour occurs twice. Choose the second one, as Spark does.
         values = values.dt.tz_localize(source.zone, ambiguous=False)
     try:
         array = pa.array(values, kind, from_pandas=of_pandas)
@@ -141,12 +149,15 @@ def _listed(values: Any) -> list[Any]:
     if hasattr(values, "isnull"):
         pairs = zip(values, values.isnull(), strict=True)
         return [None if null else value for value, null in pairs]
-    # Let Arrow convert a whole array of numpy's times: one element does not tell its unit.
+    # Arrow converts a whole array of numpy's times, but refuses most single elements of it.
     return pa.array(values).to_pylist() if values.dtype.kind in "Mm" else list(values)
 
 
 def _parsed(values: Any, kind: pa.DataType) -> pa.Array | None:
-    """Return numbers or booleans parsed from texts, as Spark parses them; else ``None``."""
+    """Parse strings as numbers or booleans, as Spark does.
+
+    ``None`` if ``values`` are not strings, cannot be parsed, or ``kind`` is another type.
+    """
     import pyarrow as pa
 
     is_ = pa.types

@@ -1,7 +1,8 @@
 """Keys and results as pandas Series, for Spark without Arrow UDFs (before 4.1).
 
-Each key is an array of one element, or an empty array for null; so is each result. A timestamp is
-sent as text in UTC: pandas lacks some of Spark's zones, and cannot tell ambiguous hours apart.
+Spark sends each key as an array of one element, or as an empty array for null. Results are sent
+back in the same form. A timestamp is sent as text in UTC: pandas lacks some of Spark's zones, and
+cannot tell ambiguous hours apart.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ __all__ = ["run_on_series"]
 def run_on_series(
     run: Callable[[Iterator[Any]], Iterator[Any]], batches: Iterator[tuple[pd.Series, ...]]
 ) -> Iterator[pd.Series]:
-    """Yield a Series for each array of ``run``.
+    """Yield a Series for each array that ``run`` yields.
 
-    In each batch the last two Series are not keys. The first of them has the zone and the types of
-    the keys, the second has the timestamps among the keys.
+    In each batch the last two Series are not keys. The last Series but one has the time zone and
+    the types of the keys. The last Series has the timestamps among the keys.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Session time zones by the names that Spark accepts, which are Java's."""
+"""Finds a session's time zone by its name in Spark. These are the names that Java uses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _SHORT: Final = {
 
 @functools.cache
 def zone_of(name: str) -> dt.tzinfo:
-    """Return the zone that Spark calls ``name``; ``ValueError`` if Python does not have it."""
+    """Return the zone that Spark calls ``name``. Raises ``ValueError`` if Python lacks the zone."""
     if found := _OFFSET.fullmatch(name):
         hours, minutes, seconds = (int(part or 0) for part in found.groups()[1:])
         offset = dt.timedelta(hours=hours, minutes=minutes, seconds=seconds)
