@@ -261,7 +261,7 @@ def using(
 
 
 def generate(state: A, fn: Callable[[A], tuple[T, A] | None], /) -> Stream[T]:
-    """The elements of ``element, state = fn(state)``, until ``fn(state)`` is ``None``.
+    """The elements that ``element, state = fn(state)`` gives, until ``fn(state)`` is ``None``.
 
     ```text
     fn(1)   (a, 2)    fn(2)   (b, 3)    fn(3)   None
@@ -341,7 +341,7 @@ def create(
         overflow: What happens to an element when the buffer is full; see ``Overflow``.
         capacity: The most elements held. Default: 1024, or 1 for ``Overflow.LATEST``.
         on_drop: ``on_drop(element)`` is called for each element that is dropped, on the thread that
-            sent it.
+            sent the element.
 
     Raises:
         TypeError: A function cannot be called, or is ``async``; ``overflow`` is no ``Overflow``.
@@ -447,7 +447,7 @@ def merge(
 def merge(
     *publishers: Publisher[Any], prefetch: int = INNER_PREFETCH, delay_error: bool = False
 ) -> Stream[Any]:
-    """The elements of all ``publishers``, each when it has come and there is demand.
+    """The elements of all ``publishers``, in the order in which they come.
 
     The stream subscribes to all publishers at once. The subscriber's first request starts the
     requests to the publishers. Publishers with waiting elements take turns. The stream completes
@@ -479,8 +479,9 @@ def merge_sorted(
     reverse: bool = False,
     prefetch: int = INNER_PREFETCH,
 ) -> Stream[T]:
-    """The elements of all ``publishers``, each of which is sorted, in sorted order. Without
-    publishers the stream completes at once. See ``Stream.merge_sorted``.
+    """The elements of all ``publishers`` in sorted order. Each publisher must be sorted.
+
+    Without publishers the stream completes at once. See ``Stream.merge_sorted``.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.
@@ -577,8 +578,9 @@ def combine_latest(
 
 
 def combine_latest(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) -> Stream[Any]:
-    """For each element of any publisher, a tuple of the newest elements of all publishers. Without
-    publishers the stream completes at once.
+    """For each element of any publisher, a tuple of the newest elements of all publishers.
+
+    Without publishers the stream completes at once. See ``Stream.combine_latest``.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.
@@ -594,7 +596,9 @@ def combine_latest(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) 
 
 
 def race(*publishers: Publisher[T]) -> Stream[T]:
-    """The elements of the publisher that signals first. Without publishers the stream is empty.
+    """The elements of the publisher that signals first. See ``Stream.race``.
+
+    Without publishers the stream is empty.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.

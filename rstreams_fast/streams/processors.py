@@ -1,4 +1,4 @@
-"""Processors: objects that are a subscriber and a publisher, with stages between."""
+"""Processors: a processor is a subscriber and a publisher, with stages between the two."""
 
 from __future__ import annotations
 
@@ -208,8 +208,8 @@ _METHODS = ("subscribe", "on_subscribe", "on_next", "on_error", "on_complete")
 class SerializedProcessor(Generic[T, U]):
     """A processor that any number of threads may signal at once.
 
-    A ``SignalSerializer`` in front of ``processor`` passes on one signal at a time. The first
-    thread delivers; the other threads leave their elements in a mailbox (a queue), and return. An
+    A ``SignalSerializer`` in front of ``processor`` passes on one signal at a time. While one
+    thread delivers, the other threads leave their elements in a mailbox (a queue), and return. An
     error is signalled before the elements in the mailbox, unless ``delay_error`` is set.
 
     All threads together must not send more elements than were requested (§1.1). ``processor``
@@ -305,7 +305,7 @@ class SerializedProcessor(Generic[T, U]):
 
     @property
     def ended(self) -> bool:
-        """Whether ``processor`` has ended or shut down, if it has an attribute ``ended``."""
+        """Whether ``processor`` has ended or shut down. False if it has no attribute ``ended``."""
         return bool(getattr(self._processor, "ended", False))
 
     @property

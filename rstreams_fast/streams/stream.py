@@ -95,7 +95,7 @@ class Stream(
         """Describe in words the source, the boundaries with their bounds, and how each run of
         stages executes.
 
-        The streams that a source combines are described below it, indented.
+        If a source combines streams, they are described below the source, indented.
         """
         return describe(self.source, self.parts)
 

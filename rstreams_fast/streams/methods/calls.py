@@ -74,10 +74,11 @@ class CallMethods(Generic[T_co]):
                 wait. A ``prefetch`` below ``concurrency`` bounds the calls, too. Default: 64 times
                 ``concurrency``, or 4 times ``concurrency`` without order, but at most 65 536.
             loop: The event loop of the calls. Default: the loop that runs in the subscribing
-                thread. If a timer or a worker thread subscribes: the loop of the task that awaits
-                the stream's end. Otherwise: a private loop, which ends with the subscription.
-            key: ``fn`` is called for elements with equal ``key(element)``, which must be hashable,
-                one at a time, in their order.
+                thread. If there is none, the default is the loop of the task that awaits the
+                stream's end. Without such a task, the default is a private loop, which ends with
+                the subscription.
+            key: Elements with equal ``key(element)`` are processed one at a time, in their order.
+                The key must be hashable. Default: no keys.
 
         Raises:
             TypeError: An argument has the wrong type, or ``fn`` is an asynchronous generator

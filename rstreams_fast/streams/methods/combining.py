@@ -61,7 +61,7 @@ class CombiningMethods(Generic[T_co]):
         reverse: bool = False,
         prefetch: int = INNER_PREFETCH,
     ) -> Stream[T_co | U]:
-        """The elements of this stream and of ``others``, each of which is sorted, in sorted order.
+        """The elements of this stream and of ``others`` in sorted order. All must be sorted.
 
         ```text
         above   --1-----4--5--|
@@ -72,8 +72,8 @@ class CombiningMethods(Generic[T_co]):
         An element is delivered when two conditions are met: the element is requested (§1.1), and an
         element of each publisher that has not ended has come. If keys are equal, the element of the
         publisher that is named first comes first. Nothing checks that a publisher is sorted. If a
-        publisher is not sorted, the result is not sorted either. It is then the same as the result
-        of ``heapq.merge``.
+        publisher is not sorted, the result is not sorted either: it is the same as the result of
+        ``heapq.merge``.
 
         ``key`` is called once for each element, after the subscriber's first request, on the thread
         that delivers. An exception of ``key``, or of a comparison, ends the stream (§2.13). An
@@ -223,7 +223,8 @@ class CombiningMethods(Generic[T_co]):
         element of this stream is dropped. The result completes when this stream completes, or when
         one of ``others`` completes without an element. An error of any publisher ends the stream.
 
-        Reactor: ``withLatestFrom``; RxPY: ``with_latest_from``, which drops earlier elements.
+        Reactor: ``withLatestFrom``; RxPY: ``with_latest_from``, which drops elements of this stream
+        until then.
 
         Args:
             *others: Publishers, which need not keep the rules.

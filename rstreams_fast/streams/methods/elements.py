@@ -71,7 +71,7 @@ class ElementMethods(Generic[T_co]):
         return whole(self).with_stage("filter", predicate)
 
     def take(self, n: int, /) -> Stream[T_co]:
-        """The first ``n`` elements, and then the end. ``take`` never requests more elements.
+        """The first ``n`` elements, and then the end. ``take`` requests at most ``n`` elements.
 
         Args:
             n: The number of elements, 0 or more. ``take(0)`` requests nothing.

@@ -107,8 +107,7 @@ class InnerMethods(Generic[T_co]):
     def concat_map(
         self, fn: Callable[[T_co], Publisher[U]], /, *, prefetch: int = INNER_PREFETCH
     ) -> Stream[U]:
-        """All elements of the publisher ``fn(element)`` of the first element, then of the next
-        element.
+        """All elements of the publisher ``fn(element)``, for one element after the other.
 
         ``fn`` is called when the previous publisher has ended. The publishers get requests only for
         elements that the subscriber has requested. Any error, such as an exception of ``fn``, ends

@@ -35,7 +35,7 @@ class ObserverMethods(Generic[T_co]):
     def do_on_next(self, fn: Callable[[T_co], object], /) -> Self:
         """Call ``fn(element)`` before each element is passed on.
 
-        The result of an observer is ignored. Its exceptions go to ``sys.unraisablehook``, and the
+        The result of ``fn`` is ignored. Exceptions of ``fn`` go to ``sys.unraisablehook``, and the
         stream goes on.
 
         Args:
@@ -166,21 +166,22 @@ class ObserverMethods(Generic[T_co]):
         ```
 
         Each element above is either delivered below, or given to the hook once. The hook gets the
-        element in its present form, for example as the result of ``map``, or as a whole batch. A
-        filter, ``skip``, ``take_while``, an overflow strategy and a switch drop elements at once.
-        Elements in a buffer or a batch, and results of ``map_async``, are dropped when the stream
-        ends, is cancelled or fails, or when their inner publisher ends. The argument of a function
-        that returns a new element, such as the function of ``map``, is neither dropped nor
+        element in its present form, for example as the result of ``map``, or as a whole batch.
+        ``filter``, ``skip``, ``take_while``, ``switch_map`` and an overflow strategy drop elements
+        at once. Elements in a buffer or a batch, and results of ``map_async``, are dropped when the
+        stream ends, is cancelled or fails, or when their inner publisher ends. The argument of a
+        function that returns a new element, such as the function of ``map``, is neither dropped nor
         delivered. But if the function raises, returns ``None`` or is cancelled, the hook gets the
         argument. When ``unbatch`` stops within a list, the hook gets the rest of it.
         ``combine_latest`` and ``with_latest_from`` can deliver an element several times. ``expand``
         uses an element again after its delivery.
 
-        The hook is not called for elements that publishers of other libraries hold; for elements
-        that subscribers share, by ``multicast``, ``replay`` or a processor; for elements that go
-        into windows and groups, by ``window``, ``group_by`` or ``skip=`` of ``batch``; nor for
-        elements below the hook, such as elements that ``iterate`` has read ahead. Counting each
-        element above the hook takes time; a stream without a hook has no such cost.
+        The hook is not called for the following elements: elements that publishers of other
+        libraries hold; elements that subscribers share, by ``multicast``, ``replay`` or a
+        processor; elements that go into windows and groups, by ``window``, ``group_by`` or
+        ``skip=`` of ``batch``; and elements below ``on_discard``, such as elements that ``iterate``
+        has read ahead. Counting each element above ``on_discard`` takes time. A stream without
+        ``on_discard`` has no such cost.
 
         Reactor: ``doOnDiscard``.
 

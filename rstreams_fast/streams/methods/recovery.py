@@ -122,7 +122,7 @@ class RecoveryMethods(Generic[T_co]):
 
         ``retry(3)`` subscribes at most four times: once, and then up to three times more.
         ``spark.Retry(3)`` counts calls in the same way. Delivered elements are not taken back: a
-        source that starts anew sends them again. Requested elements that have not come are
+        source that starts anew sends them again. Elements that were requested and have not come are
         requested again. The error after the last retry is passed on, and so is an error that is not
         an ``Exception``. If the source can be read only once, the stream ends with the first error,
         which gets a note.
@@ -165,7 +165,7 @@ class RecoveryMethods(Generic[T_co]):
 
         ``repeat(1)`` delivers all elements twice, because the first subscription is not counted.
         Only requested elements that have not come are requested again (§1.1). Without a limit, an
-        empty stream is subscribed to until the subscriber cancels.
+        empty stream is repeated until the subscriber cancels.
 
         Reactor: ``repeat``; RxPY: ``repeat``, which counts the first subscription, too.
 

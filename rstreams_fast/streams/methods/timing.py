@@ -152,8 +152,7 @@ class TimeMethods(Generic[T_co]):
         below   --(0.8, a)-(1.7, b)-|
         ```
 
-        The time is the time at which the element came to this operator, which is after its request
-        (§1.1).
+        The time is read when the element comes to this operator, which is after the request (§1.1).
 
         Reactor, RxPY: ``timestamp``.
 

@@ -1,4 +1,4 @@
-"""``for`` and ``async for`` over a publisher, which requests elements as the consumer takes them.
+"""``for`` and ``async for`` over a publisher: elements are requested as the consumer takes them.
 
 Upstream refers to the subscriber, and the consumer refers to the iteration. The subscriber does not
 refer to the iteration. So an iteration that the consumer has dropped is garbage-collected, and then
@@ -79,8 +79,8 @@ def _leave_bursts_behind() -> None:
     """In a forked child, remove the elements that iterations hold: the parent delivers them.
 
     Without elements, the next step of an iteration in the child makes a request, which raises. So
-    the process id need not be checked for each element. The elements are kept in a list, because
-    dropping an element can run a finalizer that belongs to the parent.
+    the process id need not be checked for each element. The removed elements are kept in a list,
+    because dropping an element can run a finalizer that belongs to the parent.
     """
     for begun in list(_begun):
         iteration = None if begun is None else begun()
@@ -233,7 +233,7 @@ class _IteratorSubscriber(RingSubscriber):
 
 
 class Iteration(BurstIterator[T]):
-    """An iterator over the elements of a publisher, and a context manager; both also asynchronous.
+    """An iterator over a publisher's elements, and a context manager. Both are also asynchronous.
 
     The iteration subscribes when the ``with`` block is entered, or with the first ``next`` or
     ``anext``. Upstream is cancelled, once, by ``close``, by leaving the ``with`` block, by an

@@ -278,7 +278,7 @@ class RunSubscriber(Generic[T]):
             report_dropped(error, "an error after the end of the stream")
 
     def on_complete(self) -> None:
-        """End the run, as upstream has completed."""
+        """End the run, because upstream has completed."""
         if self.upstream.ended() and self.run.claim():
             self.finish(None)
 

@@ -1,6 +1,7 @@
 """``SyncSubscriber`` and ``AsyncSubscriber``, which call the user's function with each element.
 
-``SyncSubscriber`` calls it on the signalling thread, ``AsyncSubscriber`` on an executor.
+``SyncSubscriber`` calls the function on the signalling thread. ``AsyncSubscriber`` calls the
+function on an executor.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ class _Pulling(Drain):
                 # runs the task.
                 pulling.send(None)
                 self._task = asyncio.get_running_loop().create_task(pulling)
-                # Asyncio must not log the error, which was signalled.
+                # The error was signalled, so asyncio must not log it, too.
                 self._task.add_done_callback(retrieve)
                 if self._awaited is not None:
                     self._awaited.add(self._task)

@@ -105,10 +105,10 @@ class Emitter(Generic[T]):
         return counts
 
     def on_cancel(self, fn: Callable[[], object], /) -> None:
-        """Have ``fn()`` called once, when the stream ends in any way. After the end, call it now.
+        """Have ``fn()`` called once, when the stream ends in any way.
 
-        Several functions are called in the order of the ``on_cancel`` calls. Exceptions of ``fn``
-        go to ``on_dropped_error``.
+        If the stream has ended before, ``fn`` is called at once. Several functions are called in
+        the order of the ``on_cancel`` calls. Exceptions of ``fn`` go to ``on_dropped_error``.
 
         Args:
             fn: A plain function. It is called on the thread that ends the stream, and must not wait

@@ -128,7 +128,7 @@ class _Ticks:
         self._alarm: Alarm | None = None
 
     def request(self, _n: int, /) -> None:
-        """Start the clock. ``OverflowSubscription`` makes only one request, for all elements."""
+        """Start the clock. ``OverflowSubscription`` makes a single, unbounded request."""
         self._first = self._timer.now() + self._delay
         self._set(0)
 
