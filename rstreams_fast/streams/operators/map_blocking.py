@@ -12,6 +12,7 @@ and the time of one more call.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import traceback
 from collections import deque
@@ -237,15 +238,12 @@ class _Calls:
         outcome.clear()  # an error's traceback may keep the list in memory
         if self._custody is not None:
             _account(self._custody, burst)
-        # Read _ended before _enter: cancel() clears _enter first, and then replaces _ended.
-        ended = self._ended
-        enter = self._enter
+        ended, enter = self._ended, self._enter
+        ended.append(burst)
         if enter is not None:
-            ended.append(burst)
             enter()
-        elif burst.error is not None and not isinstance(burst.error, WorkDroppedError):
-            # A WorkDroppedError is not reported: it only says that the call was cancelled.
-            report_late(burst.error)
+        if self._enter is None:  # cancel() may have looked at ``ended`` before this burst was there
+            _report_errors(ended)
 
     def _see(self) -> None:
         ended = self._ended
@@ -318,11 +316,19 @@ class _Calls:
         for burst in self._bursts:
             if (future := burst.future) is not None:
                 future.cancel()
-        failed = [burst.error for burst in self._ended if burst.error is not None]
-        self._bursts, self._ended = set(), deque()
-        self._left, self._results = deque(), deque()
-        for error in failed:
-            report_late(error)
+        ended, self._ended = self._ended, deque()
+        self._bursts, self._left, self._results = set(), deque(), deque()
+        _report_errors(ended)
+
+
+def _report_errors(ended: deque[_Burst]) -> None:
+    """Take the submissions out of ``ended``, and report their errors, which come too late."""
+    with contextlib.suppress(IndexError):  # another thread may take them, too
+        while True:
+            error = ended.popleft().error
+            # A WorkDroppedError only says that the call was cancelled.
+            if error is not None and not isinstance(error, WorkDroppedError):
+                report_late(error)
 
 
 def _call(
