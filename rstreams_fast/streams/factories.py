@@ -113,7 +113,7 @@ def from_async_iterable(
     Args:
         iterable: An asynchronous iterable, or a function that makes one for each subscriber.
         loop: The event loop of the iteration. Default: the loop that runs in the subscribing
-            thread. If there is none, the default is a private loop.
+            thread, or a private loop if none runs.
 
     Raises:
         TypeError: ``iterable`` is neither an asynchronous iterable nor a function.
@@ -157,9 +157,9 @@ def from_arrow(source: Any, /, *, chunk: int | None = None, schema: Any = None) 
     gets a ``RuntimeError`` by ``on_error``. A reader is closed when the stream ends.
 
     Args:
-        source: An object with ``__arrow_c_stream__`` (tables, readers, data frames of pandas,
-            polars, DuckDB and others). Its batches are read on demand. Or an object with
-            ``__arrow_c_array__`` (one record batch).
+        source: An object with ``__arrow_c_array__`` (one record batch), or with
+            ``__arrow_c_stream__`` (tables, readers, data frames of pandas, polars, DuckDB and
+            others). The batches are read on demand.
         chunk: The most rows of an element. Default: the source's own batches.
         schema: The schema that the source is asked to produce, if it can.
 
@@ -174,8 +174,8 @@ def from_numpy(array: np.ndarray[Any, Any], /, *, chunk: int = ROWS) -> Stream[A
     """The parts of ``array``, ``chunk`` rows each: views, without a copy.
 
     Rows are counted along the first axis. The last part may have fewer rows. The elements share the
-    memory of ``array``, and are writable if ``array`` is writable. Every subscriber gets all
-    elements. An array without rows gives no elements.
+    memory of ``array``, and are writable if ``array`` is writable. An array without rows gives no
+    elements.
 
     Args:
         array: An array of at least one dimension.
@@ -240,9 +240,8 @@ def using(
     ``cancel()`` (§3.12), or if ``stream_of`` returns no publisher. A cancel does not wait for
     running calls, such as calls of ``map_blocking``. If these calls use the resource, ``close``
     must wait for them. Exceptions of ``close`` after a stream go to ``sys.unraisablehook``. If
-    ``close`` returns a coroutine, which would never be awaited, a ``TypeError`` goes there, too.
-    For a resource that is closed by an ``await``, use ``async with`` in an async generator: see
-    ``from_async_iterable``.
+    ``close`` returns a coroutine, which would never be awaited, a ``TypeError`` goes there, too. To
+    close by an ``await``, use ``async with`` in the generator of ``from_async_iterable``.
 
     Reactor, RxPY: ``using``.
 
@@ -318,10 +317,9 @@ def create(
     """The elements that ``fn(emitter)`` sends by ``emitter.next(element)``.
 
     ``fn`` is called for each subscriber, within ``subscribe``, after ``on_subscribe``. ``fn`` may
-    send at once. ``fn`` may also give the emitter, or its methods, to threads and callbacks that
-    send later. An exception of ``fn`` ends the stream. Elements wait for demand in a buffer. They
-    are delivered on the threads that send or request. With ``publish_on`` below, they are delivered
-    on another executor.
+    send at once, or give the emitter to threads and callbacks that send later. An exception of
+    ``fn`` ends the stream. Elements wait for demand in a buffer. They are delivered on the threads
+    that send or request, unless ``publish_on`` is below.
 
     ```python
     import rstreams_fast as rsf
@@ -340,8 +338,7 @@ def create(
         fn: A plain function, which gets an ``Emitter``.
         overflow: What happens to an element when the buffer is full; see ``Overflow``.
         capacity: The most elements held. Default: 1024, or 1 for ``Overflow.LATEST``.
-        on_drop: ``on_drop(element)`` is called for each element that is dropped, on the thread that
-            sent the element.
+        on_drop: ``on_drop(element)`` is called for each dropped element, on the sending thread.
 
     Raises:
         TypeError: A function cannot be called, or is ``async``; ``overflow`` is no ``Overflow``.
@@ -373,9 +370,8 @@ def interval(
         overflow: What happens to a tick that comes without demand; see ``Overflow``. Default: the
             stream ends with an error.
         capacity: The most ticks held.
-        executor: The executor on which ticks are delivered; see ``publish_on``. ``"caller"`` would
-            be the timer's thread, and is refused. Default: threads that all clocks of the process
-            share.
+        executor: The executor on which ticks are delivered; see ``publish_on``. ``"caller"`` is
+            refused. Default: threads that all clocks of the process share.
         timer: The clock. Default: the timer of this process.
 
     Raises:
@@ -402,9 +398,8 @@ def concat(*publishers: Publisher[Any]) -> Stream[Any]:
 
     When a publisher has completed, the stream subscribes to the next publisher, and requests the
     rest of the demand. No more elements are requested than the subscriber requested, and no
-    elements are held. The error of a publisher ends the stream at once, without a subscription to
-    the next publishers. The stream completes after the last publisher. Without publishers it
-    completes at once.
+    elements are held. An error ends the stream at once. The stream completes after the last
+    publisher. Without publishers the stream completes at once.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.
@@ -459,12 +454,11 @@ def merge(
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.
-        prefetch: Elements requested of each publisher and not yet delivered; more are requested
+        prefetch: Elements that are requested in advance from each publisher. More are requested
             when three quarters are delivered.
         delay_error: By default an error ends the stream at once and cancels the other publishers.
-            With ``True`` errors come after all elements. A single error is signalled unchanged, and
-            several errors are signalled in an ``ExceptionGroup`` of at most 64. Further errors go
-            to ``on_dropped_error``.
+            With ``True`` a single error comes after all elements. Several errors come in an
+            ``ExceptionGroup`` of at most 64. Further errors go to ``on_dropped_error``.
 
     Raises:
         TypeError: One of ``publishers`` has no ``subscribe``.
@@ -486,8 +480,7 @@ def merge_sorted(
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.
         key: ``key(element)`` is compared in place of the element. Default: the element itself.
-        reverse: The publishers are sorted from the greatest to the least element, and so is the
-            result.
+        reverse: The order of the publishers and the result is from the greatest element down.
         prefetch: The most elements of each publisher that are held. They are requested in advance.
 
     Raises:
@@ -549,14 +542,13 @@ def zip_(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) -> Stream[
     """Tuples of the elements that have the same position in each of ``publishers``.
 
     When a publisher has completed and all its elements are in tuples, the stream completes and
-    cancels the other publishers. Without publishers the stream completes at once. The error of a
-    publisher ends the stream at once: the error is signalled before waiting elements, and the other
-    publishers are cancelled. The subscriber's first request starts the requests to the publishers.
+    cancels the other publishers. Without publishers the stream completes at once. An error ends the
+    stream at once, and cancels the other publishers. The subscriber's first request starts the
+    requests to the publishers.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.
-        prefetch: Elements requested of each publisher and not yet delivered; more are requested
-            when three quarters are delivered.
+        prefetch: Elements that are requested in advance from each publisher, as in ``merge``.
 
     Raises:
         TypeError: One of ``publishers`` has no ``subscribe``.
@@ -596,9 +588,7 @@ def combine_latest(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) 
 
 
 def race(*publishers: Publisher[T]) -> Stream[T]:
-    """The elements of the publisher that signals first. See ``Stream.race``.
-
-    Without publishers the stream is empty.
+    """The elements of the publisher that signals first. Without publishers the stream is empty.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.
