@@ -214,7 +214,7 @@ def defer(factory: Callable[[], Publisher[T]], /) -> Stream[T]:
     Reactor, RxPY: ``defer``.
 
     Args:
-        factory: Returns a publisher, which need not keep the rules.
+        factory: Returns a publisher, which need not keep the rules of Reactive Streams.
 
     Raises:
         TypeError: ``factory`` cannot be called, or is ``async``.
@@ -247,7 +247,7 @@ def using(
 
     Args:
         factory: Makes the resource.
-        stream_of: Returns a publisher, which need not keep the rules.
+        stream_of: Returns a publisher, which need not keep the rules of Reactive Streams.
         close: Closes the resource.
 
     Raises:
@@ -402,7 +402,7 @@ def concat(*publishers: Publisher[Any]) -> Stream[Any]:
     publisher. Without publishers the stream completes at once.
 
     Args:
-        *publishers: Objects with ``subscribe``, which need not keep the rules.
+        *publishers: Objects with ``subscribe``, which need not keep the rules of Reactive Streams.
 
     Raises:
         TypeError: One of ``publishers`` has no ``subscribe``.
@@ -453,7 +453,7 @@ def merge(
     executor by ``subscribe_on``.
 
     Args:
-        *publishers: Objects with ``subscribe``, which need not keep the rules.
+        *publishers: Objects with ``subscribe``, which need not keep the rules of Reactive Streams.
         prefetch: Elements that are requested in advance from each publisher. More are requested
             when three quarters are delivered.
         delay_error: By default an error ends the stream at once and cancels the other publishers.
@@ -478,7 +478,7 @@ def merge_sorted(
     Without publishers the stream completes at once. See ``Stream.merge_sorted``.
 
     Args:
-        *publishers: Objects with ``subscribe``, which need not keep the rules.
+        *publishers: Objects with ``subscribe``, which need not keep the rules of Reactive Streams.
         key: ``key(element)`` is compared in place of the element. Default: the element itself.
         reverse: The order of the publishers and the result is from the greatest element down.
         prefetch: The most elements of each publisher that are held. They are requested in advance.
@@ -547,7 +547,7 @@ def zip_(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) -> Stream[
     requests to the publishers.
 
     Args:
-        *publishers: Objects with ``subscribe``, which need not keep the rules.
+        *publishers: Objects with ``subscribe``, which need not keep the rules of Reactive Streams.
         prefetch: Elements that are requested in advance from each publisher, as in ``merge``.
 
     Raises:
@@ -575,7 +575,7 @@ def combine_latest(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) 
     Without publishers the stream completes at once. See ``Stream.combine_latest``.
 
     Args:
-        *publishers: Objects with ``subscribe``, which need not keep the rules.
+        *publishers: Objects with ``subscribe``, which need not keep the rules of Reactive Streams.
         prefetch: Elements that are requested in advance from each publisher.
 
     Raises:
@@ -591,7 +591,7 @@ def race(*publishers: Publisher[T]) -> Stream[T]:
     """The elements of the publisher that signals first. Without publishers the stream is empty.
 
     Args:
-        *publishers: Objects with ``subscribe``, which need not keep the rules.
+        *publishers: Objects with ``subscribe``, which need not keep the rules of Reactive Streams.
 
     Raises:
         TypeError: One of ``publishers`` has no ``subscribe``.
