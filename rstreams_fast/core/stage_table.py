@@ -1,8 +1,9 @@
 """The table of all stages (such as ``map``) that a fused run can have.
 
 A *program* is a tuple of stages. A stage is a tuple of its name and its argument; ``scan`` and
-``reduce`` have the seed as a third item. To add a stage, add a row here, a step in
-``_spec/fused.py``, the same step in ``_cython/fused.pyx``, and a method of ``Stream``.
+``reduce`` have the seed as a third item. To add a stage, add a row here, the same step in
+``_cython/fused.pyx``, and a method of ``Stream``. The row gives the step of the specification and
+that of the generated loop.
 """
 
 from __future__ import annotations
@@ -10,21 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any, Final
 
 from rstreams_fast._checks import check_count, describe_callable
 from rstreams_fast.core._common import MISSING
-from rstreams_fast.errors import StageReturnedNoneError
+from rstreams_fast.errors import StageReturnedNoneError, report_unraisable
 
 __all__ = [
+    "DROPPED",
     "STAGES",
+    "STEP_SCOPE",
     "DemandRule",
     "Fate",
     "StageKind",
     "State",
     "check_program",
     "none_returned",
-    "note_comparison",
     "takes_nothing",
 ]
 
@@ -69,13 +72,50 @@ class Fate:
     GATHERED: Final = "the element becomes an item of a list"
 
 
+def none_returned(index: int, name: str, fn: Callable[..., Any]) -> StageReturnedNoneError:
+    """Return the error of a stage whose function returned ``None``.
+
+    ``index`` is the number of the stage in its run, from 0.
+    """
+    hint = "; use map_not_none to drop such elements" if name == "map" else ""
+    return StageReturnedNoneError(
+        f"§2.13: {describe_callable(fn)}, the function of stage {index + 1} ({name}), "
+        f"returned None, which is not an element{hint}"
+    )
+
+
+def note_comparison(error: Exception) -> None:
+    """Add a note to ``error``: it was raised by a comparison of ``distinct_until_changed``."""
+    error.add_note(
+        "distinct_until_changed compares each element, or its key, with the one before it by =="
+    )
+
+
+STEP_SCOPE: Final[dict[str, Any]] = {
+    "MISSING": MISSING,
+    "none_returned": none_returned,
+    "note_comparison": note_comparison,
+    "report_unraisable": report_unraisable,
+}
+"""The names that the source of a step may use."""
+
+
+DROPPED: Final = object()
+"""The result of a step that gives no element now: the stage drops the element, or stores it."""
+
+
 @dataclass(frozen=True)
 class StageKind:
     """One row of the table: what all stages of one name (such as ``map``) have in common."""
 
+    name: str
+    """The first item of a stage, and the method of ``Stream``."""
     source: str
-    """The Python code of one step. ``x`` is the element, ``f`` the argument, ``i`` the stage's
-    number, ``n`` the stored count, ``h`` the stored object. ``DROP`` drops the element.
+    """The Python code of one step. These words have a meaning, and ``k`` is free:
+
+    ``x``: the element; ``f``: the argument; ``n``: the stored count; ``h``: the stored object;
+    ``i``: the stage's number; ``name``: its name; ``DROP``: there is no element for the next stage;
+    ``END``: the run needs no more elements (``n`` is 0).
     """
     needs: str = DemandRule.SAME
     state: str = State.NONE
@@ -107,6 +147,34 @@ class StageKind:
         """Whether the stage may drop an element, or keep it for later."""
         return "DROP" in self.source
 
+    @cached_property
+    def ends(self) -> bool:
+        """Whether the stage ends the run when its count is 0."""
+        return "END" in self.source
+
+    @cached_property
+    def settles(self) -> bool:
+        """Whether the stage passes all elements on once its count is 0."""
+        return self.counts and not self.ends
+
+    def lines(self, words: dict[str, str]) -> list[str]:
+        """Return the lines of ``source``. ``words`` maps words of the source to Python code."""
+        parts = ("".join(part) for _, part in groupby(self.source.strip(), str.isidentifier))
+        return "".join(words.get(part, part) for part in parts).splitlines()
+
+    @cached_property
+    def step(self) -> Callable[[list[Any], int, Any, Any], Any]:
+        """The step as a function ``step(state, i, f, x)``. ``state[i]`` is what stage ``i`` stores.
+
+        Returns the element for the next stage, or ``DROPPED``.
+        """
+        words = {"n": "state[i]", "h": "state[i]", "name": repr(self.name)}
+        words |= {"DROP": "return DROPPED", "END": "pass"}  # the caller sees that the count is 0
+        source = "\n    ".join(["def step(state, i, f, x):", *self.lines(words), "return x"])
+        scope: dict[str, Any] = {**STEP_SCOPE, "DROPPED": DROPPED}
+        exec(compile(source, f"<rstreams_fast step: {self.name}>", "exec"), scope)  # noqa: S102
+        return scope["step"]  # type: ignore[no-any-return]
+
     def first_state(self, stage: tuple[Any, ...]) -> Any:
         """Return the value that ``stage`` stores before its first element."""
         match self.state:
@@ -123,43 +191,44 @@ class StageKind:
         return MISSING
 
 
-STAGES: Final = {
-    "map": StageKind("""
+_ROWS: Final = (
+    StageKind("map", """
 x = f(x)
 if x is None:
-    raise gate.none_returned(i)
+    raise none_returned(i, name, f)
 """, fate=Fate.USED),
-    "map_not_none": StageKind("""
+    StageKind("map_not_none", """
 x = f(x)
 if x is None:
     DROP
 """, DemandRule.UNKNOWN, fate=Fate.USED),
-    "filter": StageKind("""
+    StageKind("filter", """
 if not f(x):
     DROP
 """, DemandRule.UNKNOWN, fate=Fate.KEPT_IF_TRUE),
-    "take": StageKind("""
+    StageKind("take", """
 n -= 1
 if not n:
-    gate.end(i)
+    END
 """, DemandRule.AT_MOST, State.COUNT, least=0),
-    "take_while": StageKind("""
+    StageKind("take_while", """
 if not f(x):
-    gate.end(i)
+    n = 0
+    END
     DROP
 """, state=State.UNDECIDED, fate=Fate.KEPT_IF_TRUE),
-    "skip": StageKind("""
+    StageKind("skip", """
 if n:
     n -= 1
     DROP
 """, DemandRule.PLUS, State.COUNT, least=0, fate=Fate.COUNTED),
-    "skip_while": StageKind("""
+    StageKind("skip_while", """
 if n:
     if f(x):
         DROP
     n = 0
 """, DemandRule.UNKNOWN, State.UNDECIDED, fate=Fate.DROPPED_IF_TRUE),
-    "distinct_until_changed": StageKind("""
+    StageKind("distinct_until_changed", """
 k = x if f is None else f(x)
 if k is h:
     DROP
@@ -171,35 +240,37 @@ except Exception as raised:
     raise
 h = k
 """, DemandRule.UNKNOWN, State.LAST, optional=True, fate=Fate.COMPARED),
-    "scan": StageKind("""
+    StageKind("scan", """
 if h is not MISSING:
     x = f(h, x)
     if x is None:
-        raise gate.none_returned(i)
+        raise none_returned(i, name, f)
 h = x
 """, state=State.ACCUMULATION, fate=Fate.ADDED),
-    "reduce": StageKind("""
+    StageKind("reduce", """
 if h is not MISSING:
     x = f(h, x)
     if x is None:
-        raise gate.none_returned(i)
+        raise none_returned(i, name, f)
 h = x
 DROP
 """, DemandRule.ALL, State.ACCUMULATION, flushes=True, fate=Fate.USED),
-    "batch": StageKind("""
+    StageKind("batch", """
 h.append(x)
 if len(h) < f:
     DROP
 x = h
 h = []
 """, DemandRule.TIMES, State.BATCH, least=1, flushes=True, fate=Fate.GATHERED),
-    "do_on_next": StageKind("""
+    StageKind("do_on_next", """
 try:
     f(x)
 except Exception as raised:
-    report_unraisable(raised, 'do_on_next', f)
+    report_unraisable(raised, name, f)
 """, fate=Fate.READ),
-}  # fmt: skip
+)  # fmt: skip
+
+STAGES: Final = {kind.name: kind for kind in _ROWS}
 
 
 def check_program(program: object) -> tuple[tuple[Any, ...], ...]:
@@ -230,22 +301,3 @@ def takes_nothing(program: tuple[tuple[Any, ...], ...]) -> bool:
         if STAGES[op[0]].needs is DemandRule.AT_MOST and op[1] == 0:
             return True
     return False
-
-
-def none_returned(index: int, name: str, fn: Callable[..., Any]) -> StageReturnedNoneError:
-    """Return the error of a stage whose function returned ``None``.
-
-    ``index`` is the number of the stage in its run, from 0.
-    """
-    hint = "; use map_not_none to drop such elements" if name == "map" else ""
-    return StageReturnedNoneError(
-        f"§2.13: {describe_callable(fn)}, the function of stage {index + 1} ({name}), "
-        f"returned None, which is not an element{hint}"
-    )
-
-
-def note_comparison(error: Exception) -> None:
-    """Add a note to ``error``: it was raised by a comparison of ``distinct_until_changed``."""
-    error.add_note(
-        "distinct_until_changed compares each element, or its key, with the one before it by =="
-    )

@@ -6,12 +6,14 @@ import contextlib
 import functools
 import gc
 import itertools
+import re
 import sys
 import threading
 import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ import pytest
 
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.core import MISSING, FunctionSlot, RunStatus
+from rstreams_fast.core.stage_table import STAGES
 from rstreams_fast.errors import (
     BufferOverflowError,
     OverlappingCallsError,
@@ -27,6 +30,8 @@ from rstreams_fast.errors import (
 )
 from tests.core.conftest import BACKENDS, load
 from tests.helpers import Problem, run_python, start_thread, wait_for
+
+C_LOOP = Path(__file__).parents[2] / "rstreams_fast" / "core" / "_cython" / "fused.pyx"
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -210,6 +215,17 @@ def test_a_wrong_program_is_named(
 ) -> None:
     with pytest.raises(raises, match=words):
         core.FusedRun(None, program, print, core.DemandCounter())
+
+
+def test_the_c_loop_has_the_stages_in_the_order_of_the_table() -> None:
+    enum = re.search(r"enum Kind:\n *#.*\n([\sA-Z_]+)", C_LOOP.read_text())
+    assert enum is not None
+    assert enum[1].split() == [name.upper() for name in STAGES]
+
+
+def test_the_documentation_of_a_run_has_each_stage_of_the_table() -> None:
+    documented = re.findall(r'\("(\w+)", ', load("python").FusedRun.__doc__)
+    assert documented == list(STAGES)
 
 
 class Index:
@@ -722,8 +738,7 @@ def test_who_keeps_the_gate_of_a_generated_drain_finds_it_shut() -> None:
     run.drain(20)
     gate = gates[0]
     calls: list[Callable[[], Any]] = [gate.in_stage, gate.in_slot, lambda: gate.dropped]
-    calls += [functools.partial(gate.end, 0), functools.partial(gate.count, 0)]
-    calls += [functools.partial(gate.none_returned, 0), functools.partial(gate.held, 0)]
+    calls += [gate.end, functools.partial(gate.count, 0), functools.partial(gate.held, 0)]
     for call in calls:
         with pytest.raises(AttributeError):
             call()

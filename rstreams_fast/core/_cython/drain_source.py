@@ -19,13 +19,10 @@ import builtins
 import sys
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import groupby
 from types import CodeType, CoroutineType, FunctionType
 from typing import Any, Final
 
-from rstreams_fast.core._common import MISSING
-from rstreams_fast.core.stage_table import STAGES, DemandRule, State, note_comparison
-from rstreams_fast.errors import report_unraisable
+from rstreams_fast.core.stage_table import STAGES, STEP_SCOPE, DemandRule, State
 
 __all__ = ["drain_function", "drain_source"]
 
@@ -55,16 +52,6 @@ def _indent(lines: list[str], levels: int) -> list[str]:
     return ["    " * levels + line for line in lines]
 
 
-def _lines_of(name: str, i: int) -> list[str]:
-    """Return the source lines of stage number ``i``, which has the kind ``name``.
-
-    The names of the variables end in ``i``: ``f2`` is the function of stage 2.
-    """
-    numbered = {"f": f"f{i}", "n": f"n{i}", "h": f"h{i}", "i": str(i)}
-    words = ("".join(word) for _, word in groupby(STAGES[name].source.strip(), str.isidentifier))
-    return "".join(numbered.get(word, word) for word in words).splitlines()
-
-
 def drain_source(shape: tuple[str, ...], first: int, to: str, counted: bool) -> str:
     """Return the source of ``drain(gate, f<first>, ..., slot)`` for the stages ``shape[first:]``.
 
@@ -76,18 +63,21 @@ def drain_source(shape: tuple[str, ...], first: int, to: str, counted: bool) -> 
             ``FunctionSlot``, whose other fields follow as arguments.
         counted: Whether to count the dropped elements.
     """
-    numbered = [(i, STAGES[name], name) for i, name in enumerate(shape)][first:]
+    numbered = list(enumerate(STAGES[name] for name in shape))[first:]
     delivers = all(STAGES[name].needs is not DemandRule.ALL for name in shape)
     # A run that delivers only at its end need not count the dropped elements.
-    drops = counted and delivers and any(kind.drops for _, kind, _ in numbered)
+    drops = counted and delivers and any(kind.drops for _, kind in numbered)
     before = ["dropped = 0"] if drops else []
     after = ["gate.dropped += dropped"] if drops else []
     stages: list[str] = []
     slot = _SLOT.get(to, ["slot"])
     objects = ["x", "k", "gate", "answer", *slot]
-    for i, kind, name in numbered:
+    for i, kind in numbered:
         objects.append(f"f{i}")
-        for line in _lines_of(name, i):
+        # The names of the variables end in ``i``: ``f2`` is the function of stage 2.
+        words = {"f": f"f{i}", "n": f"n{i}", "h": f"h{i}", "i": str(i), "name": repr(kind.name)}
+        words["END"] = "gate.end()"
+        for line in kind.lines(words):
             margin = line.removesuffix("DROP")
             if margin == line:
                 stages.append(line)
@@ -101,7 +91,7 @@ def drain_source(shape: tuple[str, ...], first: int, to: str, counted: bool) -> 
             after.append(f"gate.set_held({i}, h{i})")
             objects.append(f"h{i}")
     deliver = _DELIVER[to] if delivers else []
-    functions = [f"f{i}" for i, _, _ in numbered]
+    functions = [f"f{i}" for i, _ in numbered]
     head = [
         f"def drain({', '.join(['gate', *functions, *slot])}):",
         *_indent(before, 1),
@@ -151,14 +141,12 @@ def drain_function(
     several runs share would meet different functions, and be slower.
     """
     scope = {
+        **STEP_SCOPE,
         # A C function that imports a module looks up __import__ in its caller's globals. Those
         # are this dictionary.
         "__builtins__": builtins,
         "__name__": __name__,
         "CoroutineType": CoroutineType,
-        "MISSING": MISSING,
-        "note_comparison": note_comparison,
-        "report_unraisable": report_unraisable,
     }
     code = code_of(shape, first, to, counted)
     return FunctionType(code if _CODE_IS_IMMORTAL else code.replace(), scope, "drain")

@@ -79,6 +79,7 @@ cdef struct Stage:
     # predicate has decided.
     int64_t count
     bint flushes
+    bint gathers  # whether the stage stores a list
 
 
 cdef class FusedRun
@@ -324,6 +325,7 @@ cdef class FusedRun:
             stage.kind = KINDS[op[0]]
             kind = STAGES[op[0]]
             stage.flushes = kind.flushes
+            stage.gathers = kind.state is State.BATCH
             held = kind.first_state(op)
             vote = 0
             if kind.counts:
@@ -338,7 +340,7 @@ cdef class FusedRun:
                 vote = COUNTED_STAGE if kind.state is State.COUNT else 0
             elif op[1] is not None:
                 stage.callee = rsfpy_take_apart(<PyObject *> op[1])
-                if stage.kind != SKIP_WHILE:  # skip_while soon stops calling its function
+                if not kind.settles:  # skip_while soon stops calling its function
                     vote += _vote(op[1])
                     has_python |= _vote(op[1]) == PYTHON_CALL
             if kind.needs is DemandRule.TIMES:
@@ -738,7 +740,7 @@ cdef class FusedRun:
                 if x == <PyObject *> DROPPED_MARK:
                     self.refunded = refund
                     return x
-                if stage.kind == BATCH:
+                if stage.gathers:
                     refund = _product(refund, stage.argument)
             stage += 1
         else:
@@ -780,8 +782,10 @@ cdef class FusedRun:
         elif stage.kind == DISTINCT_UNTIL_CHANGED:
             if not self._differs(index, x):
                 return <PyObject *> DROPPED_MARK
-        else:
+        elif stage.kind == DO_ON_NEXT:
             self._observe(self.program[index][1], x)
+        else:
+            raise NotImplementedError(f"{self.program[index][0]} has no case in C")
         Py_INCREF_ptr(<PyObject *> x)
         return <PyObject *> x
 
@@ -856,11 +860,11 @@ cdef class FusedRun:
                 if not stage.flushes:
                     continue
                 held = self.held[index]
-                if (len(<list> held) == 0) if stage.kind == BATCH else (held is MISSING):
+                if (len(<list> held) == 0) if stage.gathers else (held is MISSING):
                     continue
                 if demand == 0:
                     return IDLE
-                self.held[index] = [] if stage.kind == BATCH else MISSING
+                self.held[index] = [] if stage.gathers else MISSING
                 self.place = IN_STAGE
                 Py_INCREF_ptr(<PyObject *> held)
                 result = self._process(<PyObject *> held, index + 1, self.stage_count)
@@ -935,12 +939,8 @@ cdef class Gate:
     def in_slot(self):
         self.run.place = IN_SLOT
 
-    def end(self, Py_ssize_t index):
+    def end(self):
         self.run._end()
-        self.run.stages[index].count = 0
-
-    def none_returned(self, Py_ssize_t index):
-        return self.run._none_returned(&self.run.stages[index])
 
     def overflow(self):
         return _overflow()

@@ -15,12 +15,11 @@ from rstreams_fast.core._common import GOES_ON, MISSING, FunctionSlot, RunStatus
 from rstreams_fast.core._spec.demand import DemandCounter
 from rstreams_fast.core._spec.ring import SpscRing
 from rstreams_fast.core.stage_table import (
+    DROPPED,
     STAGES,
     DemandRule,
     State,
     check_program,
-    none_returned,
-    note_comparison,
     takes_nothing,
 )
 from rstreams_fast.errors import (
@@ -29,7 +28,6 @@ from rstreams_fast.errors import (
     NoneSignalError,
     OverlappingCallsError,
     check_element,
-    report_unraisable,
 )
 
 __all__ = ["FusedRun"]
@@ -42,7 +40,6 @@ class _Failed(Exception):
 
 
 _ABSORBED: Final = object()
-_DROPPED: Final = object()
 
 
 class FusedRun:
@@ -224,7 +221,7 @@ class FusedRun:
                 if element is None:
                     raise _Failed(NoneSignalError("§2.13: the source produced None"))
                 result = self._process(element, 0)
-                if result is not _ABSORBED and result is not _DROPPED:
+                if result is not _ABSORBED and result is not DROPPED:
                     delivered += 1
                     self._deliver(result)
                 if self._ended or self._demand.value < 0:
@@ -263,7 +260,7 @@ class FusedRun:
         self.pulled += 1
         try:
             result = self._process(element, 0)
-            if result is _DROPPED:
+            if result is DROPPED:
                 return RunStatus.ENDED if self._ended else RunStatus.DROPPED
             if result is not _ABSORBED:
                 if not self._fulfil_one():
@@ -297,7 +294,7 @@ class FusedRun:
                         return RunStatus.IDLE
                     self._state[index] = [] if is_batch else MISSING
                     result = self._process(held, index + 1)
-                    if result is not _ABSORBED and result is not _DROPPED:
+                    if result is not _ABSORBED and result is not DROPPED:
                         if not self._fulfil_one():
                             return RunStatus.FAILED if self.error else RunStatus.CANCELLED
                         self._deliver(result)
@@ -361,117 +358,22 @@ class FusedRun:
         """Pass ``element`` through the stages, from the stage number ``start`` on."""
         refund = 1
         for index in range(start, len(self._program)):
-            op = self._program[index]
-            try:
-                element = _STEPS[op[0]](self, index, op[1], element)
-            except Exception as raised:
-                raise _Failed(raised) from None
-            if element is _ABSORBED:
-                return _ABSORBED
-            if element is _DROPPED:
+            name, argument = self._program[index][:2]
+            kind = STAGES[name]
+            # After the end, ``finish`` may deliver an element that an earlier stage stored.
+            if kind.ends and not self._state[index]:
+                element = DROPPED
+            else:
+                try:
+                    element = kind.step(self._state, index, argument, element)
+                except Exception as raised:
+                    raise _Failed(raised) from None
+                self._ended |= kind.ends and not self._state[index]
+            if element is DROPPED:
+                if kind.flushes:
+                    return _ABSORBED
                 self.refund = refund
-                return _DROPPED
-            if STAGES[op[0]].needs is DemandRule.TIMES:
-                refund *= op[1]
+                return DROPPED
+            if kind.needs is DemandRule.TIMES:
+                refund *= argument
         return element
-
-
-# -- one function for each stage: (the run, the stage's number, its argument, the element) ---------
-
-
-def _map(_run: FusedRun, index: int, fn: Any, element: Any) -> Any:
-    result = fn(element)
-    if result is None:
-        raise none_returned(index, "map", fn)
-    return result
-
-
-def _map_not_none(_run: FusedRun, _index: int, fn: Any, element: Any) -> Any:
-    result = fn(element)
-    return _DROPPED if result is None else result
-
-
-def _filter(_run: FusedRun, _index: int, predicate: Any, element: Any) -> Any:
-    return element if predicate(element) else _DROPPED
-
-
-def _take(run: FusedRun, index: int, _n: int, element: Any) -> Any:
-    if run._state[index] == 0:
-        return _DROPPED
-    run._state[index] -= 1
-    if run._state[index] == 0:
-        run._ended = True
-    return element
-
-
-def _take_while(run: FusedRun, index: int, predicate: Any, element: Any) -> Any:
-    if run._state[index] and predicate(element):
-        return element
-    run._state[index] = 0
-    run._ended = True
-    return _DROPPED
-
-
-def _skip(run: FusedRun, index: int, _n: int, element: Any) -> Any:
-    if run._state[index] == 0:
-        return element
-    run._state[index] -= 1
-    return _DROPPED
-
-
-def _skip_while(run: FusedRun, index: int, predicate: Any, element: Any) -> Any:
-    if run._state[index] and predicate(element):
-        return _DROPPED
-    run._state[index] = 0
-    return element
-
-
-def _distinct_until_changed(run: FusedRun, index: int, key: Any, element: Any) -> Any:
-    last = run._state[index]
-    new = element if key is None else key(element)
-    if new is last:
-        return _DROPPED
-    try:
-        if last is not MISSING and new == last:
-            return _DROPPED
-    except Exception as raised:
-        note_comparison(raised)
-        raise
-    run._state[index] = new
-    return element
-
-
-def _scan(run: FusedRun, index: int, fn: Any, element: Any) -> Any:
-    held = run._state[index]
-    result = element if held is MISSING else fn(held, element)
-    if result is None:
-        raise none_returned(index, run._program[index][0], fn)
-    run._state[index] = result
-    return result
-
-
-def _reduce(run: FusedRun, index: int, fn: Any, element: Any) -> Any:
-    _scan(run, index, fn, element)
-    return _ABSORBED
-
-
-def _batch(run: FusedRun, index: int, n: int, element: Any) -> Any:
-    batch = run._state[index]
-    batch.append(element)
-    if len(batch) < n:
-        return _ABSORBED
-    run._state[index] = []
-    return batch
-
-
-def _do_on_next(_run: FusedRun, _index: int, fn: Any, element: Any) -> Any:
-    try:
-        fn(element)
-    except Exception as raised:
-        report_unraisable(raised, "do_on_next", fn)
-    return element
-
-
-_STEPS: Final[dict[str, Callable[[FusedRun, int, Any, Any], Any]]] = {
-    name: globals()[f"_{name}"] for name in STAGES
-}

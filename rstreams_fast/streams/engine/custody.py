@@ -19,8 +19,7 @@ from functools import wraps
 from typing import Any, Final
 
 from rstreams_fast.api import Subscriber
-from rstreams_fast.core import MISSING
-from rstreams_fast.core.stage_table import STAGES, Fate, note_comparison
+from rstreams_fast.core.stage_table import DROPPED, STAGES, Fate
 from rstreams_fast.errors import report_unraisable
 
 __all__ = ["Custody"]
@@ -260,26 +259,18 @@ class Custody:
                     ("skip_while", self.looking(lambda _: next(left, None) is not None, drops=True))
                 ]
             case Fate.COMPARED:
-                return [("filter", self.looking(_differs(fn), drops=False))]
+                return [("filter", self.looking(_passes(name, fn), drops=False))]
             case Fate.GATHERED:
                 return [(name, fn), ("map", self.gather)]
         return [(name, fn, *seed)]
 
 
-def _differs(key: Function | None) -> Function:
-    """Return a predicate: whether an element differs from the previous element."""
-    last = MISSING
+def _passes(name: str, argument: Any) -> Function:
+    """Return a predicate: whether a stage passes an element on. It stores what the stage stores."""
+    kind = STAGES[name]
+    state = [kind.first_state((name, argument))]
 
-    def differs(element: Any) -> bool:
-        nonlocal last
-        found = element if key is None else key(element)
-        try:
-            if found is last or (last is not MISSING and found == last):
-                return False
-        except Exception as raised:
-            note_comparison(raised)
-            raise
-        last = found
-        return True
+    def passes(element: Any) -> bool:
+        return kind.step(state, 0, argument, element) is not DROPPED
 
-    return differs
+    return passes
