@@ -60,11 +60,13 @@ class Missing(enum.Enum):
 
 
 MISSING: Final = Missing.MISSING
-"""In place of a seed of ``scan`` and ``reduce``: no seed was given."""
+"""Stands for the seed of a ``scan`` or ``reduce`` that has no seed."""
 
 GOES_ON: Final = 32
-"""The most elements that one ``FusedRun.drain`` processes if the demand grows meanwhile. Few,
-because its caller looks at the clock only afterwards, and other work may wait."""
+"""The most elements that one ``FusedRun.drain`` processes if the demand grows meanwhile.
+
+There are few, because the caller looks at the clock only after the call, and other work may
+wait."""
 
 
 class Emission(enum.IntEnum):

@@ -59,7 +59,7 @@ class State:
 
 
 class Fate:
-    """What a stage does with an element, so that ``on_discard`` can account for the element."""
+    """What a stage does with an element. The hook ``on_discard`` gets elements that are lost."""
 
     PASSED_ON: Final = "the stage passes the element on"
     READ: Final = "the function reads the element, which is passed on"

@@ -1,4 +1,4 @@
-"""Keeps the event loop on which a stream is awaited, for subscriptions of other threads.
+"""Keeps the event loop on which a stream is awaited, for subscriptions that other threads make.
 
 Clients and locks of asyncio are bound to a loop. A stream may subscribe to another stream on a
 timer's or worker's thread. Then a context variable of this module tells which loop to use. Only a
@@ -62,7 +62,7 @@ def _awaited(stream: Awaited | None) -> Iterator[None]:
     try:
         yield
     finally:
-        # ValueError: the garbage collector closes this generator in another context.
+        # The garbage collector may close this generator in another context: a ValueError.
         with contextlib.suppress(ValueError):
             _awaiting.reset(before)
 

@@ -38,7 +38,9 @@ CANCELLATIONS: Final = 100
 LOOP_CLOSE_SECONDS: Final = 5.0
 
 closing_tasks: Final[weakref.WeakSet[asyncio.Task[Any]]] = weakref.WeakSet()
-"""Tasks that release resources, and are not cancelled at first. Only for their loop's thread."""
+"""Tasks that release resources: a loop that ends gives them time before it cancels them.
+
+Only the thread of a task's loop adds the task."""
 
 _numbers = itertools.count(1)
 _threads: weakref.WeakSet[PrivateLoop] = weakref.WeakSet()
@@ -56,9 +58,9 @@ def describe_loop(loop: asyncio.AbstractEventLoop | None) -> str:
 def loop_resource(loop: asyncio.AbstractEventLoop | None, name: str) -> Resource:
     """Return a resource that runs work on ``loop``.
 
-    If ``loop`` is ``None``, the resource uses the loop that runs in this thread, or on which the
-    stream is awaited, or else a private loop, whose thread gets the ``name``. Raises
-    ``WorkDroppedError`` if the loop is closed.
+    If ``loop`` is ``None``, the resource uses the loop that runs in this thread. If there is none,
+    it uses the loop on which the stream is awaited, or else a private loop. ``name`` names the
+    thread of the private loop. Raises ``WorkDroppedError`` if the loop is closed.
     """
     if loop is None:
         loop = loop_of_program()

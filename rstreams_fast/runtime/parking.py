@@ -102,9 +102,9 @@ class Doorbell:
 
 
 Signaller = Callable[[], bool]
-"""A function: whether this thread is within a signal of a certain stream.
+"""A function that tells whether this thread is within a signal of a certain stream.
 
-While it is, no other thread can signal elements of that stream."""
+If so, no other thread can signal elements of that stream."""
 
 _here: Final = threading.local()
 

@@ -169,7 +169,7 @@ class _Queue:
         return self._heap[0][0] if self._heap else math.inf
 
     def take(self, until: float) -> _Alarm | None:
-        """Take the next alarm that is due by ``until`` out of the queue. The caller must run it."""
+        """Remove and return the next alarm that is due by ``until``. The caller must run it."""
         while self.next_due() <= until and self._heap:
             alarm = heapq.heappop(self._heap)[2]
             if alarm.take():

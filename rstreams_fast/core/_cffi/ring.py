@@ -48,7 +48,7 @@ class _Event:
         self._permit.acquire()
 
     def wake(self) -> None:
-        # If no sleep() has used the last wake, the lock is free, and release() raises.
+        # If no sleep() has come since the last wake, the lock is free: release() raises.
         with contextlib.suppress(RuntimeError):
             self._permit.release()
 
@@ -76,7 +76,7 @@ class Putting(spec.Putting):
         self.there = 0
 
     def __enter__(self) -> None:
-        # Only the inner ``with`` begins the call. If it is interrupted, the outer ``with`` ends it.
+        # Only the inner ``with`` begins the call. The outer one ends an interrupted call.
         if self._surrounded:
             self.there = self._enter()
         self._surrounded = True

@@ -129,7 +129,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         try:
             self._slots[lib.rsf_serial_slot(self._serial, index)] = element
         finally:
-            # Publish in any case: an index that is never published would block all later ones.
+            # Publish in any case: an index that is never published would block all later indices.
             drain = lib.rsf_glue_publish_enter(self._serial, index)
         if drain:
             self._drain()

@@ -49,11 +49,13 @@ cdef extern from *:
 cdef object missing = MISSING  # no global look-up
 
 
-# The garbage collector must not clear `burst` while a method can still run. It clears the list.
+# The garbage collector must not set `burst` to None while a method can still run. It empties the
+# list instead.
 @cython.no_gc_clear
 cdef class BurstIterator:
 
-    # Newest first. Never replaced: without a GIL threads may share a list, but not write a field.
+    # The last item is the next element. The attribute always has the same list: without a GIL,
+    # threads may change one list at the same time, but not one attribute.
     cdef list burst
 
     def __cinit__(self, *_arguments, **_named):
@@ -124,11 +126,11 @@ cdef class _Anext:
         return self.send(None)
 
     def send(self, value):
-        """Continue with ``value``, as a coroutine does."""
+        """Send ``value`` to the coroutine."""
         return self.begin().send(value)
 
     def throw(self, *raised):
-        """Continue with an exception, as a coroutine does."""
+        """Raise an exception within the coroutine."""
         return self.begin().throw(*raised)
 
     def close(self):
@@ -167,7 +169,7 @@ cdef _Anext new_anext(BurstIterator iterator):
 
 
 cdef object taken_at_once(_Anext anext):
-    """Return an element of the burst; MISSING if there is none, or this is not the first call."""
+    """Return an element of the burst. MISSING if it is empty, or after the first call."""
     cdef bint begun
     if anext.iterator is None or PyList_GET_SIZE(anext.iterator.burst) == 0:
         return missing

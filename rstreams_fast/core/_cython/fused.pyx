@@ -67,7 +67,8 @@ from rstreams_fast.errors import (
 )
 
 
-# The tp_iternext of a type. NULL, without an exception or with StopIteration, means "no more now".
+# The tp_iternext of a type. It returns NULL, with no exception or with StopIteration, if there is
+# no element now.
 ctypedef PyObject *(*next_function)(PyObject *) noexcept
 
 
@@ -122,7 +123,7 @@ cdef extern from *:
 
 
 cdef enum Kind:
-    # In the order of STAGES.
+    # The members are in the order of the table STAGES.
     MAP
     MAP_NOT_NONE
     FILTER
@@ -138,7 +139,7 @@ cdef enum Kind:
 
 
 cdef enum Place:
-    # Where the current element is, if an exception propagates.
+    # Where the current element was when an exception was raised.
     BETWEEN
     IN_STAGE
     IN_SLOT
@@ -163,12 +164,12 @@ cdef int COUNTED_STAGE = -3  # the generated loop counts with Python ints
 cdef int HOLDING_STAGE = -2  # scan and reduce
 cdef int RING_SLOT = -4
 
-# To enter the generated loop takes as much time as the loop saves on this many elements.
+# On fewer elements the generated loop saves less time than it takes to enter the loop.
 cdef int64_t FEW = 8
 cdef int64_t GOES_ON = _GOES_ON
 
-# To generate a loop takes as much time as it saves on about 300 elements. So the first elements of
-# a run, this many, are processed without it.
+# To generate a loop takes as much time as the loop saves on about 300 elements. So a run processes
+# its first elements, this many, without a generated loop.
 cdef int64_t first_elements = 64
 
 
@@ -184,7 +185,7 @@ def generate_after(elements):
 cdef Py_ssize_t MOST_GENERATED = 256
 # The most elements between two checks of signals and the clock in the C loop.
 cdef int LONGEST_STRIDE = 32
-# The seconds after which the C loop lets other threads run if it has run no Python instruction. The
+# The C loop lets other threads run if it has run no Python instruction for this many seconds. The
 # interpreter does the same (sys.getswitchinterval()).
 cdef double SWITCH_INTERVAL = 0.005
 # The stride is the number of elements between two checks of the clock. It shrinks if more than
@@ -194,7 +195,7 @@ cdef double FAST_LOOK = 0.0005
 
 
 cdef int _vote(object function):
-    # The interpreter runs a call from Python to a Python function without leaving its loop.
+    # If Python code calls a Python function, the interpreter needs no C call for that.
     if PyMethod_Check(function):
         function = <object> PyMethod_GET_FUNCTION(function)
     return PYTHON_CALL if PyFunction_Check(function) else OTHER_CALL
@@ -547,13 +548,13 @@ cdef class FusedRun:
         raise NoneSignalError("§2.13: the source produced None")
 
     cdef void _end(self) noexcept:
-        # Called if a stage needs no more elements. Makes the current element the last of the burst.
+        # Called when a stage needs no more elements: ends the burst after the current element.
         self.has_ended = True
         self.budget -= self.remaining
         self.remaining = 0
 
     cdef int _run_generated(self, bint counted) except -1:
-        # Unbounded demand stays unbounded: not to count deliveries saves about 5 ns each.
+        # If the demand is unbounded, results are not counted, which saves about 5 ns for each.
         if self.generated is None:
             self._generate(counted)
         self.gate.run = self
@@ -587,7 +588,8 @@ cdef class FusedRun:
         return 0
 
     cdef PyObject *_take_processed(self) except? NULL:
-        # Returns the next element that passes the first stages, which the generated loop lacks.
+        # Returns the next element that passes the first stages. The generated loop has only the
+        # later stages.
         cdef PyObject *element
         while True:
             element = _take(self)
@@ -639,7 +641,7 @@ cdef class FusedRun:
         return 0
 
     cdef inline int _deliver(self, PyObject *element) except -1:
-        # Takes over the reference.
+        # Steals the reference to the element.
         cdef PyObject *answer
         if <PyObject *> self.slot_ring == <PyObject *> None:
             if <PyObject *> self.slot_over != <PyObject *> None:
@@ -750,8 +752,8 @@ cdef class FusedRun:
         return <PyObject *> DROPPED_MARK
 
     cdef void _leave_out(self, Stage *stage) noexcept:
-        # Called when a skip or skip_while passes all later elements. Removes it if it is the last
-        # stage.
+        # Called when a skip or skip_while has skipped its last element. If it is the last stage of
+        # the run, removes the stage.
         if stage + 1 == self.stages + self.c_stages and self.c_stages == self.stage_count:
             self.c_stages -= 1
             self.stage_count -= 1
@@ -907,7 +909,7 @@ cdef object _overflow():
 
 
 cdef inline int _is_true(PyObject *answer) noexcept:
-    # Takes over the reference; returns -1, also for NULL, if an exception is set.
+    # Steals the reference. Returns -1 if an exception is set; then `answer` may be NULL.
     cdef int truth
     if answer == Py_True_ptr:
         truth = 1
@@ -924,7 +926,7 @@ cdef inline int _is_true(PyObject *answer) noexcept:
 @cython.internal
 @cython.nonecheck(True)  # a debugger may find a gate without a run
 cdef class Gate:
-    """The iterator over which a generated loop iterates. The loop also reports to it."""
+    """The iterator of a generated loop. The loop also tells the gate what the stages store."""
     cdef FusedRun run  # set only while the generated loop runs, to avoid a reference cycle
 
     def __iter__(self):
@@ -967,7 +969,7 @@ cdef class Gate:
 
 
 cdef PyObject *gate_next(PyObject *gate) except? NULL:
-    # Written by hand: Cython's wrapper costs as much as the rest.
+    # Called by the interpreter directly: a wrapper of Cython would take as much time again.
     if <PyObject *> (<Gate> gate).run == <PyObject *> None:
         return NULL
     return _take((<Gate> gate).run)

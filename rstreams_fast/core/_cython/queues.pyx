@@ -2,11 +2,12 @@
 """Queues between many threads, with the standard library's interface, over a ring of references.
 
 A queue changes only between ``lock`` and ``unlock``. No Python code runs there, and no object is
-made or dropped. With a GIL this is one step for other threads; without a GIL a short mutex makes it
-one. Waiting threads form a *line*, in order of arrival, and each sleeps on an event of its own. One
-waiter at a time is woken (*called*), and the next only when that one has run, because a wasted
-wake-up costs a thread switch. A waiter may find that another thread has taken its element. After
-PATIENCE such wasted wake-ups, threads that come later must join the line, too.
+made or dropped. So with a GIL, other threads see the change as one step. Without a GIL, ``lock``
+locks a short mutex. Waiting threads form a *line*, in order of arrival, and each sleeps on an event
+of its own. One waiting thread is woken (*called*) at a time. The next one is woken only when the
+first has run, because a wasted wake-up costs a thread switch. A woken thread may find that another
+thread has taken its element. After PATIENCE such wasted wake-ups, threads that come later must join
+the line, too.
 
 The standard library's queue has a mutex, conditions and a container that users may use, and methods
 that they may override (hooks). Using any of these switches a queue permanently to the standard
@@ -78,7 +79,8 @@ cdef enum:  # calls that may wait
     JOIN
 
 
-# On the heap: at exit the interpreter ends waiting daemon threads, and frees their stacks.
+# Waiters are on the heap, not on the stack: at exit the interpreter ends waiting daemon threads,
+# which frees their stacks, while other threads may still wake them.
 cdef struct Waiter:
     PyThread_type_lock event
     Waiter *next
@@ -101,8 +103,8 @@ cdef struct Store:
 
 cdef uint32_t forks = 0  # number of forks between the first process and this one
 cdef rsfpy_mutex forgetting
-# Held by a thread that switches a queue to the standard library's code, which happens at most once
-# for each queue.
+# The lock of a thread that switches a queue to the standard library's code. A queue is switched at
+# most once.
 becoming = threading.RLock()
 
 
@@ -244,7 +246,8 @@ cdef class ThreadQueue:
         rsfpy_unlock(&self.mutex)
 
     cdef void forget_the_dead(self) noexcept:
-        # In a forked child: waiting threads, and threads within ``lock``, exist only in the parent.
+        # Forgets waiting threads and the owner of the mutex: after a fork they exist only in the
+        # parent.
         cdef int i
         rsfpy_lock(&forgetting)
         if self.forks != forks:
@@ -296,7 +299,7 @@ cdef class ThreadQueue:
         return other != NULL and other.in_vain >= PATIENCE and (me == NULL or not me.called)
 
     cdef inline void settle(self, int what, Waiter *me, Answer answer) noexcept:
-        # If a waiter could go on now, wake exactly one.
+        # Wakes one waiting thread, if there is an element, or room, for it.
         if answer == WAIT and me != NULL:
             self.stand_in_line(what, me)
         if self.count > 0:
@@ -323,7 +326,7 @@ cdef class ThreadQueue:
     # -- waiting ----------------------------------------------------------------------------------
 
     def _waiting(self, int what):
-        """Return how many threads wait in the line ``what``. Only for tests."""
+        """Return how many threads wait in the line for ``what`` (PUT, GET or JOIN). For tests."""
         cdef int count = 0
         cdef Waiter *waiter
         self.lock()
@@ -529,7 +532,7 @@ cdef class FullThreadQueue(ThreadQueue):
         return stolen(element)
 
     def task_done(self):
-        """Count one element that was taken out as done; see ``join``.
+        """Note that the work on one of the elements that were taken out is done. See ``join``.
 
         Raises:
             ValueError: It was called more often than elements were put in.
@@ -642,7 +645,7 @@ cdef class FullThreadQueue(ThreadQueue):
         PyObject_GenericSetAttr(self, name, value)
 
     def __copy__(self):
-        """Return a queue over the same container and mutex, as the standard library's does."""
+        """Return a queue that shares the container and the mutex, as in the standard library."""
         cdef FullThreadQueue other = type(self).__new__(type(self))
         self._take_the_mutex()
         other.has_mutex = other.takes_the_mutex = True
@@ -677,7 +680,7 @@ HOOKS = ("_init", "_qsize", "_put", "_get")
 
 
 class _OfTheMutex:
-    """An attribute of the standard library's queue. Using it switches the queue to that code."""
+    """An attribute of the standard library's queue. Its use switches a queue to that code."""
 
     def __init__(self, name):
         self.name = name
@@ -703,10 +706,10 @@ class Queue(FullThreadQueue, spec.Queue):
     """A first-in first-out queue between threads: ``queue.Queue``, in C.
 
     ``Queue(maxsize=0)`` makes a queue without a bound. Waiting threads are served in order of
-    arrival. A thread that finds an element or room at once may pass them, but only a few times. A
-    subclass that overrides ``_init``, ``_qsize``, ``_put`` or ``_get``, and a queue whose
-    ``mutex``, conditions or ``queue`` are used, behave like the standard library's queue, and are
-    as fast as that.
+    arrival. Other threads that find an element, or room, at once may overtake them, but only a few
+    times. A subclass that overrides ``_init``, ``_qsize``, ``_put`` or ``_get`` runs the standard
+    library's code, and has its speed. So does a queue whose ``mutex``, conditions or container
+    ``queue`` are used.
     """
 
     _plain = spec.Queue

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """``RecordRing`` on the C type ``rsf_ring``: one piece of memory, which C copies into and out of.
 
-A view of records is an ordinary buffer export. So the exports of a side can be counted. An export
-keeps the memory alive, but not the ring. Arrays are read only through the buffer protocol, during
-the copy. So their memory stays valid, even if their attributes change meanwhile.
+A view of records is an ordinary buffer export. So the ring can count the views that exist. A view
+keeps the memory alive, but not the ring. During a copy an array is used only through the buffer
+protocol. So its memory stays valid, even if another thread changes the array's attributes.
 """
 
 cimport cython
@@ -77,7 +77,7 @@ cdef class Memory:
 
 
 cdef class Views:
-    """Gives out views of the memory for one side of a ring, and counts them."""
+    """Makes the producer's (or the consumer's) views of the memory, and counts them."""
 
     cdef Memory memory
     cdef bint readonly
@@ -185,7 +185,7 @@ cdef class RecordRing(BoundedRing):
         return self._committed(count)
 
     cdef int _enter_producer(self, str call) except -1:
-        """Enter the producer's side. Raises if the ring is closed, or a reserved view exists."""
+        """Begin a producer's call. Raises if the ring is closed, or a reserved view exists."""
         enter_producer(self)
         if rsf_ring_is_closed(&self.ring):
             rsf_ring_leave_producer(&self.ring)
@@ -215,7 +215,7 @@ cdef class RecordRing(BoundedRing):
         return count
 
     cdef Py_ssize_t _committed(self, Py_ssize_t count) except -1:
-        """Wake the consumer, after this call has left the producer's side."""
+        """Wake the consumer. The producer's call has ended."""
         if count != 0 and rsfpy_take_waiting_consumer(&self.ring):
             self.wake_consumer()
         return count
@@ -299,7 +299,7 @@ cdef class RecordRing(BoundedRing):
         return self.records.empty(size if wanted is None or wanted > size else wanted)
 
     cdef int _enter_consumer(self, str call) except -1:
-        """Enter the consumer's side. Raises if a view of peeked records exists."""
+        """Begin a consumer's call. Raises if a view of peeked records exists."""
         enter_consumer(self)
         if self.peeked_views.exports != 0:
             rsf_ring_leave_consumer(&self.ring)
@@ -325,7 +325,7 @@ cdef class RecordRing(BoundedRing):
         return count
 
     cdef Py_ssize_t _released(self, Py_ssize_t count) except -1:
-        """Wake the producer, after this call has left the consumer's side."""
+        """Wake the producer. The consumer's call has ended."""
         if count != 0 and rsfpy_take_waiting_producer(&self.ring):
             self.wake_producer()
         return count

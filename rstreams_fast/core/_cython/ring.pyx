@@ -77,7 +77,10 @@ cdef double LONGEST_SLEEP = 1000.0  # seconds; the longest single sleep
 
 
 cdef int enter_occupied(BoundedRing ring, bint consumer) except -1:
-    """Enter a side that is occupied. Raises unless the loop of the coroutine on it was closed."""
+    """Begin a call although another call of the same side has not ended.
+
+    Raises an error, unless the other call is a coroutine whose event loop was closed.
+    """
     bell = ring.data_bell if consumer else ring.room_bell
     if bell is None or not bell.is_lost() or not ring.take_bell(bell, consumer):
         _refuse_overlap(ring, "consumer" if consumer else "producer")
@@ -113,7 +116,7 @@ cdef bint sleep_on(PyThread_type_lock event, object deadline) except -1:
             return True
         if expired and status != PY_LOCK_INTR:
             return False
-        # A signal just before the sleep did not end it: see core._common.sleeps.
+        # A signal that came just before the sleep did not end the sleep: see core._common.sleeps.
         PyErr_CheckSignals()
         sleep = min(sleep * SLEEP_GROWTH, LONGEST_SLEEP)
 
@@ -125,7 +128,7 @@ cdef class BoundedRing:
         self.producer_event = PyThread_allocate_lock()
         if self.consumer_event == NULL or self.producer_event == NULL:
             raise MemoryError("no memory for a ring")
-        # An event is a lock that is free only from a wake to the end of the wait for it.
+        # An event is a lock. A wake releases the lock, and the waiting thread takes it.
         PyThread_acquire_lock(self.consumer_event, 1)
         PyThread_acquire_lock(self.producer_event, 1)
         self.creator = getpid()
@@ -134,7 +137,7 @@ cdef class BoundedRing:
         pass  # __cinit__ took the arguments; subclasses pass them on
 
     cdef uint64_t start(self, object capacity) except 0:
-        # Called before other threads know the ring. Returns the number of slots.
+        # No other thread knows the ring yet. Returns the number of slots.
         cdef uint64_t count = check_capacity("capacity", capacity)
         if not rsf_ring_init(&self.ring, count):
             raise ValueError(f"capacity must be 1 to 2**31, got {capacity}")
@@ -233,10 +236,10 @@ cdef class BoundedRing:
             self.room_bell = waker if awaited else None
 
     cdef bint take_bell(self, object bell, bint consumer) noexcept:
-        """Remove the bell of a waiting coroutine. ``False`` if its call was ended meanwhile.
+        """Remove the bell of a waiting coroutine. ``False`` if the coroutine's call was ended.
 
-        A call is ended by another call if the loop of its coroutine was closed. While a coroutine
-        waits on a side, its bell marks the side as its own.
+        If the loop of a coroutine was closed, the next call of the same side ends the coroutine's
+        call. The call has ended if its bell is not there any more.
         """
         cdef bint found
         previous = None
@@ -314,14 +317,17 @@ cdef class BoundedRing:
                     raise TimeoutError(f"the ring stayed full for {timeout} seconds")
 
     cdef object _deadline(self, object timeout, object deadline):
-        # Called before every wait: in a forked child no thread is on the other side.
+        # Called before every wait. In a forked child no thread could end the wait.
         check_same_process(self, self.creator)
         if timeout is None or deadline is not None:
             return deadline
         return monotonic() + timeout
 
     cdef bint _park(self, bint consumer, object deadline) except -1:
-        """Sleep until a wake. ``False`` at ``deadline``. The caller has set the waiting flag."""
+        """Sleep until the other side wakes this thread. ``False`` if ``deadline`` comes first.
+
+        The caller has set the waiting flag.
+        """
         cdef bint woken = False
         try:
             woken = sleep_on(self.consumer_event if consumer else self.producer_event, deadline)
@@ -331,7 +337,8 @@ cdef class BoundedRing:
         return woken
 
     cdef void _call_off(self, bint consumer) noexcept:
-        # Clear the waiting flag. If the other side has cleared it before, wait for its wake.
+        # Clear the waiting flag. If the other side has cleared the flag already, it will release
+        # the event: wait for that.
         if consumer:
             if not rsf_ring_take_waiting_consumer(&self.ring):
                 with nogil:
@@ -344,7 +351,7 @@ cdef class BoundedRing:
 async def await_data(BoundedRing ring):
     """Wait as ``wait_for_data`` does, in a coroutine, without a thread.
 
-    The caller's call is on the consumer's side. If this raises, it has left the side.
+    The caller has begun a consumer's call. If this raises an exception, it has ended that call.
     """
     from asyncio import sleep
 
@@ -372,7 +379,7 @@ async def await_data(BoundedRing ring):
 async def await_room(BoundedRing ring, str call):
     """Wait as ``wait_for_room`` does, in a coroutine, without a thread.
 
-    The caller's call is on the producer's side. If this raises, it has left the side.
+    The caller has begun a producer's call. If this raises an exception, it has ended that call.
     """
     cdef uint64_t index
     bell = None
@@ -430,7 +437,8 @@ cdef class SpscRing(BoundedRing):
             raise TypeError(f"elements must be a list or tuple, got {type(elements).__name__}")
         if position < 0:
             position = min(check_count("start", start), INT64_MAX)
-        # The list must not change between reading its size and taking the last reference.
+        # No other thread may change the list between these steps: the size is read, and references
+        # to the elements are taken.
         with cython.critical_section(elements):
             return self._offer_many(elements, min(position, <int64_t> PY_SSIZE_T_MAX))
 
@@ -484,7 +492,7 @@ cdef class SpscRing(BoundedRing):
             self.wake_consumer()
 
     cdef int _put_one(self, object element) except -1:
-        # Only for a call on the producer's side, when there is room.
+        # Only within a producer's call, and only if the ring has room.
         cdef uint64_t index
         rsf_ring_reserve(&self.ring, 1, &index)
         Py_INCREF_ptr(<PyObject *> element)
@@ -508,7 +516,8 @@ cdef class SpscRing(BoundedRing):
             wanted = min(check_count("max", max), INT64_MAX)
         if <uint64_t> wanted < size:
             size = wanted
-        # Allocate before the side is entered: this may run the garbage collector, and so any code.
+        # Allocate before the call begins: this may run the garbage collector, and so any code,
+        # which may use the ring.
         cdef list taken = PyList_New(size)
         enter_consumer(self)
         ready = rsf_ring_peek(&self.ring, size, &index)
@@ -548,7 +557,7 @@ cdef class SpscRing(BoundedRing):
         return element
 
     cdef object _take_one(self):
-        # Only for a call on the consumer's side, when there is an element.
+        # Only within a consumer's call, and only if the ring has an element.
         cdef uint64_t index
         cdef PyObject *element
         rsf_ring_peek(&self.ring, 1, &index)

@@ -39,7 +39,7 @@ from rstreams_fast.errors import (
 )
 
 
-# The results of _next: those of rsf_serial_reserve, and BUSY.
+# The results of the method _next: those of the C function rsf_serial_reserve, and BUSY.
 cdef int BUSY = 4
 cdef object ANSWERS = {
     RSF_SERIAL_OK: Emission.OK,
@@ -229,7 +229,7 @@ cdef class SignalSerializer:
             answer = self._next_as_holder(element)
             if answer != RSF_SERIAL_FULL or not wait:
                 return answer
-            # The mailbox was full. Its elements were delivered since, so there may be room.
+            # The mailbox was full before its elements were delivered. Now there may be room.
         if self.fail_fast:
             if rsf_serial_is_cancelled(&self.serial):
                 return RSF_SERIAL_CANCELLED
@@ -253,7 +253,7 @@ cdef class SignalSerializer:
         return RSF_SERIAL_OK
 
     cdef int _next_as_holder(self, object element) except -1:
-        # Delivers without the mailbox. Then other threads may deliver.
+        # Delivers an element that does not go through the mailbox. Then other threads may deliver.
         cdef PyObject *answer
         if (
             not rsf_serial_is_idle(&self.serial)

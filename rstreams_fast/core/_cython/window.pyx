@@ -3,9 +3,9 @@
 
 The first step of a call runs inside a task object that asyncio does not know yet (see
 ``core/_eager.py``). While calls finish without suspending, and no other code refers to the task,
-one task object and one ``Call`` (the *spare*) serve all these calls, each in a context of its own.
-A ``Call`` that was suspended is the coroutine of its task. So its end is noticed without a callback
-of the loop.
+all these calls use one task object and one ``Call`` (the *spare*). Each call has its own context. A
+``Call`` that was suspended is the coroutine of its task. So it notices its own end, and the loop
+need not call a callback.
 
 The *line* holds items that wait for ``concurrency``. The *turn* of a key belongs to the item of
 this key that may be called; other items of the key wait for it. The *place* of an item is the index
@@ -118,7 +118,7 @@ cdef class CallWindow
 
 @cython.final
 cdef class Turn:
-    """A key of the argument ``key``: one of its items is called, the others wait in ``after``."""
+    """A key whose items are called one after the other. The waiting items are in ``after``."""
     cdef object key
     cdef object after  # a deque of entries for the window's line; None: no item waits
 
@@ -150,7 +150,10 @@ cdef class Call:
     cdef list followers  # the places of equal items that share this call
 
     def introduce(self, task, /):
-        """Initialise ``task``, in which the first step runs or ran, for the loop."""
+        """Initialise ``task``, and make it known to the loop.
+
+        The first step of the call has begun or ended in this task object.
+        """
         if self.window is None:
             raise RuntimeError("a call that does not run has no task")
         self.introduced = True
@@ -207,7 +210,10 @@ cdef class Call:
         return getattr(self.coro if self.starting == NULL else <object> self.starting, name)
 
     cdef bint _can_go_on(self) except -1:
-        """Whether the next call may use this call's task. ``_left_nothing`` checks the task."""
+        """Whether this call's task may make the next call, apart from the task's own state.
+
+        ``_left_nothing`` checks that state.
+        """
         cdef CallWindow window = self.window
         return (
             self.running
@@ -230,7 +236,7 @@ cdef class Call:
         )
 
     cdef int _go_on(self, PyObject **outcome) except -1:
-        """Make the calls of waiting items, until one suspends. This call has ended."""
+        """After the end of this call, make calls of waiting items, until one is suspended."""
         cdef CallWindow window = self.window
         cdef int status = PYGEN_RETURN
         while status == PYGEN_RETURN:
@@ -260,7 +266,7 @@ cdef class Call:
         return status
 
     cdef object _recover(self, object error):
-        """Return the coroutine of ``recover`` that replaces the failed one, or ``None``."""
+        """Return the coroutine of ``recover`` that replaces the failed coroutine, or ``None``."""
         if self.window is None or self.recovered or not self.running:
             return None
         other = self.window._recovering(self.item, error)
@@ -268,7 +274,7 @@ cdef class Call:
         return other
 
     cdef int _end(self, object result, object error) except -1:
-        """At the end of the coroutine inform the window, and store the outcome for the task."""
+        """End the call: store its result or error for the task, and inform the window."""
         cdef CallWindow window = self.window
         task = self.task
         self.finished = True
@@ -350,8 +356,8 @@ Coroutine.register(Call)
 # Every call needs these functions: the C compiler inlines them, but would not inline methods.
 
 cdef inline Call entered_call(CallWindow self):
-    # The context and the task of the spare call stay entered from their first use in a submit_many
-    # to its end. At other times they are in no reference cycle.
+    # Within a submit_many, the spare call's context is entered once, and its task made the current
+    # task once. At the end both are left, so that no reference cycle stays.
     cdef Call call = self.spare
     if not self.entered:
         return self._enter_call(call)
@@ -361,8 +367,8 @@ cdef inline Call entered_call(CallWindow self):
 
 
 cdef inline bint is_kept(CallWindow self, Call call) noexcept:
-    # Whether other code refers to the call's task or has used it, or the call has changed it: then
-    # the next call must not get the same task.
+    # Whether other code refers to the call's task or has used the task, or the call has changed the
+    # task. Then the next call must not get the same task.
     return (
         call.introduced
         or Py_REFCNT(<PyObject *> call.task) != self.references
@@ -400,7 +406,7 @@ cdef inline uint64_t hold(CallWindow self) noexcept:
 
 
 cdef inline int place_result(CallWindow self, uint64_t place, PyObject *result) except -1:
-    # Takes over the reference.
+    # Steals the reference to the result.
     if self.cancelled:
         Py_DECREF_ptr(result)
         return 0
@@ -637,9 +643,9 @@ cdef class CallWindow:
             wanted = min(check_count("max", max), INT64_MAX)
         count = self._ready(wanted)
         cdef list taken = PyList_New(count)
-        # Without a GIL, another thread may call this by mistake, which must do no harm.
+        # Without a GIL, another thread may call this method by mistake: memory must stay valid.
         with cython.critical_section(self):
-            # Read it again: allocating may have run the garbage collector, and so any code.
+            # Count again: the new list may have run the garbage collector, and so any code.
             i = self._ready(count)
             if i != count:
                 Py_SET_SIZE(<PyObject *> taken, i)
@@ -722,7 +728,7 @@ cdef class CallWindow:
         return True
 
     cdef bint _submit_in_turn(self, object item, object shared) except -1:
-        """Call the item, now or when the earlier items of its key are done."""
+        """Call the function for the item: now, or when the earlier items of its key are done."""
         cdef Turn turn = None
         cdef Turn first = None
         cdef uint64_t place
@@ -753,7 +759,7 @@ cdef class CallWindow:
         return True
 
     cdef int _pass_turn_on(self, Call call, object item) except -1:
-        """Let the next item of the key be called, after ``call`` has ended."""
+        """After the end of ``call``, let the next item of its key be called."""
         cdef Turn turn = call.turn
         call.turn = None
         if self.cancelled:
@@ -955,7 +961,8 @@ cdef class CallWindow:
             call = Call.__new__(Call)
             call.task = new_task(EagerTask)
             self.spare = call
-        # This maximum stays right until a call suspends, and so needs another spare call.
+        # Until a call is suspended, no more calls than this run at once. Then another spare call is
+        # made here, and the maximum is counted again.
         self.max_running = max(self.max_running, <int64_t> len(self.running_calls) + 1)
         call.window = self
         call.task.call = call
@@ -997,8 +1004,8 @@ cdef class CallWindow:
     # -- places ----------------------------------------------------------------------------------
 
     cdef uint64_t _ready(self, uint64_t limit):
-        # Returns how many results at the head have come, at most `limit`. Without an order all have
-        # come. 0 after a cancel, which drops results and may run any code.
+        # Returns how many results may be taken now, at most `limit`. With an order these are the
+        # results before the first one that has not come. After a cancel there are none.
         cdef uint64_t index, count
         if self.cancelled:
             return 0
@@ -1013,7 +1020,7 @@ cdef class CallWindow:
     # -- the ends --------------------------------------------------------------------------------
 
     cdef int _forget(self, Call call) except -1:
-        """End a call that was running."""
+        """Remove a call that has ended from the running calls."""
         self.running_calls.pop(call, None)
         rsf_demand_request(&self.permit_counter.demand, 1)
         self._notify_soon()
@@ -1110,7 +1117,7 @@ async def failed_with(error):
 
 ctypedef int (*first_step_function)(object, Call, PyObject **) noexcept
 
-# An exception stays set: the caller checks for it.
+# If the function raises, the exception stays set: the caller checks for it.
 cdef first_step_function call_first_step = <first_step_function> first_step_of
 
 

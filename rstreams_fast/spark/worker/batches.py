@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["OUTPUTS_AHEAD", "leaves_as_it_comes", "run_batches"]
 
 OUTPUTS_AHEAD: Final = 2
-"""Output batches that a call may produce before its turn to emit them."""
+"""Output batches that a call may produce while an earlier call emits its batches."""
 
 
 def run_batches(
@@ -386,7 +386,7 @@ class _BatchCalls:
 
     room = 1
     waiting = False
-    """Whether results wait for more, to leave together: never."""
+    """No result waits for other results."""
 
     def __init__(self, options: CallOptions, schema: pa.Schema, partition: Partition) -> None:
         self.outputs: deque[Output] = deque()

@@ -50,17 +50,18 @@ HANG_UP_SECONDS: Final = 0.02
 """How often the stage checks whether Spark still wants rows."""
 
 STOP_SECONDS: Final = STAGE_CLOSE_SECONDS * 0.75
-"""How long a stopped stage waits for cancelled calls and the ``using`` manager."""
+"""Seconds for which a stopped stage waits for cancelled calls and for the client."""
 
 LAST_SECONDS: Final = 0.1
-"""How long tasks that are left after ``STOP_SECONDS`` get to end."""
+"""Seconds that tasks have to end if they are left after ``STOP_SECONDS``."""
 
 
 class CallStage:
     """Makes the calls of one partition: takes items from ``source``, puts results in ``sink``.
 
-    One task on the loop, the *host task*, opens and closes the context manager of ``using``. Only
-    ``outputs`` and ``stop`` may be called outside the loop's thread.
+    The *client* is the context manager of the user's argument ``using``. One task on the loop, the
+    *host task*, opens and closes it. Only ``outputs`` and ``stop`` may be called outside the loop's
+    thread.
     """
 
     def __init__(
@@ -98,10 +99,10 @@ class CallStage:
         """The context of callbacks that make calls: it has the variables that ``using`` set."""
         self._calls_over = CallsOver(self._using_cancelled, loop=self._loop)
         self._host: asyncio.Task[None] | None = None
-        """The task that opens ``using`` and closes it."""
+        """The task that opens and closes the client."""
         self._host_opens = True
         self._host_cancelled_when = ""
-        """The state of ``using`` when something else cancelled its task, as a task group does."""
+        """The state of the client when other code, a task group for example, cancelled its task."""
         self._engine: CallEngine | None = None
         self._pump: CallPump | None = None
         self._watch = LoopWatch(self._loop, watched or options.fn, partition.counters)
@@ -171,7 +172,7 @@ class CallStage:
     # -- the loop's life ---------------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Body of the loop's thread."""
+        """Run the loop until the stage has ended. The loop's thread calls this."""
         try:
             self._watch.begin()
             self._loop.set_default_executor(self._executor)
@@ -236,9 +237,9 @@ class CallStage:
     async def _open_and_close(self) -> None:
         """Open the journal and the client, wait until all calls have ended, and close both.
 
-        The journal stores results of calls for a later run. The client is the context manager that
-        the user's argument ``using`` makes. One task opens and closes the client, because its task
-        groups, time-outs and context-variable tokens belong to the task that made them.
+        The journal stores results of calls for a later run. One task opens and closes the client,
+        because the client's task groups, time-outs and context-variable tokens belong to the task
+        that made them.
         """
         failure: BaseException | None = None
         try:
@@ -287,7 +288,7 @@ class CallStage:
             self._loop.call_later(HANG_UP_SECONDS, self._listen, hung_up)
 
     def _using_cancelled(self) -> None:
-        """Stop the calls, because the client (``using``) has cancelled the host task.
+        """Stop the calls, because the client has cancelled the host task.
 
         A task group of the client does so if a child fails, and a time-out if it expires.
         """
@@ -377,7 +378,7 @@ class CallStage:
         if self._engine is not None:
             self._engine.end()
         self._executor.shutdown(wait=False, cancel_futures=True)
-        self._finish()  # closes ``using`` even if calls have ignored their cancellation
+        self._finish()  # closes the client even if calls have ignored their cancellation
         since = self._stopped_at if self._stopping else time.monotonic()
         end_tasks(self._loop, lambda: max(LAST_SECONDS, since + STOP_SECONDS - time.monotonic()))
 

@@ -24,11 +24,12 @@ from rstreams_fast.spark.telemetry.spans import CallSpans
 __all__ = ["Counters", "MetricsWriter", "task_context"]
 
 ENDED_LINES: Final = 31
-"""The number of ended runs in this process's file after which the next end adds them up."""
+"""If the file of this process has so many ended runs, the next run that ends adds them up."""
 
 ENDED_FILES: Final = 16
-"""The number of files of this host after which the first ended run of a process adds them up:
-each task may have its own process."""
+"""If this host has so many files, the first run that ends in a process adds them up.
+
+There may be many files, because each task may have its own process."""
 
 WRITE_SECONDS: Final = 0.2
 """How old the content of a metrics file may be."""
@@ -172,7 +173,7 @@ class MetricsWriter:
 
 _ending: Final = threading.Lock()
 _ended: Final[dict[Path, tuple[int, int]]] = {}
-"""Of each folder: the lines in the file of this process since the last sum, and its number."""
+"""For each folder: the lines in this process's file since the last sum, and the file's number."""
 
 
 def _tell_once(folder: Path, refused: OSError) -> None:

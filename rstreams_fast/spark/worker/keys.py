@@ -44,7 +44,7 @@ class PythonColumn:
         return len(self.values)
 
     def get_total_buffer_size(self) -> int:
-        """Return about how many bytes the keys take."""
+        """Return an estimate of the bytes that the keys take."""
         return sum(map(bytes_of, self.values))
 
     def slice(self, start: int, rows: int) -> PythonColumn:

@@ -24,7 +24,7 @@ LOOP_CHECK_SECONDS: Final = 0.05
 """How often the watch checks, while its thread has nothing else to do."""
 
 LOOKS: Final = 2
-"""The function blocks the loop if so many checks in a row find the loop inside it."""
+"""So many checks in a row must find the loop in the function. Then the function blocks it."""
 
 MOST_PLACES: Final = 16
 """The most lines of code for which blocked seconds are counted."""

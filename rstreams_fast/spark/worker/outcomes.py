@@ -32,7 +32,9 @@ USAGE: Final = "usage"
 """The field of ``outcome`` with the units that a row's call spent."""
 
 SHARE_OF_AT_LEAST: Final = 100
-"""The fewest calls that a share (``at_most=0.1``) refers to: 1 failure of 3 says little."""
+"""A relative bound (``at_most=0.1``) refers to at least so many calls.
+
+Otherwise one failure of the first three calls would end the job."""
 
 
 class RowFailures:

@@ -65,7 +65,7 @@ class Layout:
     def appended(self) -> tuple[str, ...]:
         """The names of all columns that are added to the input.
 
-        The last one may be the column that tells the error, time and attempts of each call.
+        With ``on_failure="column"`` the last one reports the error, time and attempts of a call.
         """
         return (*self.names, OUTCOME) if self.outcome == "beside" else self.names
 

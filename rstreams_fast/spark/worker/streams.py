@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["BATCHES_AHEAD", "built_stream", "run_stream"]
 
 BATCHES_AHEAD: Final = 2
-"""Output batches that are requested before the previous one has left."""
+"""Output batches that may be requested from the user's stream ahead of Spark."""
 
 BUDGET_PATIENCE_SECONDS: Final = 1.0
 """How long the user's stream may hold the whole byte budget before it gets more batches."""
