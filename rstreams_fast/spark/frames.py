@@ -62,8 +62,8 @@ class FrameMap(ABC):
         check_frame(frame, repr(self))
         self.options.declare()
         declared, _ = resolve_schema(self._schema, "schema")
-        zone = frame.sparkSession.conf.get("spark.sql.session.timeZone")
-        return map_in_arrow(frame, self._map_fn(zone), self.output_of(frame, declared))
+        run = self._map_fn(session_zone(frame))
+        return map_in_arrow(frame, run, self.output_of(frame, declared))
 
     def output_of(self, frame: DataFrame, declared: StructType) -> StructType:  # noqa: ARG002
         """Return the schema of the stage's output for ``frame``. Default: the ``declared`` one."""

@@ -19,9 +19,9 @@ def lenient(declared: Any) -> Lenient:
     """Declare a type or a schema that results need not fit exactly: a service may add fields.
 
     In each row and each struct, fields that are not declared are left out, and missing fields are
-    null. A text in ISO 8601 becomes a declared timestamp or date. A timestamp without an offset is
-    in the session's zone, as a ``datetime`` without a zone is. All other conversions are as exact
-    as without ``lenient``.
+    null. A text in ISO 8601 becomes a declared timestamp or date. A text without an offset is in
+    the session's time zone, as in Spark's ``cast``. All other conversions are as exact as without
+    ``lenient``: a ``datetime`` without a zone is in the time zone of the worker's process.
 
     It applies to results that are dicts, data classes, or models of msgspec, pydantic or attrs, and
     to lists of such results of ``map_batches``. Only the columns that it declares are lenient:

@@ -32,7 +32,7 @@ from rstreams_fast.spark.options import (
     options_of,
     place_of,
 )
-from rstreams_fast.spark.versions import arrow_function_of, column_of
+from rstreams_fast.spark.versions import arrow_function_of, column_of, session_zone
 from rstreams_fast.spark.worker.outcomes import OUTCOME
 from rstreams_fast.spark.worker.rows import SUB_BATCH_ROWS, Layout, run_rows
 from rstreams_fast.spark.worker.way_out import OUTPUT_BATCHES
@@ -272,9 +272,8 @@ class Lookup:
     def _column_function(self) -> tuple[Callable[[Iterator[Any]], Iterator[Any]], DataType]:
         declared, kind = resolve_type(self._returns, "returns")
         options, key = self._options, self._key
-        layout = Layout(
-            None, ("value",), (kind,), outcome=self._outcome, lenient=_is_lenient(self._returns)
-        )
+        words = _lenient_words(self._returns)
+        layout = Layout(None, ("value",), (kind,), outcome=self._outcome, **words)
         if self._outcome:
             declared = outcome_struct(options.policy.units, value=declared)
 
@@ -327,8 +326,8 @@ class Lookup:
         _, kind = resolve_type(self._returns, "returns")
         if not isinstance(name, str):
             raise TypeError(f"name must be a column's name, got {name!r}")
-        given, is_lenient = column_names("on", on), _is_lenient(self._returns)
-        layout = Layout(given, (name,), (kind,), "name", self._outcome, is_lenient)
+        given, words = column_names("on", on), _lenient_words(self._returns)
+        layout = Layout(given, (name,), (kind,), "name", self._outcome, **words)
         return _map_function(self._options, layout, self._key)
 
     def describe(self) -> str:
@@ -378,17 +377,20 @@ class Enrich:
         # Spark must know that the new columns are nullable: a null key, or a call, gives nulls.
         added = [StructField(f.name, f.dataType, True, f.metadata) for f in declared.fields]
         schema_after = StructType([*carried.schema.fields, *added])
-        return back(map_in_arrow(carried, self._over(keys, schema), schema_after))
+        return back(map_in_arrow(carried, self._over(keys, schema, frame), schema_after))
 
     def as_map_fn(self) -> MapFunction:
         """Return the plain iterator function over record batches, as ``mapInArrow`` takes it."""
         _, schema = resolve_schema(self._output, "output")
         return self._over(self._on, schema)
 
-    def _over(self, keys: tuple[str, ...], schema: pa.Schema) -> MapFunction:
+    def _over(
+        self, keys: tuple[str, ...], schema: pa.Schema, frame: DataFrame | None = None
+    ) -> MapFunction:
         outcome: Literal["", "beside"] = "beside" if self._options.on_failure == "column" else ""
-        columns, is_lenient = (tuple(schema.names), tuple(schema.types)), _is_lenient(self._output)
-        layout = Layout(keys, *columns, outcome=outcome, lenient=is_lenient)
+        columns = tuple(schema.names), tuple(schema.types)
+        words = _lenient_words(self._output, frame)
+        layout = Layout(keys, *columns, outcome=outcome, **words)
         return _map_function(self._options, layout, self._key)
 
     def describe(self) -> str:
@@ -399,8 +401,9 @@ class Enrich:
         return f"<enrich {self._options.label} on {', '.join(self._on)}>"
 
 
-def _is_lenient(declared: Any) -> bool:
-    return isinstance(declared, Lenient)
+def _lenient_words(declared: Any, frame: DataFrame | None = None) -> dict[str, Any]:
+    """Return the words of a ``Layout`` for a declared type that may be ``Lenient``."""
+    return {"lenient": True, "zone": session_zone(frame)} if isinstance(declared, Lenient) else {}
 
 
 def _resolve_name(name: str, names: Sequence[str], fold: Callable[[str], str]) -> str:

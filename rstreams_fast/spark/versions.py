@@ -11,7 +11,7 @@ from rstreams_fast._third_parties import importing, pyspark_for
 from rstreams_fast.spark.worker.values.pandas_series import run_on_series
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
 __all__ = ["arrow_function_of", "column_of", "parse_ddl", "session_zone", "spark_version"]
@@ -60,14 +60,14 @@ def parse_ddl(ddl: str) -> Any:
             raise ValueError(str(refused)) from refused
 
 
-def session_zone() -> str | None:
-    """Return the time zone of the session that runs; ``None`` if there is none."""
+def session_zone(frame: DataFrame | None = None) -> str | None:
+    """Return the time zone of the session: of ``frame``, or else of the active one, if any."""
     pyspark_for("rstreams_fast.spark")
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     try:
-        session = SparkSession.active()
+        session = SparkSession.active() if frame is None else frame.sparkSession
     except PySparkException:
         return None
     zone: str | None = session.conf.get("spark.sql.session.timeZone")

@@ -122,3 +122,41 @@ def test_the_clocks_of_spark_and_of_keys_agree(
     for row in rows:
         assert row.found == row.looked == row.expected
         assert row.seconds == NOON.timestamp() + 86400 * row.id
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("stage", ["enrich", "lookup", "map_batches", "as_map_fn"])
+def test_a_text_without_an_offset_is_in_the_zone_of_the_session(
+    spark: SparkSession, conf: Callable[..., Any], stage: str
+) -> None:
+    """As in Spark's ``cast``; a ``datetime`` is in the process's zone, as in Spark's own UDFs."""
+    local = "2026-03-04T05:06:07"
+    names = "text timestamp, nested array<timestamp>, bare timestamp, clock timestamp_ntz"
+
+    def bare(_: int = 0) -> dt.datetime:
+        return dt.datetime.fromisoformat(local)
+
+    def answer(k: int) -> dict[str, Any]:
+        return {"text": local, "nested": [f"{local}Z", local], "bare": bare(k), "clock": local}
+
+    made = rs.enrich(answer, on="id", output=rs.lenient(names))
+    column = rs.lookup(answer, rs.lenient(f"struct<{names}>"))
+    batches = rs.map_batches(lambda _: [answer(0)], rs.lenient(names))
+    with conf(spark__sql__session__timeZone="Asia/Kolkata"):
+        frame = spark.range(1)
+        stages: dict[str, Callable[[], Any]] = {
+            "enrich": lambda: frame.transform(made),
+            "lookup": lambda: frame.select(column("id").alias("v")).select("v.*"),
+            "map_batches": lambda: frame.transform(batches),
+            "as_map_fn": lambda: frame.mapInArrow(made.as_map_fn(), f"id long, {names}"),
+        }
+        found = stages[stage]().selectExpr(
+            "string(text)", "string(nested)", "string(bare)", "string(clock)"
+        )
+        spark.udf.register("bare_of", bare, "timestamp")
+        utc, session = f"timestamp('{local}Z')", f"timestamp('{local}')"
+        expected = spark.sql(
+            f"select string({session}), string(array({utc}, {session})), string(bare_of(0)),"
+            f" string(cast('{local}' as timestamp_ntz))"
+        )
+        assert list(map(tuple, found.collect())) == list(map(tuple, expected.collect()))

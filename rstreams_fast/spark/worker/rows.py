@@ -25,6 +25,7 @@ from rstreams_fast.spark.worker.outcomes import OUTCOME, OutcomeForm, RowFailure
 from rstreams_fast.spark.worker.partition import Output, Partition, first_of
 from rstreams_fast.spark.worker.read_ahead import ByteLease
 from rstreams_fast.spark.worker.values.conversions import Columns, ValueSource, shorten
+from rstreams_fast.spark.worker.values.zones import zone_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,10 +57,13 @@ class Layout:
     """Where the outcome of a call goes: in a struct with the value, or in a last column."""
     lenient: bool = False
     """Whether results need not have exactly the declared fields."""
+    zone: str | None = None
+    """The session's time zone, if ``lenient``: of texts without an offset."""
 
     @property
     def columns(self) -> Columns:
-        return Columns(self.names, self.types, ValueSource(lenient=self.lenient))
+        zone = None if self.zone is None else zone_of(self.zone)
+        return Columns(self.names, self.types, ValueSource(zone, lenient=self.lenient))
 
     @property
     def appended(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import numbers
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from rstreams_fast.spark.worker.keys import fields_of, own_names, plain
@@ -48,7 +49,9 @@ class ValueSource(NamedTuple):
     """Where the values of columns come from. The conversion of the values depends on it."""
 
     zone: dt.tzinfo | None = None
-    """The zone of times without a zone; ``None``: the zone of the worker's process."""
+    """The session's zone: of a frame's times without a zone, and of texts without an offset.
+    ``None``: the zone of the worker's process, in which each other ``datetime`` without a zone is.
+    """
     is_frame: bool = False
     """Whether the values are from a pandas frame or an array of numpy, which Spark converts so: NaN
     and missing fields become null, numbers become booleans and the reverse, datetimes become dates,
@@ -263,11 +266,12 @@ def _rule(kind: pa.DataType, source: ValueSource) -> _ConversionRule | None:
             date = _of_text(dt.date.fromisoformat, date)
         return _ConversionRule(frozenset({dt.date, type(None)}), date)
     if is_.is_timestamp(kind):
-        moment = _with_zone(source.zone)
+        moment = _with_zone(source.zone if source.is_frame else None)
         if kind.tz is None:
             moment = _in_utc if source.is_frame else _without_zone
         if source.lenient:
-            moment = _of_text(dt.datetime.fromisoformat, moment)
+            parse = partial(_moment, zone=None if kind.tz is None else source.zone)
+            moment = _of_text(parse, moment)
         return _ConversionRule(_NO_PLAIN, _no_nanoseconds(moment) if source.is_frame else moment)
     if is_.is_duration(kind):
         length = _instance(dt.timedelta)
@@ -352,6 +356,11 @@ def _without_zone(value: Any) -> Any:
 
 def _of_text(parse: Callable[[str], Any], convert: Converter) -> Converter:
     return lambda value: convert(parse(value) if isinstance(value, str) else value)
+
+
+def _moment(text: str, zone: dt.tzinfo | None) -> dt.datetime:
+    moment = dt.datetime.fromisoformat(text)
+    return moment.replace(tzinfo=zone) if moment.tzinfo is None else moment
 
 
 def _in_utc(value: Any) -> Any:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["LENIENT", "ZONE", "batches_of"]
 
 ZONE: Final = b"zone"
-"""A key of the schema's metadata: the session's time zone, which a frame's times are in."""
+"""A key of the schema's metadata: the session's time zone."""
 
 LENIENT: Final = b"lenient"
 """A key of the schema's metadata: rows need not have exactly the declared fields."""
@@ -52,7 +52,8 @@ def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
     if isinstance(rows, list) and (
         not rows or isinstance(rows[0], dict) or fields_of(rows[0]) is not None
     ):
-        source = ValueSource(lenient=LENIENT in (schema.metadata or {}))
+        is_lenient = LENIENT in (schema.metadata or {})
+        source = ValueSource(_zone(schema) if is_lenient else None, lenient=is_lenient)
         arrays = Columns(schema.names, schema.types, source).arrays_of_rows(rows, at)
         return [pa.RecordBatch.from_arrays(arrays, schema=schema)]
     columns = _columns_by_name(rows, schema, label)
@@ -60,7 +61,8 @@ def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
         return None
     if not columns:
         return []
-    arrays = [_column(columns[field.name], field, _source(schema), label, at) for field in schema]
+    source = ValueSource(_zone(schema), is_frame=True)
+    arrays = [_column(columns[field.name], field, source, label, at) for field in schema]
     return [pa.RecordBatch.from_arrays(arrays, schema=schema)]
 
 
@@ -85,9 +87,9 @@ def _columns_by_name(rows: Any, schema: pa.Schema, label: str) -> dict[str, Any]
     return None
 
 
-def _source(schema: pa.Schema) -> ValueSource:
+def _zone(schema: pa.Schema) -> dt.tzinfo | None:
     zone = (schema.metadata or {}).get(ZONE)
-    return ValueSource(None if zone is None else zone_of(zone.decode()), is_frame=True)
+    return None if zone is None else zone_of(zone.decode())
 
 
 def _column(
