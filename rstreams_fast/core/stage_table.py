@@ -170,7 +170,10 @@ class StageKind:
         """
         words = {"n": "state[i]", "h": "state[i]", "name": repr(self.name)}
         words |= {"DROP": "return DROPPED", "END": "pass"}  # the caller sees that the count is 0
-        source = "\n    ".join(["def step(state, i, f, x):", *self.lines(words), "return x"])
+        lines = ["def step(state, i, f, x):", *self.lines(words), "return x"]
+        if self.ends:  # after the end, a run may still deliver what an earlier stage stored
+            lines[1:1] = ["if not state[i]:", "    return DROPPED"]
+        source = "\n    ".join(lines)
         scope: dict[str, Any] = {**STEP_SCOPE, "DROPPED": DROPPED}
         exec(compile(source, f"<rstreams_fast step: {self.name}>", "exec"), scope)  # noqa: S102
         return scope["step"]  # type: ignore[no-any-return]

@@ -102,15 +102,18 @@ class FusedRun:
         if not isinstance(demand, self._demand_type):
             raise TypeError(f"demand must be a DemandCounter, got {type(demand).__name__}")
         self._demand: DemandCounter = demand
-        self._state = [STAGES[op[0]].first_state(op) for op in self._program]
+        self._steps = []
+        self._state = []
         # The fewest source elements that make one result. For each requested result the run may
         # pull this many.
         self._ratio = 1
         for op in self._program:
-            needs = STAGES[op[0]].needs
-            if needs is DemandRule.TIMES:
+            kind = STAGES[op[0]]
+            self._steps.append((kind.step, op[1], kind.ends, kind))
+            self._state.append(kind.first_state(op))
+            if kind.needs is DemandRule.TIMES:
                 self._ratio = min(self._ratio * op[1], UNBOUNDED)
-            elif needs is DemandRule.ALL:
+            elif kind.needs is DemandRule.ALL:
                 self._ratio = UNBOUNDED
         self._ended = takes_nothing(self._program)
         self.error: Exception | None = None
@@ -332,6 +335,7 @@ class FusedRun:
         self._pull = iter(()).__next__
         self._program = ()
         self._state = []
+        self._steps = []
         self._slot = None
 
     def _fail(self, failed: _Failed) -> RunStatus:
@@ -357,18 +361,15 @@ class FusedRun:
     def _process(self, element: Any, start: int) -> Any:
         """Pass ``element`` through the stages, from the stage number ``start`` on."""
         refund = 1
-        for index in range(start, len(self._program)):
-            name, argument = self._program[index][:2]
-            kind = STAGES[name]
-            # After the end, ``finish`` may deliver an element that an earlier stage stored.
-            if kind.ends and not self._state[index]:
-                element = DROPPED
-            else:
-                try:
-                    element = kind.step(self._state, index, argument, element)
-                except Exception as raised:
-                    raise _Failed(raised) from None
-                self._ended |= kind.ends and not self._state[index]
+        state = self._state
+        for index in range(start, len(state)):
+            step, argument, ends, kind = self._steps[index]
+            try:
+                element = step(state, index, argument, element)
+            except Exception as raised:
+                raise _Failed(raised) from None
+            if ends and not state[index]:
+                self._ended = True
             if element is DROPPED:
                 if kind.flushes:
                     return _ABSORBED
