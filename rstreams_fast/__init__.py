@@ -31,6 +31,7 @@ from rstreams_fast.errors import (
     WorkDroppedError,
     on_dropped_error,
 )
+from rstreams_fast.runtime.timers import ManualTimer
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_of
 from rstreams_fast.streams.factories import (
     combine_latest,
@@ -102,6 +103,7 @@ __all__ = [
     "InvalidRequestTypeError",
     "Journal",
     "Limit",
+    "ManualTimer",
     "MulticastProcessor",
     "NoneSignalError",
     "Overflow",

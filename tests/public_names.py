@@ -31,6 +31,7 @@ INTERNAL = {
     "Limit": {"numbers", "served_at", "weights"},
     "Link": {"custody", "depth", "trampoline", "turns"},
     "ListSubscriber": {"on_burst", "prompt"},
+    "ManualTimer": {"call_later", "patient"},
     "MapBatches": {"output_of", "work"},
     "MulticastPublisher": {
         *("admit", "ask", "buffer", "burst", "connect", "defer", "leave", "metrics_for"),

@@ -350,10 +350,20 @@ def default_timer() -> Timer:
 
 
 class ManualTimer:
-    """A timer for deterministic tests: its clock starts at 0 and is moved by ``advance``.
+    """A timer for tests, whose clock starts at 0 and is moved by ``advance``.
 
-    All work that becomes due is done before ``advance`` returns. So elements that depend on time
-    are delivered then.
+    Operators with a clock take it as ``timer``. All work that becomes due is done before
+    ``advance`` returns. So elements that depend on time are delivered then. Any thread may use it.
+
+    ```python
+    import rstreams_fast as rsf
+
+    timer, seen = rsf.ManualTimer(), []
+    run = rsf.interval(60, timer=timer).for_each(seen.append)
+    timer.advance(120)
+    print(seen)  # [0, 1]
+    run.cancel()
+    ```
     """
 
     #: Work may be slow: no other stream waits for this timer.
@@ -380,8 +390,13 @@ class ManualTimer:
     def advance(self, seconds: float) -> None:
         """Move the clock by ``seconds``, and do all work that becomes due, on this thread.
 
-        During each piece of work the clock shows the time for which the work was planned. Raises
-        ``RuntimeError`` if the clock is being moved already, by work or by another thread.
+        During each piece of work the clock shows the time for which the work was planned.
+
+        Args:
+            seconds: A finite number >= 0.
+
+        Raises:
+            RuntimeError: The clock is being moved already, by work or by another thread.
         """
         seconds = check_seconds("seconds", seconds)
         if not self._moving.acquire(blocking=False):
