@@ -21,6 +21,7 @@ __all__ = [
     "id_of",
     "is_found_by_name",
     "label_of",
+    "lasting_name_of",
     "unwrapped",
 ]
 
@@ -97,6 +98,19 @@ def is_found_by_name(thing: Any) -> bool:
 
 
 _ids: Final[dict[int, tuple[weakref.ref[Any], str]]] = {}
+
+
+def lasting_name_of(fn: Any) -> str | None:
+    """Return the name under which each process that imports the module of ``fn`` has the function.
+
+    ``None``: ``fn`` is no function, or is local, or its module is the program itself.
+    """
+    if not isinstance(fn, types.FunctionType):
+        return None
+    # The names of fn itself may be those of another function, because of functools.wraps.
+    module, name = fn.__globals__.get("__name__"), fn.__code__.co_qualname
+    is_in_program = module in (None, "__main__", "__mp_main__")
+    return None if is_in_program or "<" in name else f"{module}.{name}"
 
 
 def id_of(fn: Any) -> str:

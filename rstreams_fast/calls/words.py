@@ -15,6 +15,7 @@ from rstreams_fast.calls.functions import (
     check_seconds,
     id_of,
     label_of,
+    lasting_name_of,
 )
 from rstreams_fast.calls.journal.journal import Journal
 from rstreams_fast.calls.limits.limit import Limit
@@ -118,7 +119,9 @@ class CallSettings:
             raise TypeError(f"batch must be an int or a Batching, got {type(self.batch).__name__}")
         object.__setattr__(self, "is_async", is_coroutine_function(self.fn))
         object.__setattr__(self, "label", label_of(self.fn))
-        object.__setattr__(self, "called_id", id_of(self.fn))
+        cache = self.policy.cache
+        named = None if cache is None or cache.name is None else lasting_name_of(self.fn)
+        object.__setattr__(self, "called_id", named or id_of(self.fn))
         for word in ("timeout", "deadline"):
             if getattr(self.policy, word) is not None and not self.is_async:
                 raise ValueError(

@@ -20,7 +20,7 @@ import pytest
 import rstreams_fast as rsf
 import rstreams_fast.spark as rs
 from tests.fresh import forget_caches
-from tests.helpers import wait_until
+from tests.helpers import run_python, wait_until
 from tests.spark.conftest import temporary_in
 from tests.spark.processes import OtherProcess
 from tests.spark.stages import made, rows
@@ -155,6 +155,27 @@ def test_a_killed_process_leaves_a_whole_file() -> None:
             before = fetch.counts.attempts  # type: ignore[attr-defined]
             assert fetch(1000) == fetch(1000) == 1000
             assert fetch.counts.attempts == before + 1  # type: ignore[attr-defined]
+
+
+SHARED = """
+import rstreams_fast as rsf
+
+@rsf.Policy(cache=rsf.Cache(scope="executor", name="n"))
+def fetch(key):
+    return f"called for {key}"
+
+@rsf.Policy(cache=rsf.Cache(scope="executor", name="n"))
+def other(key):
+    return "other"
+"""
+IMPORTING = "import shared_module as m; print(m.fetch(1), m.fetch.counts.attempts, m.other(1))"
+
+
+def test_processes_that_import_a_module_share_its_named_cache(tmp_path: Path) -> None:
+    (tmp_path / "shared_module.py").write_text(SHARED, encoding="utf-8")
+    env = {"PYTHONPATH": str(tmp_path)}
+    told = [run_python("-c", IMPORTING, env=env).stdout.strip() for _ in range(2)]
+    assert told == ["called for 1 1 other", "called for 1 0 other"]
 
 
 def test_a_name_is_one_cache_and_a_pickled_copy_is_the_same() -> None:
