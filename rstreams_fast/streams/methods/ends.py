@@ -65,7 +65,7 @@ class EndMethods(Generic[T_co]):
                 Default: unbounded.
 
         Returns:
-            The ``Run``: an object to cancel the stream, to wait for its end, or to await its end.
+            The ``Run``, which can cancel the stream, wait for its end, and be awaited.
 
         Raises:
             TypeError: A function cannot be called, or is ``async``.
