@@ -4,7 +4,9 @@ Four executors of four workers each, more calls wanted than allowed all the time
 SIGKILLs, ``--kills``, at random times, of workers and of the relay of their host. The service
 judges: the most calls that it was ever in, how many it was in on average but for the two seconds
 after each kill, and the most that began within one second. With a quota of tokens it judges by a
-bucket of its own: which share of the quota was in use, and how many calls it had to refuse.
+bucket of its own: which share of the quota was in use, and how many calls it had to refuse. The
+quota has room for 400 long texts a minute, or for 16 000 short ones: only these show less than one
+refusal in a thousand calls.
 """
 
 from __future__ import annotations
@@ -34,7 +36,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SCOPES: Final = ["executor", "job"]
-LIMITS: Final = {"concurrency": 32, "rate": 500, "tokens": 200_000}
+LIMITS: Final = {"concurrency": 32, "rate": 500, "tokens": 200_000, "short": 200_000}
+TOKENS: Final = {"tokens": 10.0, "short": 0.25}
+"""What the shortest text costs; the longest costs a hundred times as much."""
+LEAST_CALLS: Final = 5000
+"""With short texts."""
 LEAST_SHARE: Final = 0.95
 """The share of a quota that must be in use, although workers are killed."""
 MOST_REFUSED: Final = 0.001
@@ -73,18 +79,20 @@ def main() -> int:
                 chance = random.Random(f"{options.seed} {what} {scope}")
                 limit = rs.Limit(mark + what, scope=scope, **_words(what))
                 kills = options.kills if what == "concurrency" else options.rate_kills
-                quota = LIMITS[what] if what == "tokens" else 0
-                service.tell(seconds=0.001 if what == "rate" else 0.1, quota=quota)
+                quota, least = LIMITS[what] if what in TOKENS else 0, TOKENS.get(what, 1.0)
+                service.tell(seconds=0.001 if what == "rate" else 0.1, quota=quota, least=least)
                 service.tell(reset=True)
                 gaps = [chance.expovariate(1 / options.gap) for _ in range(kills)]
-                times = _work(spark, service, limit, gaps, chance, rows=options.rows)
+                fn = rs.Policy(limit=limit)(_paying(service.port, least))
+                enough = LEAST_CALLS if what == "short" else 0
+                times = _work(spark, service, fn, gaps, chance, rows=options.rows, enough=enough)
                 told = service.tell(events=True)
                 found: dict[str, Any] = {"limit": what, "scope": scope, "seed": options.seed}
                 found |= {"kills": len(times) - 2, "calls": told["calls"]}
                 if what == "concurrency":
                     found |= {"most": told["most"], **_in_use(told["events"], times)}
                     held &= told["most"] <= LIMITS[what] and found["in use"] >= options.in_use
-                elif what == "tokens":
+                elif what in TOKENS:
                     found |= _share(told["spent"], times) | {"refused": told["refused"]}
                     held &= found["share"] >= LEAST_SHARE
                     held &= told["refused"] <= MOST_REFUSED * told["calls"]
@@ -99,14 +107,18 @@ def main() -> int:
 
 
 def _words(what: str) -> dict[str, Any]:
-    if what != "tokens":
+    if what not in TOKENS:
         return {what: LIMITS[what]}
-    quota = rs.per_minute(LIMITS[what])
-    # The estimate is right on average, within half of what a call costs.
-    return {"units": {what: quota}, "weigh": lambda key: tokens_of(key) * (0.5 + key % 101 / 100)}
+    quota, least = rs.per_minute(LIMITS[what]), TOKENS[what]
+
+    def weigh(key: int) -> float:
+        # The estimate is right on average, within half of what a call costs.
+        return tokens_of(key, least) * (0.5 + key % 101 / 100)
+
+    return {"units": {"tokens": quota}, "weigh": weigh}
 
 
-def _paying(port: int) -> Callable[[int], Awaitable[int]]:
+def _paying(port: int, least: float) -> Callable[[int], Awaitable[int]]:
     ask = asking(port)
 
     async def call(key: int) -> int:
@@ -114,7 +126,7 @@ def _paying(port: int) -> Callable[[int], Awaitable[int]]:
             answer = await ask(key)
         except ValueError:  # REFUSED
             raise rs.RetryAfter(0.5) from None
-        rs.spent(tokens=tokens_of(key))
+        rs.spent(tokens=tokens_of(key, least))
         return answer
 
     return call
@@ -123,14 +135,18 @@ def _paying(port: int) -> Callable[[int], Awaitable[int]]:
 def _work(
     spark: SparkSession,
     service: Service,
-    limit: rs.Limit,
+    fn: Callable[[int], Awaitable[int]],
     gaps: list[float],
     chance: random.Random,
     *,
     rows: int,
+    enough: int,
 ) -> list[float]:
-    """Keep the limit busy until all kills were made; return their times between start and end."""
-    look = rs.lookup(rs.Policy(limit=limit)(_paying(service.port)), "long", concurrency=16)
+    """Keep the limit of ``fn`` busy until all kills and ``enough`` calls were made.
+
+    Return the times of the kills, between those of the start and the end.
+    """
+    look = rs.lookup(fn, "long", concurrency=16)
     over = threading.Event()
     times: list[float] = []
 
@@ -153,6 +169,7 @@ def _work(
                         times.append(time.monotonic())
                         os.kill(worker.pid, signal.SIGKILL)
             over.wait(2 * RECOVERY_SECONDS)
+            wait_until(lambda: service.tell()["calls"] >= enough, "calls", timeout=300)
             times.append(time.monotonic())
         finally:
             over.set()

@@ -24,9 +24,9 @@ ROOT: Final = Path(__file__).parents[2]
 REFUSED: Final = b"no\n"
 
 
-def tokens_of(key: int) -> int:
-    """Return what a call costs of a quota: the heaviest calls cost a hundred times the lightest."""
-    return 10 * (1 + key * 7919 % 100)
+def tokens_of(key: int, least: float) -> float:
+    """Return what a call costs of a quota: ``least``, and up to a hundred times as much."""
+    return least * (1 + key * 7919 % 100)
 
 
 def asking(port: int) -> Callable[[int], Awaitable[int]]:
@@ -60,7 +60,8 @@ class Service:
 
         ``mode``: ``right``, ``wrong``, ``silent`` (what it did not answer it does when it is right
         again), ``stopped``. ``seconds``: what a call takes.
-        ``quota``: tokens a minute; what is too much is refused (``REFUSED``). A ``reset`` makes the
+        ``quota``: tokens a minute; what is too much is refused (``REFUSED``). ``least``: what the
+        lightest call costs. A ``reset`` makes the
         service's own bucket a tenth of them.
         ``stall``: keys whose first call takes so much longer. ``events``: have them told, too.
         """
@@ -103,14 +104,14 @@ class _Service:
         self.listening: asyncio.Server | None = None
         self.open: set[_Call] = set()
         self.inside = 0
-        self.quota = 0.0
+        self.quota, self.least = 0.0, 1.0
         self.reset()
 
     def reset(self) -> None:
         self.most = self.inside
         self.keys = Counter[int]()
         self.events: list[tuple[float, int]] = []
-        self.spent: list[tuple[float, int]] = []
+        self.spent: list[tuple[float, float]] = []
         self.refused = 0
         self.bucket, self.filled_at = self.quota / 10, time.monotonic()
 
@@ -118,7 +119,7 @@ class _Service:
         """Take a call's tokens out of the bucket, which the quota fills."""
         if not self.quota:
             return True
-        now, tokens = time.monotonic(), tokens_of(key)
+        now, tokens = time.monotonic(), tokens_of(key, self.least)
         filled = self.bucket + (now - self.filled_at) * self.quota / 60
         self.bucket, self.filled_at = min(filled, self.quota / 10), now
         if self.bucket < tokens:
