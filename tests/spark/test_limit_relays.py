@@ -14,6 +14,7 @@ import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.calls.limits import leases
+from rstreams_fast.calls.limits.host_relay import connect_by_relay
 from tests.helpers import run_threads, wait_until
 from tests.spark import stages as stages_module
 from tests.spark.conftest import temporary_in
@@ -135,6 +136,14 @@ def test_a_relay_ends_when_it_has_no_worker_and_removes_its_files(
         asyncio.run(work(driver.limit))
         wait_until(lambda: not relays(), "the end of the relay")
         assert not files(tmp_path)
+
+
+async def test_a_relay_that_finds_no_driver_leaves_no_file(host: Path) -> None:
+    with Driver(4) as driver:
+        address = driver.limit.served_at
+    with pytest.raises(ConnectionRefusedError):
+        await connect_by_relay(asyncio.Protocol, address, 1.0)
+    assert not files(host)
 
 
 def test_a_relay_ends_with_its_driver(tmp_path: Path) -> None:

@@ -124,12 +124,16 @@ def _locked(path: Path) -> int | None:
 
 async def _start(path: Path, lock: int, address: Address, connect_seconds: float) -> None:
     """Listen at ``path``, connect to the driver, and start the relay with both sockets."""
-    with _listening_at(path) as listening:
-        driver = await _connection_to_driver(address, connect_seconds)
-        try:
-            _start_script(path, driver, listening.fileno(), lock)
-        finally:
-            os.close(driver)
+    try:
+        with _listening_at(path) as listening:
+            driver = await _connection_to_driver(address, connect_seconds)
+            try:
+                _start_script(path, driver, listening.fileno(), lock)
+            finally:
+                os.close(driver)
+    except BaseException:
+        relay.remove(str(path))
+        raise
 
 
 def _listening_at(path: Path) -> socket.socket:

@@ -23,7 +23,7 @@ import time
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import Final
 
-__all__ = ["FRAME", "LOCK", "Relay"]
+__all__ = ["FRAME", "LOCK", "Relay", "remove"]
 
 FRAME: Final = struct.Struct("!II")
 """The number of a channel, and how many bytes follow."""
@@ -167,13 +167,17 @@ class Relay:
         worker.connection.close()
 
 
-def _main() -> None:
-    driver, listening = (socket.socket(fileno=int(word)) for word in sys.argv[1:3])
-    path = sys.argv[3]
-    Relay(driver, listening).run()
+def remove(path: str) -> None:
+    """Remove the files of a relay. The caller holds the lock."""
     for name in (path, path + LOCK):
         with contextlib.suppress(OSError):
             os.unlink(name)  # noqa: PTH108 - pathlib doubles the time that the script needs to start
+
+
+def _main() -> None:
+    driver, listening = (socket.socket(fileno=int(word)) for word in sys.argv[1:3])
+    Relay(driver, listening).run()
+    remove(sys.argv[3])
 
 
 if __name__ == "__main__":
