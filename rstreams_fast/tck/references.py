@@ -27,7 +27,8 @@ def expect_collected(
     """Expect that the referent is collected; ``rule`` is the one that is broken otherwise.
 
     Another thread may need a while to drop its reference, so collections are repeated, with pauses
-    of that ``part`` of the timeout together.
+    of that ``part`` of the timeout together. There are few collections: each one takes as long as
+    the whole process has objects, and the check has a bound.
     """
     # A lock, not an event: its referent may die while this very thread is within the event's own
     # lock, and setting it would take that again.
@@ -46,7 +47,7 @@ def expect_collected(
         if left < 0 and referent is not None:
             raise RuleBroken(rule, expected, f"it is kept alive by {_keepers(referent)}")
         del referent
-        pause = min(2 * pause, environment.silence)
+        pause = min(2 * pause, left + _FIRST_PAUSE)
     del watch
 
 
