@@ -189,7 +189,7 @@ def on_dropped_error(hook: DroppedErrorHook | None) -> DroppedErrorHook | None:
 
 
 def expect(kind: type[BaseException]) -> None:
-    """Have ``report_dropped`` ignore errors of ``kind`` from now on, as they are no faults."""
+    """Let ``report_dropped`` ignore errors of ``kind`` from now on: such errors are no faults."""
     global _expected  # noqa: PLW0603
     _expected = kind
 

@@ -133,7 +133,11 @@ def put_aside(waits_for: Any) -> Any:
 
 
 def hand_over(waits_for: Any) -> Any:
-    """Set the flag that ``put_aside`` has cleared, for the task that receives the future now."""
+    """Set the flag ``_asyncio_future_blocking`` of a future again, and return the future.
+
+    ``put_aside`` has cleared the flag. Now a task receives the future. The task refuses a future
+    whose flag is not set.
+    """
     if getattr(waits_for, "_asyncio_future_blocking", None) is not None:
         waits_for._asyncio_future_blocking = True
     return waits_for

@@ -138,7 +138,7 @@ def check_wanted(max: object) -> int | None:
 
 
 def view_alive(call: str, region: str) -> BufferError:
-    """Return the error of a call that would move records of which a view exists."""
+    """Return the error to raise if ``call`` would move records that a view still refers to."""
     return BufferError(
         f"{call} while a view of the {region} records lives: "
         "delete it first, and every array made from it"
@@ -146,7 +146,7 @@ def view_alive(call: str, region: str) -> BufferError:
 
 
 def beyond_region(call: str, n: int, region: str, count: int) -> ValueError:
-    """Return the error of ``commit(n)`` or ``release(n)`` for more records than are in the view."""
+    """Return the error to raise if ``n`` exceeds ``count``, the number of records in the view."""
     return ValueError(
         f"{call}(n): n must be <= {count}, as many as are {region}, got {safe_repr(n)}"
     )

@@ -46,7 +46,7 @@ class Awaited(NamedTuple):
     pid: int
 
     def add(self, closing: asyncio.Future[Any]) -> None:
-        """Have the awaiting caller also wait for ``closing``, if that future is on its loop."""
+        """Let the awaiting caller wait for ``closing``, too, if that future is on its loop."""
         if closing.get_loop() is self.loop:
             self.unclosed.add(closing)
             closing.add_done_callback(self.unclosed.discard)

@@ -113,14 +113,14 @@ class PrivateLoop:
         # Reentrant: a finalizer may run on the thread that holds the lock.
         self._lock = threading.RLock()
         self._closed = False
-        self._given_up = False  # close() was called; others may still use the loop
+        self._given_up = False  # close() was called; subscriptions may still use the loop
         self._shares = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_loop: Resource | None = None
         self._thread: threading.Thread | None = None
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:
-        """Have ``work`` called soon, as a callback of the loop.
+        """Call ``work`` soon, as a callback of the loop.
 
         Raises ``WorkDroppedError`` if the loop is closed.
         """
@@ -141,7 +141,7 @@ class PrivateLoop:
         except Exception:  # the system cannot start a thread
             loop.close()
             raise
-        except BaseException:  # a KeyboardInterrupt, say: the thread, if started, closes the loop
+        except BaseException:  # for example a KeyboardInterrupt: a started thread closes the loop
             self._closed = True
             _stop(loop)
             raise
@@ -164,21 +164,27 @@ class PrivateLoop:
         return _Share(self)
 
     def give_back(self) -> None:
-        """Note that one of the handles that keep the loop open was closed."""
+        """Note that a handle of ``share`` was closed."""
         with self._lock:
             self._shares -= 1
             if self._given_up and not self._shares:
                 self.end()
 
     def close(self) -> None:
-        """Have the thread end after its work, when all handles are closed. Never blocks."""
+        """Stop the thread after its work, once all handles of ``share`` are closed.
+
+        This call does not wait for the thread.
+        """
         with self._lock:
             self._given_up = True
             if not self._shares:
                 self.end()
 
     def end(self) -> None:
-        """Have the thread end, even if handles are not closed yet."""
+        """Stop the thread soon, although subscriptions may still use the loop.
+
+        This call does not wait for the thread.
+        """
         with self._lock:
             self._closed = True
             loop = self._loop

@@ -83,7 +83,7 @@ class Doorbell:
         self._answer: Callable[[], object] | None = None
 
     def arm(self, answer: Callable[[], object]) -> None:
-        """Make the next call of ``ring`` call ``answer()``, on its thread."""
+        """When the method ``ring`` is called next, call ``answer()`` on the same thread."""
         with self._lock:
             self._answer = answer
 
@@ -140,7 +140,10 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def refuse_in_loop(what: str, instead: str) -> None:
-    """Raise ``RuntimeError`` inside a running event loop, which ``what`` would block."""
+    """Raise ``RuntimeError`` if this thread runs an event loop, because the loop would block.
+
+    The message names ``what``, the blocking call, and advises ``instead``.
+    """
     if running_loop() is not None:
         raise RuntimeError(
             f"{what} would block the running event loop, and whatever it waits for there; {instead}"

@@ -93,7 +93,7 @@ class SecondThread:
         environment.wait(second._ended.is_set, rule, "the calls return", lambda: "one has not")
 
     def arm(self, call: Callable[[], object], after: float) -> int:
-        """Have ``call`` made ``after`` so many seconds from ``fire``; the number of this round."""
+        """Let the second thread call ``call`` ``after`` seconds from ``fire``. Return the round."""
         self._ready = self._calling = self._returned = False
         self._number += 1
         self._round = call, after

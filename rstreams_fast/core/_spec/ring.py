@@ -141,15 +141,16 @@ class BoundedRing:
     # -- waiting for elements or for room ----------------------------------------------------------
 
     def arm(self, waker: Callable[[], object], /) -> bool:
-        """Have the next thread that puts an element in, or closes the ring, call ``waker()``.
+        """Call ``waker()`` once, when the next element is put in or the ring is closed.
 
-        So a consumer can wait without blocking a thread. ``get`` removes the waker.
+        The producer's thread, or the thread that closes the ring, makes this call. So a consumer
+        can wait without blocking a thread. ``get`` removes the waker.
 
         Args:
             waker: A plain function. Its exceptions propagate from the call that put the element in.
 
         Returns:
-            ``False`` if there is an element already, or the ring is closed. There is no waker then.
+            ``False`` if the ring is closed or has an element already. Then no waker is set.
         """
         check_waker(waker)
         check_same_process(self, self._creator)
@@ -165,16 +166,17 @@ class BoundedRing:
                 self._waker = None
 
     def arm_producer(self, waker: Callable[[], object], /) -> bool:
-        """Have the next thread that takes an element out, or closes the ring, call ``waker()``.
+        """Call ``waker()`` once, when the next element is taken out or the ring is closed.
 
-        So a producer can wait without blocking a thread. ``put`` removes the waker.
+        The consumer's thread, or the thread that closes the ring, makes this call. So a producer
+        can wait without blocking a thread. ``put`` removes the waker.
 
         Args:
             waker: A plain function. Its exceptions go to ``sys.unraisablehook``. If they
                 propagated, the thread that took elements out would lose them.
 
         Returns:
-            ``False`` if there is room already, or the ring is closed. There is no waker then.
+            ``False`` if the ring is closed or has room already. Then no waker is set.
         """
         check_waker(waker)
         check_same_process(self, self._creator)
@@ -279,14 +281,14 @@ class BoundedRing:
         return any(self._changed.wait_for(condition, sleep) for sleep in sleeps(timeout))
 
     def _wake_consumer(self) -> None:
-        """Call the consumer's waker, after elements have come. It is user code: hold no lock."""
+        """Call the consumer's waker, after elements have come. Hold no lock: it is user code."""
         with self._lock:  # otherwise a waker set between reading and clearing would be lost
             waker, self._waker = self._waker, None
         if waker is not None:
             waker()
 
     def _wake_producer(self) -> None:
-        """Call the producer's waker, after room has come. It is user code: hold no lock."""
+        """Call the producer's waker, after room has come. Hold no lock: it is user code."""
         with self._lock:
             waker, self._producer_waker = self._producer_waker, None
         if waker is not None:

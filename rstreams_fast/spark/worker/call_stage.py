@@ -229,7 +229,8 @@ class CallStage:
                     self._fail(RuntimeError(f"{label} stopped the loop, which is the stage's"))
 
     def _end(self) -> None:
-        # Only the first call stops the loop: later ``_tidy_up`` runs the loop to end tasks.
+        # Stop the loop only once. The method _tidy_up runs the loop again, to end tasks. A second
+        # stop would interrupt _tidy_up.
         if not self._ended:
             self._ended = True
             self._loop.stop()
@@ -362,7 +363,7 @@ class CallStage:
             self._finish()
 
     def _finish(self) -> None:
-        """Have the host task close the client. When this task ends, the loop ends, too."""
+        """Let the host task close the client. When the host task ends, the loop ends, too."""
         if self._finishing:
             return
         self._finishing = True

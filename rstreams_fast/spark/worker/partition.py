@@ -21,9 +21,10 @@ FINISH_SECONDS: Final = 30.0
 
 
 class Output(NamedTuple):
-    """An output batch. ``lease`` has the bytes of the input batch that end with this output.
+    """An output batch, made from one input batch.
 
-    They return to the budget when Spark has taken the output batch.
+    Only the last output of an input batch has a ``lease``: the bytes of the budget that the input
+    batch occupies. These bytes return to the budget when Spark has taken the output.
     """
 
     batch: Any

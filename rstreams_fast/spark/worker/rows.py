@@ -237,7 +237,10 @@ class KeySource:
 
 
 class ResultColumns:
-    """Converts results to columns, emits these with their rows, and bounds the bytes of results."""
+    """Converts results of calls to columns, and makes output batches of input rows and columns.
+
+    This class also bounds the number of pending calls, so that the results fit in the byte budget.
+    """
 
     def __init__(self, options: CallOptions, layout: Layout, counters: Counters) -> None:
         self._options = options
@@ -252,7 +255,10 @@ class ResultColumns:
         self.most_pending = options.window_rows
 
     def arrays(self, results: list[Any], key_at: Callable[[int], Any]) -> list[pa.Array]:
-        """Return the result columns; ``key_at(index)`` gives the key of a result for a message."""
+        """Return the columns of ``results``.
+
+        An error message names the key of a wrong result. ``key_at(index)`` returns this key.
+        """
         layout = self.layout
         values = self._values(results)
         try:
@@ -298,7 +304,7 @@ class ResultColumns:
         self.chunk_rows = max(1, min(SUB_BATCH_ROWS, fitting // RESULTS_SHARE))
 
     def emit(self, batch: _Batch, rows: Any, count: int, arrays: list[pa.Array]) -> None:
-        """Append ``rows`` of a batch to the outputs, with their result columns."""
+        """Append an output: ``rows`` of an input batch, and ``arrays``, the result columns."""
         batch.left -= count
         self.rows_in_work -= count
         lease = None
@@ -339,7 +345,7 @@ class _RowSink(ABC):
 
     @abstractmethod
     def _append(self, chunk: _Chunk) -> None:
-        """Queue a chunk of rows behind the earlier chunks. The results of its calls come later."""
+        """Queue a chunk of rows behind the earlier chunks. The results of the rows come later."""
 
 
 class OrderedSink(_RowSink):

@@ -1,9 +1,9 @@
 """The subscription arbiter: one publisher after another, which the subscriber sees as one stream.
 
-The arbiter requests of the next publisher as many elements as the subscriber has requested and the
-previous publishers have not sent (§1.1). Requests to a publisher, and the change to the next
-publisher, are *upward work*: one thread at a time does this work. So a request and a change never
-happen at the same time, and a thousand changes in a row do not nest (§3.3).
+The subscriber may have requested elements that the previous publishers have not sent. Then the
+arbiter requests these elements from the next publisher (§1.1). Requests to a publisher, and the
+change to the next publisher, are *upward work*: one thread at a time does this work. So a request
+and a change never happen at the same time, and a thousand changes in a row do not nest (§3.3).
 
 A sequence, such as the list of ``from_iterable``, needs no subscription: the *drain*, the loop that
 delivers elements, iterates the sequence itself. At the end of the sequence the thread that leaves

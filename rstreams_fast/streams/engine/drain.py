@@ -311,10 +311,11 @@ class Drain:
         return False if status is RunStatus.IDLE else self._answer(status, run)
 
     def _slot_by_bursts(self, subscriber: Subscriber[Any], *, waits: bool = False) -> Any:
-        """Return the receiver of the results of a run: a ring, a list's ``append``, or a function.
+        """Return the receiver of a run's results: a ring, or a function to call with each result.
 
-        If ``subscriber`` has none of these, return its ``on_next``. ``waits``: the source of the
-        run can wait in the middle of a burst (a list of elements).
+        The ring is the subscriber's. The function is the ``append`` of the subscriber's list, or
+        another function that replaces ``on_next``, or the method ``on_next`` itself. ``waits``: the
+        source of the run can wait in the middle of a burst (a list of elements).
         """
         # Read ``ring`` once: the subscriber can drop the ring at any time.
         if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:

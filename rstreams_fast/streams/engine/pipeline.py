@@ -78,9 +78,10 @@ class Pipeline(Generic[T_co]):
         publisher.subscribe(subscriber)
 
     def publisher_itself(self) -> Publisher[Any] | None:
-        """Return the source's publisher, if the pipeline adds nothing to it.
+        """Return the source's publisher, if the pipeline adds nothing to that publisher.
 
-        ``None`` if the pipeline has parts, or guards against a publisher that breaks the rules.
+        Return ``None`` if the pipeline has stages or boundaries. Also return ``None`` if the
+        publisher may break the rules of Reactive Streams: the pipeline then adds a guard.
         """
         source = self.source
         if self._parts or not isinstance(source, Foreign) or not source.trusted:

@@ -46,7 +46,7 @@ class UpstreamCalls(Protocol):
         """Return whether upstream accepts requests from now on. Called after ``on_subscribe``."""
 
     def ask(self, subscription: PushSubscription, /) -> None:
-        """Have the due requests made by ``subscription._ask_now``, now or later, on any thread."""
+        """Call ``subscription._ask_now`` to make the due requests, now or later, on any thread."""
 
     def make(self, subscription: PushSubscription, call: Callable[[], object], /) -> None:
         """Make one call to upstream. Called by ``_ask_now``."""

@@ -13,7 +13,9 @@ __all__ = ["EVERYTHING", "Limits", "Need", "Stages", "describe_stage", "has_seed
 
 
 class Need(NamedTuple):
-    """The most elements that a stage or boundary can use. ``UNBOUNDED``: there is no limit.
+    """The most elements that a stage or boundary can take from the part above.
+
+    ``UNBOUNDED`` means that there is no limit.
 
     ``total`` is the limit for the whole stream. It is ``UNBOUNDED`` above a stage that may drop
     elements. ``at_once`` is the limit for elements that are requested and not yet received.
@@ -23,7 +25,10 @@ class Need(NamedTuple):
     at_once: int = UNBOUNDED
 
     def before(self, stage: tuple[Any, ...]) -> Need:
-        """Return the need of ``stage``. ``self`` is the need of the parts below ``stage``."""
+        """Return the most elements that ``stage`` can take from the part above.
+
+        ``self`` has the most elements that the parts below can take from ``stage``.
+        """
         name, argument = stage[:2]
         match STAGES[name].needs:
             case DemandRule.AT_MOST:
@@ -50,7 +55,10 @@ def _times(a: int, b: int) -> int:
 
 
 class Limits(NamedTuple):
-    """How many elements stages let a subscriber request of the source, for one subscription."""
+    """The most elements that one subscription may request from the source.
+
+    The stages set the limit: ``take(3)``, for example, sets it to 3.
+    """
 
     budget: int
     """The bound if no stage drops elements."""
@@ -61,7 +69,7 @@ class Limits(NamedTuple):
 
 
 class Stages:
-    """Stages, as arguments of ``FusedRun``. ``seed``: an element to send before the source's.
+    """Stages, as arguments of ``FusedRun``. ``seed``: an element to send before all others.
 
     ``takes_nothing``: the stages need no element of the source (``take(0)``).
     """

@@ -28,8 +28,7 @@ class Upstream:
 
     Attributes:
         attached: Whether a subscription has come, or subscriptions are refused from now on.
-        latch: Set by ``cancel`` or by the terminal signal of upstream. The first of the two sets
-            it.
+        latch: Set by the first of two events: a call of ``cancel``, or upstream's terminal signal.
         due: How many elements are to be requested in later turns (milliseconds) on the event loop.
         in_custody: Whether upstream registers its elements for ``on_discard``.
     """
@@ -106,13 +105,14 @@ class Upstream:
                     self._cancel_attached()
 
     def request_for_a_turn(self, n: int = 0) -> bool:
-        """Request ``n`` elements and the rest of earlier requests, but only for one turn.
+        """Request ``n`` elements in small parts, and stop after one turn (a millisecond).
 
-        A turn is a millisecond on an event loop or an executor. A publisher that works on this
-        thread can take long for each element. So an internal publisher first gets a request for one
-        element. Later requests are for as many elements as the publisher sends in a turn. ``due``
-        counts the rest. The caller must buffer the elements until this call returns. Return whether
-        any elements were requested.
+        ``due`` counts the elements that are left. The next call requests these elements, too. A
+        publisher of this package may make its elements on this thread, and so keep the thread for
+        a long time. Its first request is for one element. Later requests grow to the number of
+        elements that the publisher sends in a turn. Other publishers get one request for all
+        elements. The caller must buffer the elements until this call returns. Return whether any
+        elements were requested.
         """
         due, self.due = self.due + n, 0
         if due == 0 or self.latch.won:

@@ -275,7 +275,7 @@ class _Calls:
                 self._results.insert(at, each)
 
     def _take(self, most: int) -> list[Any]:
-        """Take up to ``most`` of the next results, from one submission."""
+        """Take the next results of one burst; ``most``: the largest number of results to take."""
         bursts = self._results
         while bursts:
             results = bursts[0].results
@@ -297,7 +297,7 @@ class _Calls:
         return taken
 
     def take_into(self, ring: SpscRing[Any], most: int) -> int:
-        """Put up to ``most`` results in ``ring``. Stop before a ``None``, which is an error."""
+        """Put results in ``ring``, ``most`` at most. Stop before a ``None``, which is an error."""
         self._see()
         count = 0
         while count < most and (results := self._take(most - count)):

@@ -73,9 +73,10 @@ class Named(Peek):
 
 
 class _PeekSubscription(Relay):
-    """Passes every signal on, and calls the observer.
+    """Calls the observer of one kind of signal, and passes on all signals except elements.
 
-    ``on_next`` is the method of the subscriber below. So this object does not see the elements.
+    The attribute ``on_next`` is the method of the subscriber below. So upstream sends the elements
+    directly to the subscriber below.
     """
 
     __slots__ = ("_cancelled", "_peek", "on_next")

@@ -116,8 +116,9 @@ _RULES: dict[str, Callable[[float, float], _Rule]] = {
 class _TimedSubscriber(Link):
     """Subscribes to upstream, and offers elements to ``_target`` when the rule says so.
 
-    The target is the subscription that downstream has. It guards against an upstream that breaks
-    the rules, holds the element that waits for demand, and ends the stream.
+    The attribute ``_target`` is the subscription of the subscriber below. This subscription guards
+    against an upstream that breaks the rules of Reactive Streams. It holds the element that waits
+    for demand, and ends the stream.
     """
 
     __slots__ = (
@@ -140,8 +141,8 @@ class _TimedSubscriber(Link):
         self._newest: Any = MISSING
         self._due_at = 0.0
         self._offering = False
-        # The function that ends the stream, if upstream ends while an element is offered to the
-        # target.
+        # Set if upstream ends while a thread offers an element to ``_target``. That thread then
+        # calls this function, which ends the stream.
         self._end: Callable[[Any], None] | None = None
         self._deadline = Deadline(options.timer, self._due, self._time_is_up, target.finish)
         self._now = self._deadline.now

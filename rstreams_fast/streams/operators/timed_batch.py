@@ -3,9 +3,10 @@
 A batch is ready when it is full, by number or weight, or when its time is up. A ready batch is
 delivered on demand. At most ``n`` elements are held or requested of upstream.
 
-An element can be weighed only when it has come, and may be heavy enough to be a batch by itself. So
-with ``max_bytes`` the operator requests at most as many elements at a time as the subscriber has
-requested batches. At most ``max_bytes`` and one element more are held.
+An element can be weighed only when it has come. A heavy element can fill a batch. So with
+``max_bytes`` the operator requests one element, at most, for each batch that the subscriber has
+requested. When these elements have come, it requests more. At most ``max_bytes`` and one element
+more are held.
 """
 
 from __future__ import annotations
@@ -215,7 +216,7 @@ class _BatchSubscription(OperatorSubscriber):
         return len(self._inbox) > 0
 
     def _fill(self) -> bool:
-        """Move elements from the inbox to the batch. Return whether it can be delivered now."""
+        """Move elements from the inbox to the batch. Return whether to deliver the batch now."""
         inbox, max_bytes = self._inbox, self._max_bytes
         while inbox and not self._full:
             element, weight, arrived_at = inbox[0]

@@ -191,7 +191,7 @@ class _IteratorSubscriber(RingSubscriber):
         """Do nothing. The ring has woken the consumer at the first element."""
 
     def arm(self) -> bool:
-        """Have the next element wake the consumer. False if an element or the end has come."""
+        """Let the next element wake the consumer. False if an element or the end came before."""
         ring = self.ring
         return ring is not None and not self.ended and ring.arm(self.bell.ring)
 

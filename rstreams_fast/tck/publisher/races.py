@@ -247,7 +247,7 @@ class _IdleWindow:
             self._measured.append(min(time.perf_counter() - came, _LONGEST_WINDOW))
 
     def arm(self, call: Callable[[], object], part: float) -> None:
-        """Have the second thread call at that part of the window, in this round."""
+        """Let the second thread call ``call`` at ``part`` of the window, in this round."""
         before = part < _PART_BEFORE
         self._stay = _BEFORE * (1 - part / _PART_BEFORE) if before else 0.0
         part = 0.0 if before else (part - _PART_BEFORE) / (1 - _PART_BEFORE)
@@ -301,7 +301,7 @@ class _EachStep:
             yield number if self._lines <= _FEW_LINES else 1 + int(part * self._lines)
 
     def arm(self, call: Callable[[], object], step: int) -> None:
-        """Have the second thread call while the sender is stopped at that line, in this round."""
+        """Let the second thread call ``call`` while the sender is stopped at line ``step``."""
 
         def stop() -> None:
             self._second.fire(number)

@@ -5,12 +5,11 @@ next. An element is dropped when all cursors have passed it, unless it is retain
 subscribers. A subscriber takes a slice (list) of elements at a time. Its cursor moves while the
 slice is delivered.
 
-The publisher requests as many elements of upstream as the subscriber with the largest demand, as
-far as the buffer has room. The *lag* of a subscriber is the number of elements that wait for it;
-retained elements are not counted. The room is ``size`` minus the lag of the slowest subscriber. So
-a slow subscriber slows upstream down (it *gates*). If subscribers do not gate, the room is ``size``
-minus the lag of the fastest subscriber, and a subscriber whose lag is larger than ``size`` is
-dropped.
+The largest demand of a subscriber is requested from upstream, as far as the buffer has room. The
+*lag* of a subscriber is the number of elements that wait for it; retained elements are not counted.
+The room is ``size`` minus the lag of the slowest subscriber. So a slow subscriber slows upstream
+down (it *gates*). If subscribers do not gate, the room is ``size`` minus the lag of the fastest
+subscriber. Then a subscriber whose lag is larger than ``size`` is dropped.
 
 All methods are called under one lock, but any thread may move or read a cursor without the lock. No
 method calls user code: objects that may have a finalizer go to ``release``, which drops them after
@@ -183,9 +182,9 @@ class MulticastBuffer(Generic[R]):
     # -- adding and dropping elements --------------------------------------------------------------
 
     def append(self, elements: list[Any], weights: list[int], now: float) -> list[R] | None:
-        """Add ``elements``. Return the subscribers that lag too far behind.
+        """Add ``elements``. Return the subscribers to drop, because they lag too far behind.
 
-        Return ``None`` if the buffer is full, and subscribers are not dropped.
+        With ``gates`` no subscriber is dropped. Then return ``None`` if the buffer is full.
         """
         if self.ended:
             return []
@@ -201,9 +200,9 @@ class MulticastBuffer(Generic[R]):
         return self._make_room(kept - self.size)
 
     def _make_room(self, floor: int) -> list[R] | None:
-        """Return the subscribers whose position is before ``floor``, for the caller to drop.
+        """Return the subscribers whose position is before ``floor``. The caller drops them.
 
-        Return ``None`` if the buffer is full, and subscribers are not dropped.
+        With ``gates`` no subscriber is dropped. Then return ``None`` if the buffer is full.
         """
         if not self.readers:
             if self._gates:
@@ -317,8 +316,7 @@ class MulticastBuffer(Generic[R]):
         return due
 
     def _retain(self) -> int:
-        """Drop elements that all subscribers have passed, and that are not kept for late
-        subscribers.
+        """Drop the elements that no present and no late subscriber will get.
 
         Return the number of the first element that is kept for late subscribers.
         """
