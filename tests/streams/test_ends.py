@@ -14,7 +14,7 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast import UNBOUNDED
-from tests.helpers import DEADLINE, HAS_GIL, Element, run_python, start_thread
+from tests.helpers import DEADLINE, Element, run_python, start_thread
 from tests.rules.probes import ManualPublisher, Synchronous
 
 BOOM = RuntimeError("boom")
@@ -464,8 +464,7 @@ async def test_an_error_that_is_kept_does_not_keep_the_elements_of_an_async_end(
         await rsf.range_(9).map(make).to_list_async()
     gc.collect()
     assert raised.value is BOOM
-    if HAS_GIL:  # CPython 3.13t keeps the list of the ended coroutine
-        assert [reference() for reference in elements] == [None] * 3
+    assert [reference() for reference in elements] == [None] * 3
 
 
 AT_EXIT = """

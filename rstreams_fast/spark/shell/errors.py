@@ -83,7 +83,6 @@ def sentence_of(text: str) -> str:
 _FRAME: Final = re.compile(r"\s+at [\w.$/@]+\(|\s*\.\.\. \d+ more").match
 
 _CONDITION: Final = re.compile(r"\[[A-Z0-9_.]+\] (.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
-_UNREADABLE: Final = re.compile(r"Malformed (CSV|JSON )?records?")
 
 
 def sentence_of_spark(text: str) -> str:
@@ -93,7 +92,7 @@ def sentence_of_spark(text: str) -> str:
     """
     said = list(dict.fromkeys(each.strip() for each in _CONDITION.findall(text)))
     told = " ".join(said) or sentence_of(text)
-    if _UNREADABLE.search(told):
+    if "Malformed" in told:
         told += (
             " (--read multiLine=true reads values with line breaks, "
             "and --read mode=PERMISSIVE lines with other numbers of fields)"

@@ -358,7 +358,10 @@ class Iteration(BurstIterator[T]):
             self._busy.release()
         if not burst:
             raise_failure(failure)
-        return burst
+        try:
+            return burst
+        finally:
+            del burst  # the traceback of a later error may keep this frame (§3.13)
 
     async def _next_burst(self) -> list[T]:
         import asyncio
