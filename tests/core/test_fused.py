@@ -608,6 +608,33 @@ def test_spec313_neither_traceback_nor_locals_keep_the_subscriber(core: Any, wra
     assert isinstance(error, Problem)
 
 
+@pytest.mark.parametrize("place", ["slot", "map"])
+@pytest.mark.parametrize("way", ["drain", "push", "finish"])
+def test_the_traceback_of_an_error_keeps_no_element(core: Any, way: str, place: str) -> None:
+    class Element:
+        pass
+
+    element = Element()
+    watched = weakref.ref(element)
+    program: Any = (("map", len),) if place == "map" else ()
+    if way == "finish":
+        program = (("reduce", max, MISSING), *program)
+    slot: Any = [].append if place == "map" else len
+    source = None if way == "push" else iter([element])
+    run = core.FusedRun(source, program, slot, core.DemandCounter(9))
+    if way == "push":
+        assert run.push(element) is not RunStatus.MORE
+    else:
+        status = run.drain(9)
+        assert way == "drain" or (status, run.finish())
+    error = run.error
+    assert isinstance(error, TypeError)
+    run.clear()
+    del source, element
+    gc.collect()
+    assert watched() is None
+
+
 def test_elements_are_released_one_by_one(core: Any, wrap: Wrap) -> None:
     alive: weakref.WeakSet[Any] = weakref.WeakSet()
     most = 0

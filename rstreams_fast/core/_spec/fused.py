@@ -232,6 +232,8 @@ class FusedRun:
         except _Failed as failed:
             return self._fail(failed)
         finally:
+            # The traceback of an error keeps this frame: it must not keep the elements.
+            element = result = None
             left = self._demand.fulfil(delivered)
         if left < 0:
             return RunStatus.CANCELLED
@@ -252,8 +254,10 @@ class FusedRun:
             element: The element.
         """
         check_element(element)
+        held = [element]
+        del element
         with self._owned():
-            return self._push(element)
+            return self._push(held.pop())
 
     def _push(self, element: Any) -> RunStatus:
         if self._demand.value < 0:
@@ -271,6 +275,8 @@ class FusedRun:
                 self._deliver(result)
         except _Failed as failed:
             return self._fail(failed)
+        finally:
+            element = result = None
         if self._demand.value < 0:
             return RunStatus.CANCELLED
         return RunStatus.ENDED if self._ended else RunStatus.MORE
@@ -303,6 +309,8 @@ class FusedRun:
                         self._deliver(result)
         except _Failed as failed:
             return self._fail(failed)
+        finally:
+            held = result = None
         return RunStatus.CANCELLED if self._demand.value < 0 else RunStatus.DONE
 
     def clear(self) -> None:
@@ -354,6 +362,8 @@ class FusedRun:
             accepted = self._slot(element)
         except Exception as raised:
             raise _Failed(raised, RunStatus.SLOT_FAILED) from None
+        finally:
+            del element
         if self._to_ring and not accepted:
             full = BufferOverflowError("the ring that takes the results is full")
             raise _Failed(full, RunStatus.SLOT_FAILED)
@@ -367,7 +377,10 @@ class FusedRun:
             try:
                 element = step(state, index, argument, element)
             except Exception as raised:
-                raise _Failed(raised) from None
+                # Without the frames of this loop and of the step, which keep the element.
+                frames = raised.__traceback__ and raised.__traceback__.tb_next
+                users = frames and frames.tb_next
+                raise _Failed(BaseException.with_traceback(raised, users)) from None
             if ends and not state[index]:
                 self._ended = True
             if element is DROPPED:
