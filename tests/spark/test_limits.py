@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -16,7 +15,7 @@ import pytest
 import rstreams_fast.spark as rs
 from tests.helpers import DEADLINE, run_threads, start_thread, wait_until
 from tests.spark.permits import holder, is_not_granted, soon, stages
-from tests.spark.stages import SCOPES, K, Service, between_processes, made, parts, scopes, values
+from tests.spark.stages import K, Service, between_processes, made, parts, scopes, values
 
 
 def looked_up(fn: Any, rows: int, **words: Any) -> list[int]:
@@ -221,71 +220,63 @@ def test_numbers_that_were_changed_are_obeyed_at_once(scope: str, name: str) -> 
 
 
 # -- permits ---------------------------------------------------------------------------------------
-def in_each_scope(name: str, test: Callable[[rs.Limit], None]) -> None:
-    """Run a test that takes seconds for a limit of each scope at once."""
-    limits = [rs.Limit(name, concurrency=2, scope=scope) for scope in SCOPES]
-    run_threads([partial(test, limit) for limit in limits])
-
-
+@scopes
 @pytest.mark.parametrize("beyond", [False, True])
-def test_a_thread_keeps_its_permit_until_it_has_left_the_service(beyond: bool, name: str) -> None:
+def test_a_thread_keeps_its_permit_until_it_has_left_the_service(
+    beyond: bool, scope: str, name: str
+) -> None:
     """Also of a stage that has failed; ``beyond``: when nobody waits for the thread any more."""
+    limit = rs.Limit(name, concurrency=2, scope=scope)
+    both, leave, service = threading.Barrier(2), threading.Event(), Service()
 
-    def keeps(limit: rs.Limit) -> None:
-        both, leave, service = threading.Barrier(2), threading.Event(), Service()
+    def blocks(k: int) -> int:
+        both.wait(DEADLINE)
+        if k == 0:
+            raise OSError("down")
+        with service.entered(k):
+            leave.wait(DEADLINE)
+        return k
 
-        def blocks(k: int) -> int:
-            both.wait(DEADLINE)
-            if k == 0:
-                raise OSError("down")
-            with service.entered(k):
-                leave.wait(DEADLINE)
-            return k
+    def fails() -> None:
+        with pytest.raises(OSError, match="down"):
+            looked_up(blocks, 2, limit=limit, concurrency=2)
 
-        def fails() -> None:
-            with pytest.raises(OSError, match="down"):
-                looked_up(blocks, 2, limit=limit, concurrency=2)
-
-        failing = start_thread(fails)
-        try:
-            wait_until(lambda: service.inside == 1, "the call that does not end")
-            if beyond:
-                failing.result()
-            assert looked_up(service, 20, limit=limit) == list(range(20))
-        finally:
-            leave.set()
+    failing = start_thread(fails)
+    try:
+        wait_until(lambda: service.inside == 1, "the call that does not end")
+        if beyond:
             failing.result()
-        assert service.most <= 2
-        asyncio.run(all_are_back(limit))
+        assert looked_up(service, 20, limit=limit) == list(range(20))
+    finally:
+        leave.set()
+        failing.result()
+    assert service.most <= 2
+    asyncio.run(all_are_back(limit))
 
-    in_each_scope(name, keeps)
 
-
+@scopes
 def test_each_thread_that_has_left_gives_its_permit_back(
-    name: str, capfd: pytest.CaptureFixture[str]
+    scope: str, name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Others have it, and not those calls of the stage that waited for one when it ended."""
+    limit = rs.Limit(name, concurrency=2, scope=scope)
+    leave = [threading.Event(), threading.Event()]
 
-    def gives_back(limit: rs.Limit) -> None:
-        leave = [threading.Event(), threading.Event()]
+    def blocks(k: int) -> int:
+        leave[k % 2].wait(DEADLINE)
+        return k
 
-        def blocks(k: int) -> int:
-            leave[k % 2].wait(DEADLINE)
-            return k
+    async def main() -> None:
+        async with stages(limit) as (stage,):
+            for event in leave:
+                call = stage.waiting()
+                assert await is_not_granted(call)
+                event.set()
+                await soon(call)
 
-        async def main() -> None:
-            async with stages(limit) as (stage,):
-                for event in leave:
-                    call = stage.waiting()
-                    assert await is_not_granted(call)
-                    event.set()
-                    await soon(call)
-
-        with pytest.raises(TimeoutError):
-            looked_up(blocks, 8, limit=limit, concurrency=8, bounds=rs.Bounds(seconds=0.2))
-        asyncio.run(main())
-
-    in_each_scope(name, gives_back)
+    with pytest.raises(TimeoutError):
+        looked_up(blocks, 8, limit=limit, concurrency=8, bounds=rs.Bounds(seconds=0.2))
+    asyncio.run(main())
     for thread in threading.enumerate():
         if thread.name.startswith("rstreams-call"):
             thread.join(DEADLINE)
