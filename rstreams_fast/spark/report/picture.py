@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +25,6 @@ def draw(
     path: str | os.PathLike[str],
     *,
     title: str = "",
-    names: Mapping[str, str] | None = None,
     most_running: int | None = None,
     most_bytes: int | None = None,
 ) -> Path:
@@ -35,7 +34,6 @@ def draw(
         samples: ``Watch.samples``.
         path: The file; its ending says whether it is PNG, SVG or PDF.
         title: The heading of the picture.
-        names: The names to show for the stages. Default: their own names.
         most_running: The bound on the calls of each stage, over all tasks, drawn as a line.
         most_bytes: The bound on the bytes of each stage, over all tasks, drawn as a line.
 
@@ -49,8 +47,7 @@ def draw(
         mpl.use("Agg")
         from matplotlib import pyplot as plt
 
-    stages = list(names or (samples[-1].calls if samples else ()))
-    shown = dict(zip(stages, stages, strict=True)) if names is None else dict(names)
+    stages = list(samples[-1].calls if samples else ())
     colours = {stage: _COLOURS[i % len(_COLOURS)] for i, stage in enumerate(stages)}
     times = [sample.seconds for sample in samples]
 
@@ -77,14 +74,12 @@ def draw(
         for stage, colour in colours.items():
             calls = [sample.calls.get(stage, 0) for sample in samples]
             per_second = np.array(rates(samples, calls), float)
-            speed.plot(
-                times, per_second, color=colour, linewidth=1.1, label=f"{shown[stage]} calls"
-            )
+            speed.plot(times, per_second, color=colour, linewidth=1.1, label=f"{stage} calls")
             flying = [sample.running.get(stage, 0) for sample in samples]
-            running.plot(times, flying, color=colour, linewidth=1.3, label=shown[stage])
+            running.plot(times, flying, color=colour, linewidth=1.3, label=stage)
             mib = [sample.buffered.get(stage, 0) / _MIB for sample in samples]
             held.fill_between(times, mib, color=colour, alpha=0.15, linewidth=0)
-            held.plot(times, mib, color=colour, linewidth=1.3, label=shown[stage])
+            held.plot(times, mib, color=colour, linewidth=1.3, label=stage)
         bound(running, most_running, f"{most_running}")
         if most_bytes is not None:
             bound(held, most_bytes / _MIB, f"{most_bytes / _MIB:g} MiB")
