@@ -423,7 +423,7 @@ def test_merges_of_threads_folded_sixty_times_complete() -> None:
         assert len(within_deadline(combine(60).to_list, 100)) == 5 + 60 * 3
 
 
-@pytest.mark.parametrize("ask", [False, True])
+@pytest.mark.parametrize("ask", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_thousand_pages_that_follow_each_other_end(ask: bool) -> None:
     assert within_deadline(paged(1000, ask=ask).to_list, 100) == list(range(1000))
 
@@ -433,7 +433,7 @@ def test_a_thousand_pages_that_follow_each_other_end(ask: bool) -> None:
 def test_too_short_a_stack_for_streams_within_each_other_is_an_error_and_no_hang(name: str) -> None:
     hook = rf.on_dropped_error(ignore)
     try:
-        for left in range(2, 400, 29):
+        for left in range(2, 400, 67):
             stream = NESTED[name](32)
 
             def attempt(left: int = left, stream: rf.Stream[Any] = stream) -> Any:
