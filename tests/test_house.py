@@ -243,6 +243,7 @@ echo "$last" >>calls
 # ---- What the measurements rest on --------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_who_is_measured_brings_everything_in_order() -> None:
     """Speed is not judged here; that ours and the floors do the same work is. `make bench-check`
     runs the peers too.

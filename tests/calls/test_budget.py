@@ -159,6 +159,7 @@ def workers() -> Iterator[Any]:
         yield lambda budget: stack.enter_context(OtherProcess(WORKER, pickle.dumps(budget).hex()))
 
 
+@pytest.mark.slow
 def test_workers_share_a_budget_though_they_are_killed(name: str, workers: Any) -> None:
     """What a killed worker has leased counts as spent, so never too much is."""
     budget = rs.Budget(name, calls=10_000)

@@ -192,6 +192,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_a_killed_program_calls_again_what_was_in_flight(place: Path) -> None:
     calls = Counter[str]()
     for most in (200, 200, 10_000):

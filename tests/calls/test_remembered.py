@@ -88,6 +88,7 @@ print(*[process.exitcode for process in processes], flush=True)
 """
 
 
+@pytest.mark.slow
 def test_the_workers_of_a_host_pay_once_for_a_key(tmp_path: Path) -> None:
     workers, keys, log = 16, 5880, tmp_path / "calls"
     with OtherProcess(WORKERS, str(workers), str(keys), str(log)) as process:
@@ -141,6 +142,7 @@ for key in range(10**9):
 """
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_a_whole_file() -> None:
     fetch = rsf.Policy(cache=rsf.Cache(bytes=1 << 20, scope="executor", name="n"))(abs)
     for _ in range(3):

@@ -223,6 +223,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_is_named_before_the_first_call(tmp_path: Path) -> None:
     told = run_python("-c", FULL, str(tmp_path), cwd=ROOT, env={"TMPDIR": str(tmp_path)}).stdout
     journal, limit, metrics = told.splitlines()

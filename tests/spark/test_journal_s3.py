@@ -66,6 +66,7 @@ def test_answers_are_found_again_merged_and_bounded(s3: str) -> None:
     assert len(calls) == 2510
 
 
+@pytest.mark.slow
 def test_writers_and_compactors_do_not_mind_each_other(s3: str) -> None:
     fetch, done = Doubling(), threading.Event()
 

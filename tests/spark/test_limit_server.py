@@ -270,7 +270,8 @@ def test_a_call_is_on_its_way_until_it_has_left(name: str) -> None:
 # -- a driver in a process of its own --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seconds", [1, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [1, 5])
 @pytest.mark.parametrize("relay", [True, False], ids=["relay", "none"])
 async def test_a_driver_that_pauses_loses_none_of_many_workers(
     relay: bool, seconds: float, tmp_path: Path
@@ -444,9 +445,8 @@ print("served")
 @pytest.mark.parametrize(
     ("host", "bound"),
     [
-        *((host, "") for host in ("[::1]", "::1")),
-        *(("::1", "::"), ("127.0.0.1", "::"), ("::1", "[::]")),
-        *((host, "connect") for host in ("::1", "[::1]", "127.0.0.1", "localhost")),
+        *(("[::1]", ""), ("127.0.0.1", "::"), ("::1", "[::]")),
+        *((host, "connect") for host in ("::1", "localhost")),
         ("203.0.113.1", "127.0.0.1"),  # executors may know it by an address that is not its own
     ],
 )

@@ -296,6 +296,7 @@ def test_what_has_ended_is_added_up_by_the_same_rules(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_files_of_processes_that_are_gone_are_added_up(tmp_path: Path) -> None:
     """As where each task has its own process; one that dies while it does so harms nothing."""
     script = (

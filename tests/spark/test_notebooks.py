@@ -65,6 +65,7 @@ def bundles(cell: Any) -> list[dict[str, str]]:
     return [output["data"] for output in cell.outputs if "data" in output]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_notebook_shows_bars_and_tables_as_html(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {**worker_environment(), "FORCE_COLOR": "1"}.items():

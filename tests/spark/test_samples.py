@@ -63,6 +63,7 @@ def test_the_rate_is_that_of_the_last_seconds(tmp_path: Path, clock: Clock) -> N
     assert looking.rate() == pytest.approx(300)
 
 
+@pytest.mark.slow
 def test_the_samples_of_a_long_run_are_thinned(tmp_path: Path, clock: Clock) -> None:
     looking = Watch(rs.Metrics(tmp_path), STAGES, clock)
     for number in range(6_000):

@@ -231,6 +231,7 @@ def test_a_share_of_the_calls_has_spans_and_no_more_than_so_many_a_second(
     assert 10 <= few < 2 * 10 * (2 + time.monotonic() - begun)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_workers_that_are_killed_leave_their_spans_and_counters(
     collector: Collector, run_script: Callable[..., str], tmp_path: Path

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.helpers import run_python
 
 PLUGIN = "rstreams_fast.tck.plugin"
@@ -54,6 +56,7 @@ def test_verifications_are_collected_under_the_kits_names(tmp_path: Path) -> Non
     assert "test_is_collected_by_the_plugin" not in done.stdout
 
 
+@pytest.mark.slow
 def test_each_outcome_has_its_word(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, "-k", "OfRange", "-q")
     assert done.returncode == 0, done.stdout
@@ -68,6 +71,7 @@ def test_each_outcome_has_its_word(tmp_path: Path) -> None:
     assert "broken at grade strict (a failure)" in strict.stdout
 
 
+@pytest.mark.slow
 def test_what_could_only_fail_again_is_not_run(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, "-k", "TestCountsWrong and (spec1 or create)", "-q")
     assert done.returncode == 1
