@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import operator
 import threading
@@ -13,6 +14,7 @@ from typing import Any, Final
 __all__ = [
     "MAX_CAPACITY",
     "Weigher",
+    "add_note",
     "as_int",
     "check_bool",
     "check_capacity",
@@ -37,6 +39,15 @@ MAX_CAPACITY: Final = 2**31
 """The largest ring or mailbox, in elements."""
 
 _ASYNC: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add ``note`` to ``error``, unless the error has this note: several callers may raise it."""
+    with contextlib.suppress(Exception):  # the class may make something else of ``__notes__``
+        notes = getattr(error, "__notes__", ())
+        if note not in notes:
+            # ``error.add_note`` fails if the class refuses attributes, as a frozen dataclass does.
+            BaseException.__setattr__(error, "__notes__", [*notes, note])
 
 
 def safe_repr(value: object) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
 
 from rstreams_fast.calls.counts import CallCounts
+from rstreams_fast.calls.deadlines import cancellations
 from rstreams_fast.calls.errors import (
     BudgetSpentError,
     CircuitOpenError,
@@ -98,10 +98,15 @@ class Attempts:
 class Tries:
     """Counts the attempts of one call. The object is made when the first attempt fails."""
 
-    __slots__ = ("_attempt", "_attempts", "_least_wait", "_patience", "_why", "made")
+    __slots__ = ("_attempt", "_cancelled", "_least_wait", "_patience", "_why", "attempts", "made")
 
-    def __init__(self, attempts: Attempts) -> None:
-        self._attempts = attempts
+    def __init__(self, attempts: Attempts, cancelled: int | None) -> None:
+        """``cancelled`` is the number of ``cancellations`` of the task before the call.
+
+        ``None``: the call blocks a thread, and no task can be cancelled meanwhile.
+        """
+        self.attempts = attempts
+        self._cancelled = cancelled
         self._attempt = 1  # the attempts so far, without those that raised RetryAfter
         self._patience = attempts.patience
         self._least_wait = LEAST_WAIT
@@ -112,15 +117,15 @@ class Tries:
     def pause_after(self, error: Exception) -> float | None:
         """Return the seconds until the next attempt; ``None`` if no attempt follows.
 
-        No attempt follows if the task was cancelled, even if the call then raised another error
-        than ``CancelledError``.
+        No attempt follows if the task was cancelled during the call, even if the call then raised
+        another error than ``CancelledError``.
         """
-        counts, trace = self._attempts.counts, current.get()
+        counts, trace = self.attempts.counts, current.get()
         if trace is not None and trace.counts is counts:
             trace.attempted(error)
         else:
             trace = None  # an outer call is traced, not this one
-        if _is_cancelled():
+        if self._cancelled is not None and cancellations() > self._cancelled:
             return None
         pause = self._obey(error) if isinstance(error, RetryAfter) else self._back_off(error)
         if pause is not None:
@@ -132,16 +137,13 @@ class Tries:
             counts.refused += 1
         return pause
 
-    def wrapper_of(self, error: Exception) -> BaseException | None:
-        """Add a note to ``error``, the error of the last attempt: why no further attempt follows.
-
-        Return ``None``. If ``error`` refuses notes, return another exception, to raise instead.
-        """
-        told = noted(error, self._why) if self._why else error
-        return None if told is error else told
+    def explain(self, error: BaseException) -> None:
+        """Add a note to ``error``, that of the last attempt: why no further attempt follows."""
+        if self._why:
+            noted(error, self._why)
 
     def _obey(self, error: RetryAfter) -> float | None:
-        whole, label = self._attempts.patience, self._attempts.label
+        whole, label = self.attempts.patience, self.attempts.label
         if error.seconds > whole > 0:
             warn_once(
                 label,
@@ -160,7 +162,7 @@ class Tries:
         return pause
 
     def _back_off(self, error: Exception) -> float | None:
-        retry, budget, attempt = self._attempts.retry, self._attempts.budget, self._attempt
+        retry, budget, attempt = self.attempts.retry, self.attempts.budget, self._attempt
         if retry is None:
             return None
         text = f"this was attempt {attempt} of {1 + retry.times}"
@@ -172,14 +174,6 @@ class Tries:
             return None
         self._attempt += 1
         return retry.delay(attempt)
-
-
-def _is_cancelled() -> bool:
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:  # without a running loop there is no task that could be cancelled
-        return False
-    return task is not None and task.cancelling() > 0
 
 
 def _is_worth_it(error: Exception, retry: Retry) -> bool:

@@ -12,7 +12,16 @@ from typing import Any, cast
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.errors import OUT_OF_TIME
 
-__all__ = ["Deadlines"]
+__all__ = ["Deadlines", "cancellations"]
+
+
+def cancellations() -> int:
+    """Return how many cancellations of the current task no code has taken back.
+
+    The number is above 0 before a call, too, if a cancelled task makes the call to clean up.
+    """
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 class Deadlines:
@@ -40,7 +49,7 @@ class Deadlines:
             waits_for = coro.send(None)
         except StopIteration as stop:
             return stop.value
-        deadline = _Deadline(monotonic() + self._seconds)
+        deadline = _Deadline(monotonic() + self._seconds, cancellations())
         self._armed[deadline] = None
         if self._timer is None:
             self._timer = self._loop.call_later(self._seconds, self._expire)
@@ -63,7 +72,7 @@ class Deadlines:
                 finally:
                     del argument
         except asyncio.CancelledError:
-            # Only this deadline cancelled the task, so the cancellation becomes a time-out.
+            # Only this deadline cancelled the call, so the cancellation becomes a time-out.
             if deadline.take_back():
                 self._counters.count_timeout()
                 raise TimeoutError(f"no answer within {self._seconds} s{self._of}") from None
@@ -97,10 +106,12 @@ class _Deadline:
     cancels the task.
     """
 
-    __slots__ = ("_task", "is_new", "waits_for", "when")
+    __slots__ = ("_before", "_task", "is_new", "waits_for", "when")
 
-    def __init__(self, when: float) -> None:
+    def __init__(self, when: float, before: int) -> None:
+        """``before`` is the number of ``cancellations`` before the call."""
         self.when = when
+        self._before = before
         self.waits_for: Any = None
         """The future for which the call waits."""
         self.is_new = False
@@ -127,9 +138,9 @@ class _Deadline:
         return asyncio.CancelledError(OUT_OF_TIME)
 
     def take_back(self) -> bool:
-        """Undo the cancellation by ``cancel``; return whether nothing else cancelled the task."""
+        """Undo the cancellation by ``cancel``; return whether nothing else cancelled the call."""
         task, self._task = self._task, None
-        return task is not None and task.uncancel() <= 0
+        return task is not None and task.uncancel() <= self._before
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

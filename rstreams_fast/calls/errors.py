@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Hashable
-from typing import Final
+from typing import Final, TypeVar
+
+from rstreams_fast._checks import add_note
 
 __all__ = [
     "OUT_OF_TIME",
@@ -16,6 +18,8 @@ __all__ = [
     "noted",
     "warn_once",
 ]
+
+Error = TypeVar("Error", bound=BaseException)
 
 OUT_OF_TIME: Final = "out of time"
 """The message of a cancellation that a deadline causes."""
@@ -36,21 +40,9 @@ class StageError(RuntimeError):
     """
 
 
-def noted(error: BaseException, text: str) -> BaseException:
-    """Return ``error`` with the note ``text``.
-
-    If ``error`` refuses notes, return a ``RuntimeError`` with ``text``, whose cause is ``error``.
-    """
-    text = f"rstreams_fast: {text}"
-    # Many keys may share one error: the note is there already.
-    if text in getattr(error, "__notes__", ()):
-        return error
-    try:
-        error.add_note(text)
-    except Exception:
-        wrapper = RuntimeError(f"{text}: {type(error).__name__}")
-        wrapper.__cause__ = error
-        return wrapper
+def noted(error: Error, text: str) -> Error:
+    """Return ``error`` with the note ``text``."""
+    add_note(error, f"rstreams_fast: {text}")
     return error
 
 

@@ -12,7 +12,7 @@ from rstreams_fast.calls.adaptive import AdaptiveGate
 from rstreams_fast.calls.attempts import Attempts, Tries, throttled_in
 from rstreams_fast.calls.circuit import CircuitState, circuit_of
 from rstreams_fast.calls.counts import CallCounts
-from rstreams_fast.calls.deadlines import Deadlines
+from rstreams_fast.calls.deadlines import Deadlines, cancellations
 from rstreams_fast.calls.errors import StageError
 from rstreams_fast.calls.limits.blocking import TimedGate
 from rstreams_fast.calls.limits.permits import PermitGate
@@ -73,7 +73,8 @@ class Recovery:
         return self._made_again(item if self._spread else (item,), error)
 
     def _made_again(self, args: tuple[Any, ...], error: RetryAfter) -> Coroutine[Any, Any, Any]:
-        return _made_again(self._again, args, error, self._attempts, self._gate)
+        tries = Tries(self._attempts, 0)  # nothing cancels the task before it makes the call
+        return _made_again(self._again, args, error, tries, self._gate)
 
     def _again(self, *args: Any) -> Awaitable[Any]:
         self._attempts.counts.made_again += 1
@@ -114,11 +115,12 @@ def patient(
     fn = counts.attempted(fn)
 
     async def call(*args: Any) -> Any:
+        cancelled = cancellations()
         try:
             return await fn(*args)
         except RetryAfter as raised:
             error = raised
-        return await _made_again(fn, args, error, attempts, gate)
+        return await _made_again(fn, args, error, Tries(attempts, cancelled), gate)
 
     return call
 
@@ -127,25 +129,24 @@ async def _made_again(
     fn: Callable[..., Awaitable[Any]],
     args: tuple[Any, ...],
     error: RetryAfter,
-    attempts: Attempts,
+    tries: Tries,
     gate: PermitGate | None,
 ) -> Any:
     """Wait as long as ``error`` asks, then call ``fn`` again; repeat after each ``RetryAfter``.
 
     The call has a permit of the ``gate`` (the limit), and returns the permit while it waits.
     """
-    tries, most = Tries(attempts), attempts.most_held
+    attempts = tries.attempts
     while True:
         pause = tries.pause_after(error)
         if pause is None:
-            if (wrapper := tries.wrapper_of(error)) is not None:
-                raise wrapper from error
+            tries.explain(error)
             raise error
         with attempts.counts.service_waits:
             await (
                 asyncio.sleep(pause)
                 if gate is None
-                else gate.hold_and_wait(min(error.seconds, most), pause)
+                else gate.hold_and_wait(min(error.seconds, attempts.most_held), pause)
             )
         try:
             return await fn(*args)
@@ -189,6 +190,7 @@ def guarded(
 
     async def call(*args: Any, progress: _Progress | None = None) -> Any:
         tries: Tries | None = None
+        cancelled = None if loop is None else cancellations()
         begin = monotonic() if as_outcomes else 0.0
         usage = dict.fromkeys(units, 0.0) if units else None
         if progress is not None:
@@ -219,13 +221,14 @@ def guarded(
             except Exception as error:
                 _hold(gate, error, most_held)
                 waits = counts.waits_after(error)
-                tries = tries or Tries(attempts)
+                tries = tries or Tries(attempts, cancelled)
+                if progress is not None:
+                    progress.error = error
                 pause = tries.pause_after(error)
                 if pause is None:
                     if as_outcomes and not isinstance(error, StageError):
                         return Outcome(None, error, tries.made, monotonic() - begin, usage)
-                    if (wrapper := tries.wrapper_of(error)) is not None:
-                        raise wrapper from error
+                    tries.explain(error)
                     raise
             finally:
                 if gate is not None and permit is not None:
@@ -302,15 +305,21 @@ def _in_time(
         try:
             return await rows.wait(call(*args, progress=progress))
         except TimeoutError as error:
-            # Here the deadline has expired: other errors of the call are outcomes already.
+            # With ``as_outcomes`` the deadline has expired: other errors are outcomes already.
+            if error is not progress.error:
+                error.__cause__ = progress.error
             if as_outcomes:
                 seconds = monotonic() - begin
                 return Outcome(None, error, progress.attempt, seconds, progress.usage)
             raise
+        finally:
+            progress.error = None  # or its traceback would keep itself alive
 
     return in_time
 
 
 class _Progress:
     attempt = 1
+    error: Exception | None = None
+    """The error of the latest attempt that failed."""
     usage: dict[str, float] | None = None

@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any, Final
 
-from rstreams_fast._checks import check_count, describe_callable
+from rstreams_fast._checks import add_note, check_count, describe_callable
 from rstreams_fast.core._common import MISSING
 from rstreams_fast.errors import StageReturnedNoneError, report_unraisable
 
@@ -86,8 +86,9 @@ def none_returned(index: int, name: str, fn: Callable[..., Any]) -> StageReturne
 
 def note_comparison(error: Exception) -> None:
     """Add a note to ``error``: it was raised by a comparison of ``distinct_until_changed``."""
-    error.add_note(
-        "distinct_until_changed compares each element, or its key, with the one before it by =="
+    add_note(
+        error,
+        "distinct_until_changed compares each element, or its key, with the one before it by ==",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -161,3 +162,60 @@ def test_a_cancelled_call_is_not_made_again(error: Exception) -> None:
 
     asyncio.run(cancel_it())
     assert len(calls) == 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal(Exception):
+    """Refuses to set attributes."""
+
+    code: int
+
+
+@pytest.mark.parametrize("deadline", [None, DEADLINE])
+@pytest.mark.parametrize("error", [Refusal(1), rsf.RetryAfter(0), TimeoutError("no answer")])
+def test_a_cancelled_task_cleans_up_under_the_whole_policy(
+    error: Exception, deadline: float | None
+) -> None:
+    calls = []
+
+    @rsf.Policy(timeout=0.01, deadline=deadline, retry=rsf.Retry(2, backoff=0))
+    async def roll_back() -> None:
+        calls.append(1)
+        if type(error) is TimeoutError:
+            await asyncio.Event().wait()
+        elif type(error) is Refusal or len(calls) < 3:
+            raise error
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            try:
+                await roll_back()
+            except Exception as raised:
+                ends.append(raised)
+
+    async def cancel_it() -> None:
+        task = asyncio.create_task(work())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert task.cancelling() == 1
+
+    ends: list[Any] = []
+    asyncio.run(cancel_it())
+    assert len(calls) == 3
+    if type(error) is not rsf.RetryAfter:
+        assert type(ends[0]) is type(error)
+        assert ends[0].__notes__ == ["rstreams_fast: this was attempt 3 of 3"]
+
+
+def test_a_deadline_tells_the_error_of_the_latest_attempt() -> None:
+    @rsf.Policy(deadline=0.05, retry=rsf.Retry(1, backoff=DEADLINE, jitter=0))
+    async def call() -> None:
+        raise OSError("refused")
+
+    with pytest.raises(TimeoutError, match="no answer within") as late:
+        asyncio.run(call())
+    assert str(late.value.__cause__) == "refused"

@@ -43,7 +43,7 @@ S3_KEYS = {"AWS_ACCESS_KEY_ID": "someone", "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFE
 
 @dataclass(frozen=True)
 class Frozen(Exception):
-    """One that takes no note: nothing of it can be set."""
+    """Refuses to set attributes."""
 
     code: int
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -22,13 +23,35 @@ def test_an_error_says_which_names_it_passed_once() -> None:
     ]
 
 
-def test_errors_from_below_and_errors_without_notes_pass_as_they_are() -> None:
-    @dataclass(frozen=True)
-    class FrozenError(Exception):
-        text: str
+@dataclass(frozen=True)
+class FrozenError(Exception):
+    text: str
 
-    with pytest.raises(FrozenError, match="no"):
-        rsf.error(FrozenError("no")).name("orders").to_list()
+
+@pytest.mark.parametrize("operator", ["name", "map_async", "retry", "resume"])
+def test_an_error_that_refuses_attributes_passes_with_its_note(operator: str) -> None:
+    async def fail(_: object) -> Any:
+        return fail_at_once()
+
+    def fail_at_once(_: object = None) -> Any:
+        raise failure
+
+    failure, stream = FrozenError("no"), rsf.error(OSError())
+    ways = {
+        "name": rsf.error(failure).name("orders"),
+        "map_async": rsf.range_(1).map_async(fail),
+        "retry": stream.retry(when=fail_at_once),
+        "resume": stream.on_error_resume(fail_at_once),
+    }
+    with pytest.raises(FrozenError):
+        ways[operator].to_list()
+    if operator in ("retry", "resume"):
+        assert type(failure.__context__) is OSError
+    else:
+        assert "rstreams_fast: " in failure.__notes__[0]
+
+
+def test_errors_from_below_pass_as_they_are() -> None:
     with pytest.raises(ZeroDivisionError) as raised:
         rsf.range_(3).name("numbers").map(lambda n: 1 // n).to_list()
     assert not hasattr(raised.value, "__notes__")

@@ -201,11 +201,12 @@ class BatchedCalls:
         """Schedule another call for the row; ``False`` if the row may not wait longer."""
         row = self._repeated.get(future)
         if row is None:
-            row = self._repeated[future] = _Repeated(Tries(self._attempts), begun)
+            row = self._repeated[future] = _Repeated(Tries(self._attempts, 0), begun)
             future.add_done_callback(self._forget)
             if self._deadline is not None:
                 left = begun + self._deadline - monotonic()
                 row.deadline = self._loop.call_later(left, self._out_of_time, future)
+        row.error = error
         pause = row.tries.pause_after(error)
         if pause is None:
             return False
@@ -233,9 +234,8 @@ class BatchedCalls:
             made, seconds = row.attempts + result.attempts, monotonic() - row.begun
             usage = added([row.usage, result.usage or {}])
             return result._replace(attempts=made, seconds=seconds, usage=usage)
-        if isinstance(result, Exception) and (wrapper := row.tries.wrapper_of(result)) is not None:
-            wrapper.__cause__ = result
-            return wrapper
+        if isinstance(result, Exception):
+            row.tries.explain(result)
         return result
 
     def _out_of_time(self, future: asyncio.Future[Any]) -> None:
@@ -244,6 +244,7 @@ class BatchedCalls:
         row = self._repeated[future]
         self._counters.count_timeout()
         late = TimeoutError(f"no answer within {self._deadline} s{ROW}")
+        late.__cause__ = row.error
         if self._as_outcomes:
             seconds = monotonic() - row.begun
             future.set_result(Outcome(None, late, row.attempts, seconds, row.usage))
@@ -259,7 +260,7 @@ class BatchedCalls:
 class _Repeated:
     """The attempts, units and deadline of a row that needs more than one call."""
 
-    __slots__ = ("attempts", "begun", "deadline", "tries", "usage")
+    __slots__ = ("attempts", "begun", "deadline", "error", "tries", "usage")
 
     def __init__(self, tries: Tries, begun: float) -> None:
         self.tries = tries
@@ -269,6 +270,8 @@ class _Repeated:
         self.usage: dict[str, float] = {}
         """The units that they spent."""
         self.deadline: asyncio.TimerHandle | None = None
+        self.error: Exception | None = None
+        """The error of the latest call."""
 
 
 def _fail(rows: list[tuple[asyncio.Future[Any], Any]], error: BaseException) -> None:

@@ -210,7 +210,7 @@ def _copy_of(error: Exception) -> Exception | None:
     if type(copied) is not type(error) or copied is error:
         return None
     if notes := getattr(error, "__notes__", None):
-        copied.__notes__ = list(notes)
+        BaseException.__setattr__(copied, "__notes__", list(notes))
     return copied
 
 

@@ -334,7 +334,7 @@ class _BatchesOnThreads:
 
     def _make(self, job: _Job) -> None:
         """Make the call. If it raises ``RetryAfter`` before it has emitted a row, repeat it."""
-        options, tries, counters = self._options, Tries(self._attempts), self._counters
+        options, tries, counters = self._options, Tries(self._attempts, None), self._counters
         batch, job.batch = job.batch, None
         if self._keyed:
             begin_calls(KeyDigest(options.label, ""))
@@ -352,8 +352,7 @@ class _BatchesOnThreads:
                 with self._lock:
                     pause = None if batch is None else tries.pause_after(error)
                 if pause is None:
-                    if (wrapper := tries.wrapper_of(error)) is not None:
-                        raise wrapper from error
+                    tries.explain(error)
                     raise
             else:
                 return

@@ -126,5 +126,4 @@ class PlainClient:
 
 
 def _raise_noted(error: BaseException) -> NoReturn:
-    told = noted(error, "raised by the context manager given by 'using'")
-    raise told
+    raise noted(error, "raised by the context manager given by 'using'")

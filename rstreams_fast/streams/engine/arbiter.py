@@ -335,7 +335,8 @@ class SubscriptionArbiter(FanIn):
             raise
         except Exception as raised:
             if error is not None and raised is not error and raised.__context__ is None:
-                raised.__context__ = error
+                # Not by ``raised``, which may refuse: a frozen dataclass does.
+                BaseException.__setattr__(raised, "__context__", error)
             found = Ended(raised)
         finally:
             error = None  # so that the traceback does not keep the error (§3.13)

@@ -20,6 +20,7 @@ from typing import Any
 
 from rstreams_fast._checks import (
     MAX_CAPACITY,
+    add_note,
     check_bool,
     check_capacity,
     check_count,
@@ -147,10 +148,9 @@ class MapAsync(Boundary):
 
 
 def _note_element(error: BaseException, stage: str, element: Any) -> None:
-    with suppress(Exception):  # repr may raise, and some errors accept no notes
+    with suppress(Exception):  # repr may raise
         note = f"rstreams_fast: {stage} failed for the element {reprlib.repr(element)}"
-        if note not in getattr(error, "__notes__", ()):
-            error.add_note(note)
+        add_note(error, note)
 
 
 class _Awaited:

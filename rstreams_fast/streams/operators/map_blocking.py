@@ -24,7 +24,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final
 
-from rstreams_fast._checks import check_sync, describe_callable
+from rstreams_fast._checks import add_note, check_sync, describe_callable
 from rstreams_fast.core import DemandCounter, SpscRing
 from rstreams_fast.runtime.executors import (
     Resource,
@@ -352,7 +352,7 @@ def _call(
             error = RuntimeError(f"{describe_callable(fn)} raised StopIteration")
             error.__cause__ = raised
         if permits is None:
-            error.add_note(traceback.format_exc())  # pickling loses the traceback itself
+            add_note(error, traceback.format_exc())  # pickling loses the traceback itself
         outcome[1] = error
         elements.clear()
         # The traceback of the error keeps this frame, and would keep these objects alive.

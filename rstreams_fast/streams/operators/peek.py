@@ -7,10 +7,9 @@ stream.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
-from rstreams_fast._checks import describe_callable
+from rstreams_fast._checks import add_note, describe_callable
 from rstreams_fast.api import Publisher, Subscriber, Subscription
 from rstreams_fast.core import Latch
 from rstreams_fast.errors import report_unraisable
@@ -65,11 +64,7 @@ class Named(Peek):
         return (BoundaryMetrics(self.describe(), 0, 0, None, 0, 0.0, 0.0),)
 
     def _add_note(self, error: BaseException) -> None:
-        note = f"rstreams_fast: it passed {self.name!r}"
-        # Several subscribers may receive one error object: add the note once.
-        if note not in getattr(error, "__notes__", ()):
-            with suppress(Exception):  # some errors accept no notes
-                error.add_note(note)
+        add_note(error, f"rstreams_fast: it passed {self.name!r}")
 
 
 class _PeekSubscription(Relay):

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rstreams_fast._checks import check_count, check_plain, check_seconds, describe_callable
+from rstreams_fast._checks import (
+    add_note,
+    check_count,
+    check_plain,
+    check_seconds,
+    describe_callable,
+)
 from rstreams_fast.api import UNBOUNDED, Publisher
 from rstreams_fast.errors import AlreadySubscribedError
 from rstreams_fast.runtime.timers import Timer, check_timer
@@ -84,7 +90,7 @@ class _Attempts:
         failed = self._failed
         if failed is not None and isinstance(error, AlreadySubscribedError):
             # The source refuses a second subscription: signal the error of the first attempt.
-            failed.add_note(f"retry: there was no other attempt: {error}")
+            add_note(failed, f"retry: there was no other attempt: {error}")
             return Ended(failed)
         if error is None or not self._is_retried(error):
             return Ended(error)
