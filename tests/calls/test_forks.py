@@ -46,6 +46,7 @@ WORDS = {
     "cache": "dict(cache=rsf.Cache(entries=100))",
     "budget": "dict(budget=rsf.Budget('forks', calls=10**9))",
     "limit": "dict(limit=rsf.Limit('forks', concurrency=8, scope='process'))",
+    "limit of a host, all in use": "dict(limit=rsf.Limit('forks', concurrency=2))",
 }
 
 

@@ -177,14 +177,19 @@ class _PermitLoop:
                 self._next_offer = now + OFFER_SECONDS
                 stays = False
             ticket = self._next_ticket() if stays else None
-            if ticket is None:
+            rests = stays and ticket is None
+            returns = rests and not self._returns
+            if rests:
                 self._idle.append(permit)
-                returns = not self._returns or not stays
                 self._returns = True
         if ticket is not None:
             ticket.set_result(permit)
+        elif not stays:
+            # Not by way of the idle permits: the next call would take this permit from there before
+            # the loop could offer it, each time, and other stages would wait for ever.
+            self._run(lambda: self._opened().release(permit))
         elif returns:
-            self._run(self._return_later if stays else self._return_idle)
+            self._run(self._return_later)
 
     def hold(self, seconds: float) -> None:
         with self._lock:
