@@ -177,6 +177,19 @@ def test_a_journal_sends_no_row_again_but_those_of_another_batch(
     assert len(list((tmp_path / "journal").iterdir())) == 1
 
 
+def test_sinks_of_a_batch_share_a_journal_and_dead_letters(spark: Any, tmp_path: Path) -> None:
+    rows = frame(spark, 20)
+    letters = rs.dead_letters(tmp_path / "dead")
+    kept = rs.Policy(journal=rs.Journal(tmp_path / "journal", version="1"))
+    fails = sink_of(tmp_path / "sent", is_async=True, gets_batches=False, fails=10)
+    with HttpService() as service:
+        there = (rs.sinks.http(f"{service.url}?to={name}", id_field="id") for name in "ab")
+        for sink in (fails, takes, *map(kept, there)):
+            rs.writer(sink, job="a", on_failure=letters)(rows, 1)
+        assert set(service.seen()["ids"].values()) == {2}
+    assert spark.read.parquet(str(tmp_path / "dead")).count() == 2
+
+
 class Collects:
     """A subscriber that requests one batch after the other, and notes them."""
 
@@ -302,6 +315,32 @@ def test_only_statuses_that_may_change_are_asked_again(spark: Any, tmp_path: Pat
         assert (report.rows, report.dead, report.calls) == (0, 10, 1)
         asked = policy.__class__(retry=rs.Retry(1, on=rs.sinks.HttpError, backoff=0.001))
         assert rs.write(frame.where("status = 404"), asked(sink), job="on").calls == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"partial": lambda answer, rows: answer[1:]}, "partial must give a list .* gave list of "),
+        ({"partial": lambda answer, rows: None}, "partial must give a list .* gave NoneType"),
+        ({"body": "elasticsearch-bulk", "method": "GET"}, "the answer .* is none of Elasticsear"),
+        ({"headers": lambda: {"Authorization": b"sesame"}}, "Authorization must be a str, got bytes"),
+        ({"headers": lambda: "sesame"}, "headers must be a mapping, got str"),
+    ],
+)
+def test_an_answer_or_a_header_that_does_not_fit_is_named(
+    spark: Any, words: dict[str, Any], message: str
+) -> None:
+    with HttpService() as service, pytest.raises(Exception, match=message) as failed:
+        rs.write(frame(spark, 9, 1), rs.sinks.http(service.url, batch=9, **words))
+    assert "sesame" not in str(failed.value)
+
+
+def test_the_only_column_may_be_a_struct(spark: Any, tmp_path: Path) -> None:
+    async def send(rows: list[Any]) -> None:
+        note(tmp_path / "sent", [rs.call_id(), rs.call_id(rows[0])])
+
+    rs.write(frame(spark, 2).selectExpr("struct(n, text) both"), send, batch=1)
+    assert [len(set(ids)) for ids in noted(tmp_path / "sent")] == [1, 1]
 
 
 def test_a_row_by_itself_has_its_id_in_a_header(spark: Any) -> None:

@@ -17,7 +17,7 @@ from rstreams_fast._third_parties import pyarrow_for
 from rstreams_fast.calls.errors import CircuitOpenError
 from rstreams_fast.calls.functions import label_of
 from rstreams_fast.calls.ids import named
-from rstreams_fast.calls.journal.calls import place_of
+from rstreams_fast.calls.journal.calls import digest_of_text, place_of
 from rstreams_fast.calls.journal.journal import Journal
 from rstreams_fast.calls.journal.segments import Folder
 from rstreams_fast.calls.keys import KeyDigest
@@ -53,6 +53,11 @@ class CalledSink(ABC):
 
     batch: Batching
     """How many rows a call gets, if the user does not say."""
+
+    @property
+    @abstractmethod
+    def target(self) -> str:
+        """Where the rows go: one journal or directory of dead letters may serve several sinks."""
 
     @abstractmethod
     def client(self, concurrency: int) -> AbstractAsyncContextManager[Any]:
@@ -90,10 +95,11 @@ class _RowIds:
         return self._digest(tuple(row[place] for place in self._places))
 
 
-def _one_of(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+def _one_of(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
     if len(rows) > 1:
         raise RuntimeError("this call is of several rows: give call_id the one that is meant")
-    return rows[0]
+    # A dict, as users give a row: the value of an only column may be a dict, too.
+    return (dict(zip(names, rows[0], strict=True)),)
 
 
 class FunctionSink(Sink):
@@ -111,6 +117,7 @@ class FunctionSink(Sink):
             if self._policy.cache is not None:
                 raise ValueError("a sink takes no cache: it would keep back rows that are equal")
         self._fn, self._label = fn, label_of(fn)
+        self._target = fn.target if isinstance(fn, CalledSink) else ""
         concurrency = words.concurrency or DEFAULT_CALLS
         batch, using = Batching(DEFAULT_ROWS), words.using
         if isinstance(fn, CalledSink):
@@ -129,15 +136,23 @@ class FunctionSink(Sink):
             )
         part = "" if frame.batch is None else str(frame.batch)
         calls = self._calls(_RowIds(names, words.key or names, frame.job or self._label, part))
-        outcomes = self._stage(calls, _version(frame.job, part)).as_map_fn(names, TOLD)
-        drain = _Drain(calls, outcomes, words.letters, f"{frame.run}-{part}")
+        outcomes = self._stage(calls, self._version(frame.job, part)).as_map_fn(names, TOLD)
+        # Several sinks of a batch may have one directory of dead letters.
+        write = digest_of_text(frame.run, self._label, self._target)
+        drain = _Drain(calls, outcomes, words.letters, f"{write}-{part}")
         if self._policy is not None and self._policy.journal is not None and frame.batch:
             # Spark begins a batch after the previous batch is committed. It never repeats that
             # batch, so its answers are useless now.
-            journal = self._journal(_version(frame.job, str(frame.batch - 1)))
+            journal = self._journal(self._version(frame.job, str(frame.batch - 1)))
             place = place_of(self._label, journal.version, str(_answers()))
             drain.useless = journal.uri, place
         return drain
+
+    def _version(self, job: str, part: str) -> str:
+        """Return the journal's version, which keeps equal rows of different jobs, batches and
+        targets apart.
+        """
+        return ascii((job, part, self._target))
 
     def _journal(self, version: str) -> Journal:
         journal: Journal = self._policy.journal
@@ -170,11 +185,6 @@ class FunctionSink(Sink):
 def _answers() -> Any:
     """Return the type of the results of rows."""
     return pyarrow_for("rstreams_fast.spark").bool_()
-
-
-def _version(job: str, part: str) -> str:
-    """Return the journal's version, which keeps equal rows of different jobs and batches apart."""
-    return ascii((job, part))
 
 
 class _Calls:
@@ -215,7 +225,7 @@ class _Calls:
                 self._columns = Columns(schema.names, schema.types)
             arrays = self._columns.arrays(keys, lambda index: f"row {index} of a call")
             given = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        with named(ids, lambda: _one_of(rows)):
+        with named(ids, lambda: _one_of(ids.names, rows)):
             yield given
 
     def _results(self, returned: Any, rows: int) -> list[Any]:

@@ -151,6 +151,10 @@ class HttpSink(CalledSink):
     id_header: str | None
     id_field: str | None
 
+    @property
+    def target(self) -> str:
+        return f"{self.method} {self.url}"
+
     @contextlib.asynccontextmanager
     async def client(self, concurrency: int) -> AsyncIterator[_Client]:
         with importing("aiohttp", "sinks.http", "'rstreams_fast[http]'"):
@@ -202,8 +206,14 @@ class _Client:
 
     def _new_headers(self) -> dict[str, str]:
         given = self._sink.headers
-        own = given() if callable(given) else given
-        return {"Content-Type": _MEDIA[self._sink.body], **(own or {})}
+        own = (given() if callable(given) else given) or {}
+        if not isinstance(own, Mapping):
+            raise TypeError(f"headers must be a mapping, got {type(own).__name__}")
+        for name, value in own.items():
+            # aiohttp's error would show the value, which may be a secret.
+            if not isinstance(value, str):
+                raise TypeError(f"headers: {name} must be a str, got {type(value).__name__}")
+        return {"Content-Type": _MEDIA[self._sink.body], **own}
 
     async def send(self, bodies: list[bytes], ids: list[str]) -> list[Any]:
         """Send one request; return the result of each row."""
@@ -221,12 +231,24 @@ class _Client:
         if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             if (moved := headers.get("Location")) is not None:
                 raise HttpError(status, f"a redirect to {shown_uri(moved)}")
-            raise HttpError(status, text[:SHOWN].decode(errors="replace"))
-        if sink.partial is not None:
-            return sink.partial(json.loads(text), rows)
-        if sink.body == "elasticsearch-bulk":
-            return [_result_of(item) for item in json.loads(text)["items"]]
-        return [None] * rows
+            raise HttpError(status, _shown(text))
+        if sink.partial is None and sink.body != "elasticsearch-bulk":
+            return [None] * rows
+        try:
+            answer = json.loads(text)
+        except ValueError:
+            raise ValueError(f"{sink!r}: the answer {_shown(text)!r} is no JSON") from None
+        if sink.partial is None:
+            giver, found = "the answer", _results_of(answer)
+        else:
+            giver, found = "partial", sink.partial(answer, rows)
+        if not isinstance(found, list | tuple) or len(found) != rows:
+            size = f" of {len(found)}" if isinstance(found, list | tuple) else ""
+            raise TypeError(
+                f"{sink!r}: {giver} must give a list with the result of each of {rows} rows, "
+                f"and gave {type(found).__name__}{size}"
+            )
+        return list(found)
 
     async def _request(
         self, content: bytes, ids: list[str]
@@ -250,6 +272,17 @@ def _asking(after: str | None) -> RetryAfter:
 
 def _digest(ids: list[str]) -> str:
     return hashlib.blake2b("".join(ids).encode(), digest_size=16).hexdigest()
+
+
+def _shown(text: bytes) -> str:
+    return text[:SHOWN].decode(errors="replace")
+
+
+def _results_of(answer: Any) -> list[Exception | None]:
+    """Return the results of the rows from Elasticsearch's bulk answer."""
+    if not isinstance(answer, dict) or "items" not in answer:
+        raise ValueError(f"the answer {json.dumps(answer)[:SHOWN]!r} is none of Elasticsearch's")
+    return [_result_of(item) for item in answer["items"]]
 
 
 def _result_of(item: dict[str, Any]) -> Exception | None:
