@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import re
@@ -42,6 +43,10 @@ async def own(key: str) -> str:
 
 def plain(key: str) -> str:
     return key
+
+
+def moment(key: str) -> dt.datetime:
+    return dt.datetime.fromisoformat(f"2026-01-02T03:04:05.{key}67+00:00")
 
 
 async def plane_of_row(session: Session, tailnum: str, row: str) -> tuple[str | None, int]:
@@ -88,6 +93,16 @@ def run(source: Path, *words: str) -> int:
         ([*CALL, "--live", "--master", "yarn"], "--live, --page and --picture need --metrics"),
         ([*CALL, "--max-failures", "1%"], "--max-failures needs --dead-letters"),
         ([*CALL, "--py-files", "no.zip"], "--py-files no.zip: there is no such file"),
+        ([*CALL, "--output", "/"], "--output /: cannot be replaced"),
+        *[
+            ([*CALL, outer, out, inner, inside], f"{inner} {inside} is inside of {outer} {out}, wh")
+            for outer, out, inner, inside in (
+                ("--output", "no.csv", "--dead-letters", "no.csv/dead"),
+                ("--dead-letters", "no", "--output", "no/o.csv"),
+                ("--output", "file:no.csv", "--journal", "no.csv/../no.csv/journal"),
+                ("--output", "s3a://a/b.csv", "--journal", "s3://a/b.csv"),
+            )
+        ],
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_sentence_and_status_2(
@@ -152,7 +167,7 @@ def run_all(source: Path, *commands: list[str]) -> tuple[list[int], str, str]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # eight sessions of Spark
+@pytest.mark.timeout(600)  # nine sessions of Spark
 def test_rows_go_in_and_come_out(source: Path) -> None:
     out, page = str(source.with_name("out.csv")), source.with_name("page.html")
     dead, again = str(source.with_name("dead")), str(source.with_name("again.json"))
@@ -160,6 +175,11 @@ def test_rows_go_in_and_come_out(source: Path) -> None:
     lines.write_text('key,text\na,"two\nlines"\n', encoding="utf-8")
     from_dead = ["--input", dead, "--format", "parquet", "--dead-letters", f"{dead}er"]
     own_policy = ["--call", f"{NAME}:own", "--timeout", "9", "--retries", "2"]
+    parts, times = source.with_name("parts"), str(source.with_name("times.csv"))
+    (parts / "code=0012").mkdir(parents=True)
+    (parts / "code=0012" / "a.csv").write_text("key\na\n", encoding="utf-8")
+    stamped = ["--call", f"{NAME}:moment", "--on", "code", "--add", "at timestamp"]
+    utc = ["--conf", "spark.sql.session.timeZone=UTC"]
     statuses, said, errors = run_all(
         source,
         [*CALL, "--on", "kye", "--output", out],
@@ -172,8 +192,12 @@ def test_rows_go_in_and_come_out(source: Path) -> None:
         [*CALL, "--output", out, "--dead-letters", dead, "--page", str(page), "--live"],
         [*CALL, *own_policy, "--explain", "--budget", "7"],
         [*CALL, *own_policy, *from_dead, "--quiet", "--output", again],
+        [*stamped, *utc, "--input", str(parts), "--format", "csv", "--output", times],
     )
-    assert statuses == [2, 2, 2, 2, 1, 1, 1, 3, 0, 0]
+    assert statuses == [2, 2, 2, 2, 1, 1, 1, 3, 0, 0, 0]
+    # A name of a directory is a string, too, and a time keeps its microseconds.
+    written = [p.read_text() for p in Path(times).glob("*.csv")]
+    assert written == ["key,code,at\na,0012,2026-01-02T03:04:05.001267Z\n"]
     assert "--on: the input has no column 'kye'; it has key, text\n" in errors
     assert "--add='big strin' is no valid DDL" in errors
     assert "doesn't support the column `big`" in errors
@@ -205,7 +229,17 @@ def test_rows_go_in_and_come_out(source: Path) -> None:
         ("bad", "bad", "LookupError")
     ]
     assert "<h1>upper for " in page.read_text()
-    names = {source.name, "lines.csv", "out.csv", "page.html", "dead", "deader", "again.json"}
+    names = {
+        "parts",
+        "times.csv",
+        source.name,
+        "lines.csv",
+        "out.csv",
+        "page.html",
+        "dead",
+        "deader",
+        "again.json",
+    }
     assert {path.name for path in source.parent.iterdir()} == names
 
 

@@ -9,7 +9,7 @@ import re
 import shutil
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +20,16 @@ from rstreams_fast.spark.shell.errors import CommandError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Target", "found", "kind_of", "read", "target_of", "write"]
+__all__ = [
+    "Target",
+    "check_apart",
+    "found",
+    "kind_of",
+    "read",
+    "settings_of",
+    "target_of",
+    "write",
+]
 
 KINDS: Final = ("parquet", "csv", "json")
 
@@ -41,6 +50,11 @@ _READING: Final[Mapping[str, Mapping[str, str]]] = {
     "csv": {"header": "true", "escape": '"', "mode": "FAILFAST", "enforceSchema": "false"},
     "json": {"mode": "FAILFAST"},
 }
+# Spark's own formats cut times to milliseconds.
+_TIMES: Final[Mapping[str, str]] = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
 _WRITING: Final[Mapping[str, Mapping[str, str]]] = {
     "parquet": {},
     "csv": {
@@ -48,9 +62,38 @@ _WRITING: Final[Mapping[str, Mapping[str, str]]] = {
         "escape": '"',
         "ignoreLeadingWhiteSpace": "false",
         "ignoreTrailingWhiteSpace": "false",
+        **_TIMES,
     },
-    "json": {},
+    "json": _TIMES,
 }
+_PARTITIONS: Final = "spark.sql.sources.partitionColumnTypeInference.enabled"
+
+
+def settings_of(kind: str) -> dict[str, str]:
+    """Return settings of Spark for an input. All columns of CSV are strings, also those that names
+    of directories give, such as ``code=0012``.
+    """
+    return {_PARTITIONS: "false"} if kind == "csv" else {}
+
+
+def check_apart(paths: Mapping[str, str], targets: Collection[str]) -> None:
+    """Raise an error if the ``targets`` among the options' ``paths`` would replace another path."""
+    places = {option: _place_of(path) for option, path in paths.items()}
+    for target in targets:
+        for option, place in places.items():
+            if option != target and place.is_relative_to(places[target]):
+                raise CommandError(
+                    f"{option} {paths[option]} is inside of {target} {paths[target]}, which the "
+                    "run replaces: give another path"
+                )
+
+
+def _place_of(path: str) -> Path:
+    """Return a path that can be compared with others; for a URI, too."""
+    local = re.sub("^file:(//)?", "", path)
+    if SCHEME.match(local):
+        return Path(re.sub("^s3[an]:", "s3:", local))
+    return Path(local).resolve()
 
 
 def kind_of(path: str, option: str, otherwise: str | None) -> str:
@@ -129,7 +172,7 @@ class Target(ABC):
 
     def __init__(self, path: str, option: str, *, overwrite: bool) -> None:
         self.path = path
-        self._option = option
+        self.option = option
         self._overwrite = overwrite
 
     @property
@@ -150,7 +193,7 @@ class Target(ABC):
         """Remove files that were written, but not published. Idempotent."""
 
     def _refuse(self) -> CommandError:
-        return CommandError(f"{self._option} {self.path} exists; --overwrite replaces it")
+        return CommandError(f"{self.option} {self.path} exists; --overwrite replaces it")
 
 
 class _LocalTarget(Target):
@@ -158,7 +201,11 @@ class _LocalTarget(Target):
 
     def __init__(self, path: str, option: str, *, overwrite: bool) -> None:
         super().__init__(path, option, overwrite=overwrite)
-        self._place = Path(path).absolute()
+        place = Path(path).absolute()
+        # Resolve a path such as "..", which has no name, but no link: the link is replaced itself.
+        self._place = place.resolve() if place.name in ("", "..") else place
+        if not self._place.name:
+            raise CommandError(f"{option} {path}: cannot be replaced")
         self._beside = self._place.with_name(f"{self._place.name}.partial")
         # A new name for each run: the JVM of a killed run may still write to the old one.
         self._new = self._beside / uuid.uuid4().hex
@@ -180,9 +227,9 @@ class _LocalTarget(Target):
         except BlockingIOError:
             os.close(self._lock)
             self._lock = -1
-            raise CommandError(f"{self._option} {self.path}: another run is writing it") from None
+            raise CommandError(f"{self.option} {self.path}: another run is writing it") from None
         except OSError as refused:
-            raise CommandError(f"{self._option} {self.path}: {refused.strerror}") from None
+            raise CommandError(f"{self.option} {self.path}: {refused.strerror}") from None
 
     def publish(self) -> None:
         if os.path.lexists(self._place):

@@ -42,6 +42,12 @@ __all__ = ["Job"]
 FAILURE: Final = "failure"
 """The column of dead letters with the error. The dead letters may be the input of another run."""
 
+_PATHS: Final = {
+    word: f"--{word.replace('_', '-')}"
+    for word in ("output", "dead_letters", "journal", "metrics", "page", "picture", "log")
+}
+"""The arguments whose paths a run writes to, with their options."""
+
 _NEEDED: Final = ("input", "call", "on", "add")
 
 
@@ -92,9 +98,14 @@ class Job:
             self._targets = [self._target("output")]
             if options.dead_letters:
                 self._targets.append(self._target("dead_letters"))
+            paths = {option: getattr(options, word) for word, option in _PATHS.items()}
+            files.check_apart(
+                {option: path for option, path in paths.items() if path},
+                [target.option for target in self._targets],
+            )
 
     def _target(self, word: str) -> files.Target:
-        path, option = getattr(self._options, word), f"--{word.replace('_', '-')}"
+        path, option = getattr(self._options, word), _PATHS[word]
         overwrite = self._options.overwrite
         return files.target_of(path, option, here=self._here, overwrite=overwrite)
 
@@ -159,7 +170,8 @@ class Job:
             target.claim()
         self._say_what_holds()
         self._say("Starting Spark")
-        with session(options.master, options.remote, dict(options.conf), self._log) as spark:
+        conf = {**files.settings_of(self._input_kind), **dict(options.conf)}
+        with session(options.master, options.remote, conf, self._log) as spark:
             with _refusing():
                 for target in self._targets:
                     target.check(spark)
