@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -328,3 +329,18 @@ def test_words_of_postgres_are_checked(
         rs.sinks.postgres(dsn, **{"table": "t", **words})
     with pytest.raises(ValueError, match=r"batch does not suit sinks\.postgres"):
         rs.writer(rs.sinks.postgres("", "t"), batch=3)
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "host=127.0.0.1 port=1 password=my sesame",
+        "host=127.0.0.1 port=1 password='my's sesame'",
+        "postgresql://me:my@sesame@127.0.0.1:1/db",
+        "postgresql://me:my%sesame@127.0.0.1:1/db",
+    ],
+)
+def test_no_error_shows_a_part_of_a_password(spark: Any, dsn: str) -> None:
+    with pytest.raises(ValueError, match="dsn is no connection string of libpq: a pas") as failed:
+        rs.write(spark.range(1), rs.sinks.postgres(lambda: dsn, "t"))
+    assert "sesame" not in "".join(traceback.format_exception(failed.value))

@@ -323,7 +323,10 @@ def test_only_statuses_that_may_change_are_asked_again(spark: Any, tmp_path: Pat
         ({"partial": lambda answer, rows: answer[1:]}, "partial must give a list .* gave list of "),
         ({"partial": lambda answer, rows: None}, "partial must give a list .* gave NoneType"),
         ({"body": "elasticsearch-bulk", "method": "GET"}, "the answer .* is none of Elasticsear"),
-        ({"headers": lambda: {"Authorization": b"sesame"}}, "Authorization must be a str, got bytes"),
+        (
+            {"headers": lambda: {"Authorization": b"sesame"}},
+            "Authorization must be a str, got bytes",
+        ),
         ({"headers": lambda: "sesame"}, "headers must be a mapping, got str"),
     ],
 )

@@ -305,7 +305,28 @@ def _connected(dsn: str | Callable[[], str]) -> Any:
     """Return a connection, whose ``with`` block commits."""
     with importing("psycopg", "sinks.postgres", "'rstreams_fast[postgres]'"):
         import psycopg
-    return psycopg.connect(dsn() if callable(dsn) else dsn)
+    text = dsn() if callable(dsn) else dsn
+    if not isinstance(text, str):
+        raise TypeError(f"dsn must return a str, got {type(text).__name__}")
+    if not _is_clear(text):
+        # libpq's own error would show parts of the string, such as the end of a password.
+        raise ValueError(
+            "dsn is no connection string of libpq: a password with spaces or quotes must be quoted "
+            "(psycopg.conninfo.make_conninfo does it), and one in a URI percent-encoded"
+        )
+    return psycopg.connect(text)
+
+
+def _is_clear(text: str) -> bool:
+    """Whether libpq can read the connection string, and finds no part of a password in the host."""
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        host = conninfo_to_dict(text).get("host")
+    except psycopg.Error:
+        return False
+    return "@" not in str(host)[1:]  # a name that begins with @ is an abstract socket
 
 
 class _Copied:
