@@ -113,6 +113,7 @@ def test_values_that_csv_has_no_form_for_arrive(
         ("jsonb[]", "array(struct(1 a))", r'{"{\"a\": 1}"}'),
         ("jsonb", "map('k', struct(1.5 d, x'00ff' b))", '{"k": {"b": "AP8=", "d": "1.5"}}'),
         ("jsonb", "struct(date'0001-01-01' d)", '{"d": "0001-01-01"}'),
+        ("jsonb", "map(date'2024-01-01', map(1.5, 2))", '{"2024-01-01": {"1.5": 2}}'),
         ("date", "date'0001-01-01'", "0001-01-01"),
         ("float8", "double('-inf')", "-Infinity"),
         (

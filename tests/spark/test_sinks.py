@@ -349,7 +349,8 @@ def test_the_only_column_may_be_a_struct(spark: Any, tmp_path: Path) -> None:
 def test_a_row_by_itself_has_its_id_in_a_header(spark: Any) -> None:
     with HttpService() as service:
         rows = frame(spark, 20).selectExpr("n", "if(n = 7, double('nan'), n) value")
-        good = rows.where("n != 7").selectExpr("n", "cast(n as decimal(9, 2)) d", "now() t")
+        keys = "map(now(), array(map(date'2024-01-01', 1, date'2024-01-02', n))) m"
+        good = rows.where("n != 7").selectExpr("n", "cast(n as decimal(9, 2)) d", "now() t", keys)
         assert rs.write(good, rs.sinks.http(service.url, id_field="id")).calls == 19
         seen = service.seen()
         assert seen["keys"] == seen["ids"]

@@ -17,7 +17,7 @@ from rstreams_fast.calls.lists.batching import Batching
 from rstreams_fast.calls.retry import RetryAfter
 from rstreams_fast.spark.options import batching_of
 from rstreams_fast.spark.sinks.functions import CalledSink
-from rstreams_fast.spark.sinks.json_values import json_value
+from rstreams_fast.spark.sinks.json_values import json_text
 
 __all__ = ["HttpError", "HttpSink", "http"]
 
@@ -187,7 +187,7 @@ class HttpSink(CalledSink):
     def _encoded(self, row: dict[str, Any], own: str) -> bytes:
         if self.id_field is not None:
             row = {**row, self.id_field: own}
-        text = json.dumps(row, default=json_value, allow_nan=False, separators=(",", ":"))
+        text = json_text(row, allow_nan=False, separators=(",", ":"))
         if self.body == "elasticsearch-bulk":
             text = f'{{"index":{{"_id":"{own}"}}}}\n{text}'
         return text.encode()

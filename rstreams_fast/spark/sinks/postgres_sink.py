@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import io
-import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from rstreams_fast._third_parties import importing
 from rstreams_fast.calls.journal.uris import check_no_keys
 from rstreams_fast.spark.frames import MapFunction
 from rstreams_fast.spark.options import column_names
-from rstreams_fast.spark.sinks.json_values import json_value
+from rstreams_fast.spark.sinks.json_values import json_text
 from rstreams_fast.spark.sinks.sink import Frame, Sink, SinkWords
 from rstreams_fast.spark.sinks.subscribers import SubscriberSink
 from rstreams_fast.spark.worker.counters import task_context
@@ -382,7 +381,7 @@ def _csv_of(batch: pa.RecordBatch, token: int, arrays: set[str]) -> bytes:
 
     names = batch.schema.names
     columns = [
-        _writable(column, _array_text if name in arrays else _json_text)
+        _writable(column, _array_text if name in arrays else json_text)
         for name, column in zip(names, batch.columns, strict=True)
     ]
     columns.append(pa.repeat(pa.scalar(token, pa.int64()), batch.num_rows))
@@ -416,11 +415,7 @@ def _text_of(value: Any) -> str:
         return f"\\x{value.hex()}"
     if isinstance(value, dt.timedelta):
         return f"{value // dt.timedelta(microseconds=1)} microseconds"
-    return _json_text(value) if isinstance(value, dict) else str(value)
-
-
-def _json_text(value: Any) -> str:
-    return json.dumps(value, default=json_value)
+    return json_text(value) if isinstance(value, dict) else str(value)
 
 
 def _array_text(value: Any) -> str:
