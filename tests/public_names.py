@@ -23,8 +23,8 @@ PUBLIC = (
 #: underscore says so.
 INTERNAL = {
     "FrameMap": {"output_of", "work"},
-    "CalledSink": {"client"},
-    "HttpSink": {"client"},
+    "CalledSink": {"client", "target"},
+    "HttpSink": {"client", "target"},
     "ForEach": {"drop_references", "finish", "is_called_by", "leave", "slot"},
     "FunctionSubscriber": {"slot"},
     "Batching": {"most", "size_of"},

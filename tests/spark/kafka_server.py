@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
@@ -14,6 +13,7 @@ import pyspark
 
 from tests.helpers import wait_until
 from tests.jvm_tck.maven import Jars, find_java
+from tests.spark.processes import free_port
 
 ROOT: Final = Path(__file__).parents[2]
 BROKER: Final = Jars("the Kafka broker", Path(__file__).parent / "kafka", ROOT / "build" / "kafka")
@@ -46,11 +46,7 @@ class KafkaServer:
     """A broker, which is its own controller; all that it writes is in ``folder``."""
 
     def __init__(self, folder: Path) -> None:
-        with ExitStack() as held:
-            taken = [held.enter_context(socket.socket()) for _ in range(2)]
-            for each in taken:
-                each.bind(("127.0.0.1", 0))
-            port, controller = (each.getsockname()[1] for each in taken)
+        port, controller = free_port(), free_port()
         self.servers = f"127.0.0.1:{port}"
         words = folder / "server.properties"
         words.write_text(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any, Final, Self
+
+from tests.spark.processes import free_port
 
 INSTALLED: Final = Path("/usr/lib/postgresql")
 WORDS: Final = (
@@ -29,9 +30,7 @@ class PostgresServer:
 
     def __init__(self, folder: Path) -> None:
         self._data = folder / "data"
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            self.port = taken.getsockname()[1]
+        self.port = free_port()
         self.dsn = f"host=127.0.0.1 port={self.port} user=postgres dbname=postgres"
         if os.getuid() == 0:  # the server refuses to run as root
             account = pwd.getpwnam("postgres")

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Self
 
 from tests.spark.conftest import ROOT, worker_environment
+
+
+def free_port() -> int:
+    """Return a port of loopback that nobody has, for a server that starts later, or again.
+
+    It is below the ports that systems give to connections: such a connection could take the port
+    while the server is down.
+    """
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with suppress(OSError), socket.socket() as taken:
+            taken.bind(("127.0.0.1", port))
+            return port
 
 
 class OtherProcess:

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import pickle
-import socket
 import threading
 import time
 from collections import Counter
@@ -21,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import rstreams_fast.spark as rs
 from tests.helpers import DEADLINE, run_python, wait_until
 from tests.spark.collector import Collector, collecting
+from tests.spark.processes import free_port
 from tests.spark.stages import values
 
 PLANT = f"wJalr{7}XUtn"
@@ -180,12 +180,6 @@ def test_counters_do_not_decrease_when_another_attempt_of_a_task_replaces_one(
     assert {name: value for name, value in before.items() if after[name] < value} == {}
 
 
-def closed_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 @pytest.mark.parametrize("hangs", [False, True])
 def test_a_collector_that_is_down_or_hangs_costs_one_warning_and_two_seconds(
     hangs: bool, caplog: pytest.LogCaptureFixture
@@ -193,7 +187,7 @@ def test_a_collector_that_is_down_or_hangs_costs_one_warning_and_two_seconds(
     service = Service()
     with collecting() as collector:
         collector.hangs = threading.Event()
-        url = collector.url if hangs else f"http://me:{PLANT}@127.0.0.1:{closed_port()}"
+        url = collector.url if hangs else f"http://me:{PLANT}@127.0.0.1:{free_port()}"
         telemetry = rs.OpenTelemetry(url, sample=1, interval=0.05, timeout=100)
         with caplog.at_level(logging.DEBUG):
             with rs.Metrics(telemetry=telemetry) as metrics:
