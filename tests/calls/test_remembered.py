@@ -269,18 +269,55 @@ class Answered(Exception):
         self.status = status
 
 
-def test_a_failure_is_kept_whatever_its_constructor_takes() -> None:
+class Status(Exception):
+    """Has a text that its constructor makes of a number."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+
+
+class Refused(OSError):
+    """Has another constructor than the built-in type."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status, f"status {status}")
+        self.status = status
+
+
+class Slotted(Exception):
+    """Says itself how it is copied."""
+
+    __slots__ = ("status",)
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+
+    def __reduce__(self) -> Any:
+        return Slotted, (self.status,)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "error",
+    [Answered("no", status=404), Status(404), Refused(404), Slotted(404)],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_failure_is_kept_whatever_its_constructor_takes(scope: Any, error: Any) -> None:
     calls = list[int]()
 
-    @rsf.Policy(cache=rsf.Cache(failure_ttl=100))
     def fetch(key: int) -> None:
         calls.append(key)
-        raise Answered("no", status=404)
+        raise error
 
+    cache = rsf.Cache(scope=scope, failure_ttl=100)
+    function = rsf.Policy(cache=cache)(fetch)
     for _ in range(3):
-        with pytest.raises(Answered, match="no") as info:
-            fetch(1)
-        assert info.value.status == 404
+        with pytest.raises(type(error)) as info:
+            function(1)
+        found: Any = info.value
+        assert (found.status, found.args, str(found)) == (404, error.args, str(error))
     assert calls == [1]
 
 

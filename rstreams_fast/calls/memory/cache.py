@@ -196,22 +196,47 @@ class _Failure(NamedTuple):
         """Return a copy to raise: notes that a caller adds do not change the stored failure."""
         return _copy_of(self.error) or self.error
 
+    def __reduce__(self) -> Any:
+        return _failure_by, _recipe_of(self.error)
+
+
+def _failure_by(make: Callable[..., Exception], args: tuple[Any, ...]) -> _Failure:
+    return _Failure(make(*args))
+
 
 def _copy_of(error: Exception) -> Exception | None:
     """Return a copy, without traceback and context; ``None`` if the exception cannot be copied."""
     try:
-        copied = copy.copy(error)
-    except Exception:  # copy.copy calls the constructor with args, which it may not accept
-        try:
-            copied = type(error).__new__(type(error), *error.args)
-            copied.__dict__.update(error.__dict__)
-        except Exception:
-            return None
+        make, args = _recipe_of(error)
+        copied = make(*args)
+    except Exception:  # the methods of a user's type may raise anything
+        return None
     if type(copied) is not type(error) or copied is error:
         return None
     if notes := getattr(error, "__notes__", None):
         BaseException.__setattr__(copied, "__notes__", list(notes))
     return copied
+
+
+def _recipe_of(error: Exception) -> tuple[Callable[..., Exception], tuple[Any, ...]]:
+    """Return a function, and its arguments, that makes a copy of ``error``.
+
+    The copy is made without the constructor of a user's type: ``args`` are not its arguments.
+    """
+    kind: Any = type(error)
+    base = next(each for each in kind.__mro__ if each.__module__ == "builtins")
+    if kind.__reduce__ is not base.__reduce__:
+        return copy.copy, (error,)  # the type says itself how it is copied
+    _, args, *state = base.__reduce__(error)
+    return _made_of, (kind, base, args, *state)
+
+
+def _made_of(kind: Any, base: Any, args: tuple[Any, ...], state: Any = None) -> Exception:
+    made: Exception = kind.__new__(kind, *args)
+    base.__init__(made, *args)
+    for name, value in (state or {}).items():
+        BaseException.__setattr__(made, name, value)
+    return made
 
 
 def _store_of(cache: Cache) -> Store:
