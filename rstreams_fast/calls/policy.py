@@ -237,7 +237,7 @@ class PolicyFunction:
                 hash(key)
             except TypeError as refused:
                 raise TypeError(f"Policy(key) must return a hashable value: {refused}") from None
-            return key
+            return key, _types((key,))
         names = tuple(sorted(kwargs)) if kwargs else ()
         values = (*args, *[kwargs[name] for name in names]) if names else args
         # The types are in the key, or 1, 1.0 and True would be one key.

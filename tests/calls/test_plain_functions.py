@@ -303,8 +303,10 @@ def test_a_cache_answers_equal_calls() -> None:
     by_key = rsf.Policy(cache=rsf.Cache(), key=lambda client, key: key)(lambda client, key: client)
     assert [by_key({"unhashable": 1}, 7), by_key({}, 7)] == [{"unhashable": 1}] * 2
     nested = rsf.Policy(cache=rsf.Cache())(lambda *args, **words: repr((args, words)))
+    of_key = rsf.Policy(cache=rsf.Cache(), key=lambda value: value)(repr)
     for some in ([1, 1.0, True], [(1,), (1.0,), ((True,),)], [frozenset({1}), frozenset({True})]):
         assert len({nested(value) for value in some}) == len(some)
+        assert len({of_key(value) for value in some}) == len(some)
         assert len({nested(1, value=value) for value in some}) == len(some)
     with pytest.raises(TypeError, match=r"Policy\(key\) must return a hashable value"):
         rsf.Policy(cache=rsf.Cache(), key=lambda key: [key])(lambda key: key)(1)
