@@ -15,10 +15,14 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any, Final
 
-__all__ = ["KEY_BYTES", "KeyDigest", "checked_key", "may_change", "own_copy", "text_of"]
+__all__ = ["KEY_BYTES", "KeyDigest", "Keywords", "checked_key", "may_change", "own_copy", "text_of"]
 
 KEY_BYTES: Final = 16
 """The length of a digest."""
+
+
+class Keywords(dict[str, Any]):
+    """The keyword arguments of a call, whose text differs from that of a dict."""
 
 
 _PLAIN: Final = frozenset({bool, bytes, float, int, str, type(None)})
@@ -136,6 +140,7 @@ def _items(value: dict[Any, Any]) -> str:
 
 
 _OTHERS: Final[tuple[tuple[type, Callable[[Any], str]], ...]] = (
+    (Keywords, lambda value: f"**{_items(value)}"),
     (dict, _items),
     (list, lambda value: f"[{', '.join(map(text_of, value))}]"),
     (tuple, lambda value: f"({', '.join(map(text_of, value))})"),

@@ -20,7 +20,7 @@ from rstreams_fast.calls.engine import Surroundings, surrounded
 from rstreams_fast.calls.functions import is_found_by_name, unwrapped
 from rstreams_fast.calls.ids import names_call_id, reset_call, set_call
 from rstreams_fast.calls.journal.functions import FunctionJournal
-from rstreams_fast.calls.keys import KeyDigest, checked_key, may_change, own_copy
+from rstreams_fast.calls.keys import KeyDigest, Keywords, checked_key, may_change, own_copy
 from rstreams_fast.calls.limits.blocking import BlockingGate, TimedGate
 from rstreams_fast.calls.limits.nesting import begin_holding
 from rstreams_fast.calls.limits.permits import PermitGate
@@ -250,8 +250,12 @@ class PolicyFunction:
         """
         if self.policy.key is not None:
             key: tuple[Any, ...] = (self.policy.key(*args, **kwargs),)
+        elif kwargs:
+            key = (*args, Keywords(kwargs))
+        elif len(args) == 1 and isinstance(args[0], tuple):
+            key = (args,)  # or fn((1, 2)) would have the digest of fn(1, 2)
         else:
-            key = (*args, kwargs) if kwargs else args
+            key = args
         return checked_key(key, self._settings.label)
 
 

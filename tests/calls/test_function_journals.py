@@ -136,6 +136,26 @@ def test_arguments_and_versions_tell_calls_apart(journal: rsf.Journal) -> None:
     assert len(service.calls) == 8
 
 
+@pytest.mark.parametrize("is_shared", [False, True], ids=["journal", "cache of a host"])
+def test_calls_of_different_shapes_are_told_apart(is_shared: bool, journal: rsf.Journal) -> None:
+    def fetch(*args: Any, **words: Any) -> str:
+        return repr((args, words))
+
+    policy = (
+        rsf.Policy(cache=rsf.Cache(scope="executor")) if is_shared else rsf.Policy(journal=journal)
+    )
+    function = policy(fetch)
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        *[((), {}), (((),), {}), ((1, 2), {}), (((1, 2),), {}), ((((1, 2),),), {})],
+        *[(({"a": 1},), {}), ((), {"a": 1}), ((1, {"a": 1}), {}), ((1,), {"a": 1})],
+        *[((((), {"a": 1}),), {}), (((), {"a": 1}), {}), (((),), {"a": 1})],
+    ]
+    for _ in range(2):
+        for args, words in calls:
+            assert function(*args, **words) == repr((args, words))
+    assert function.counts.calls == len(calls)
+
+
 ENDING = """
 import sys
 import rstreams_fast as rsf
