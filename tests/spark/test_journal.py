@@ -324,6 +324,19 @@ def test_an_answer_that_is_none_is_named_by_the_task_and_not_kept(uri: str) -> N
     assert sorted(calls) == sorted([*range(10), 5])
 
 
+def test_answers_none_of_which_fits_leave_no_segment(
+    uri: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fn(k: int) -> Any:
+        return "no number"
+
+    for _ in range(2):
+        with pytest.raises(TypeError, match="for the key k=5"):
+            values(stage_of(fn, uri), [5])
+    assert not files(uri)
+    assert not caplog.records
+
+
 def test_who_stops_early_has_what_was_answered(uri: str) -> None:
     fetch = Doubling()
     outputs: Any = stage_of(fetch, uri).as_map_fn()(batches(*([k] for k in range(100_000))))

@@ -357,9 +357,11 @@ class JournalWriter:
         (keys, answers), most = self._taken, self._most_rows
         self._taken = keys[most:], answers[most:]
         table = self._table(keys[:most], answers[:most])
-        if table.num_rows:  # the size of these answers decides how many rows the next segment has
-            fitting = SEGMENT_BYTES * table.num_rows // table.nbytes
-            self._most_rows = max(1, min(SEGMENT_ROWS, fitting))
+        if not table.num_rows:  # no answer fits its type: readers call an empty segment damaged
+            return
+        # The size of these answers decides how many rows the next segment has.
+        fitting = SEGMENT_BYTES * table.num_rows // table.nbytes
+        self._most_rows = max(1, min(SEGMENT_ROWS, fitting))
         name = self._folder.write(table)
         self.wrote = True
         for level in itertools.count():
