@@ -38,6 +38,7 @@ PLAIN: list[Any] = [
         0.1,
         -math.inf,
         "grüße \U0001f600",
+        "\ud800",
         b"\x00\xff",
         [1, [2.5, None]],
         (1, ("a",)),

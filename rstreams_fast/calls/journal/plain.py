@@ -20,10 +20,18 @@ _MARK: Final = "$"
 
 _encode: Final = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
 
+_escape: Final = json.JSONEncoder(check_circular=False).encode
+
 
 def text_of_answer(answer: Any) -> str:
     """Return the text of an answer. ``TypeError``: a part of the answer is no plain value."""
-    return _encode(_packed(answer))
+    packed = _packed(answer)
+    text = _encode(packed)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate has no UTF-8, and Arrow keeps UTF-8
+        return _escape(packed)
+    return text
 
 
 def answer_of(text: str) -> Any:
