@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -67,13 +68,25 @@ def folders(uri: str) -> list[Path]:
     return sorted(Path(uri).iterdir())
 
 
+def break_folder(uri: str) -> None:
+    """Exchange the journal's folder for one that cannot be written, and move it aside.
+
+    The exchange is one system call: a writer would make the folder anew in between.
+    """
+    (folder,) = folders(uri)
+    aside = Path(f"{uri}-aside")
+    aside.symlink_to(READ_ONLY)
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    paths = bytes(aside), bytes(folder)
+    assert ctypes.CDLL(None).renameat2(here, paths[0], here, paths[1], exchange) == 0
+
+
 # -- a directory that cannot be written ------------------------------------------------------------
 @needs_read_only
 def test_nobody_pays_before_it_is_known_that_answers_can_be_written(uri: str) -> None:
     answers(Service(), uri, range(3))
+    break_folder(uri)
     (folder,) = folders(uri)
-    folder.rename(f"{uri}-aside")
-    folder.symlink_to(READ_ONLY)
     service = Service()
     with pytest.raises(OSError) as refused:
         answers(service, uri, range(3))
@@ -84,13 +97,7 @@ def test_nobody_pays_before_it_is_known_that_answers_can_be_written(uri: str) ->
 @needs_read_only
 def test_what_was_answered_after_a_segment_failed_is_in_the_log(uri: str) -> None:
     """Of thousands of answers few more are called for again than were in flight."""
-
-    def break_it() -> None:
-        (folder,) = folders(uri)
-        folder.rename(f"{uri}-aside")
-        folder.symlink_to(READ_ONLY)
-
-    service = Service(at=(1500, break_it))
+    service = Service(at=(1500, lambda: break_folder(uri)))
     with pytest.raises((OSError, RuntimeError), match=r"arrow\.tmp"):
         answers(service, uri, range(100_000))
     (folder,) = folders(uri)
