@@ -1468,6 +1468,48 @@ async def test_what_recover_raises_is_the_failure(core: Any) -> None:
     assert isinstance(harness.window.failure[1], KeyError)
 
 
+@pytest.mark.parametrize("ahead", [0, 8])
+@pytest.mark.parametrize("fn", [echo, later, mixed])
+async def test_each_result_is_told_once(core: Any, fn: Callable[..., Any], ahead: int) -> None:
+    told = list[tuple[int, int]]()
+
+    async def fails_at_first(n: int) -> int:
+        if n % 4 == 3:
+            raise Problem
+        return await fn(n) * 2
+
+    def recover(n: int, error: Exception) -> Coroutine[Any, Any, int]:
+        return fn(-n)
+
+    def on_result(n: int, result: int) -> None:
+        told.append((n, result))
+
+    harness = Harness(core, fails_at_first, ahead=ahead, recover=recover, on_result=on_result)
+    results = await harness.run(list(range(40)))
+    expected = [-n if n % 4 == 3 else 2 * n for n in range(40)]
+    assert results == expected
+    assert sorted(told) == list(enumerate(expected))
+
+
+async def test_results_after_a_cancel_are_told_and_errors_are_not(core: Any) -> None:
+    told = list[tuple[str, str]]()
+
+    async def fn(item: str) -> str:
+        try:
+            await asyncio.sleep(HOUR)
+        except asyncio.CancelledError:
+            if item == "returns":
+                return "paid"
+            raise
+        return "late"
+
+    harness = Harness(core, fn, on_result=lambda *pair: told.append(pair))
+    await harness.submit("returns", "obeys")
+    await harness.call(harness.window.cancel)
+    await harness.until(lambda: harness.window.running == 0)
+    assert told == [("returns", "paid")]
+
+
 async def test_cancelled_calls_are_not_recovered(core: Any) -> None:
     def recover(n: int, error: Exception) -> None:
         pytest.fail("recovered after the cancel")

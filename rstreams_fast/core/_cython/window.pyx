@@ -188,6 +188,7 @@ cdef class Call:
             finally:
                 PyContext_Exit(context)
         except StopIteration as stop:
+            tell_result(self.window, self.item, stop.value)
             self._end(stop.value, None)
             raise
         except BaseException as failed:
@@ -240,6 +241,7 @@ cdef class Call:
         cdef CallWindow window = self.window
         cdef int status = PYGEN_RETURN
         while status == PYGEN_RETURN:
+            tell_result(window, self.item, <object> outcome[0])
             if self.turn is not None:
                 window._pass_turn_on(self, self.item)
             if self._can_go_on():
@@ -427,6 +429,11 @@ cdef inline void tell_end(CallWindow self) noexcept:
         self.on_call_end()
 
 
+cdef inline void tell_result(CallWindow self, object item, object result) noexcept:
+    if self is not None and self.on_result is not None:
+        self.on_result(item, result)
+
+
 @cython.final
 cdef class CallWindow:
     cdef object fn
@@ -435,6 +442,7 @@ cdef class CallWindow:
     cdef object on_ready
     cdef object on_call_end
     cdef object recover
+    cdef object on_result
     cdef int64_t calls_allowed
     cdef DemandCounter permit_counter
     cdef rsf_ring ring
@@ -485,12 +493,14 @@ cdef class CallWindow:
         ahead=0,
         patience=0.0,
         recover=None,
+        on_result=None,
     ):
         cdef uint64_t places
         self.call_with(fn)
         self.loop = loop
         self.on_ready = on_ready
         self.recover = recover
+        self.on_result = on_result
         self.permit_counter = DemandCounter(check_count("concurrency", concurrency, 1))
         self.calls_allowed = rsf_demand_load(&self.permit_counter.demand)
         places = check_capacity("capacity", capacity)
@@ -841,6 +851,7 @@ cdef class CallWindow:
             call.starting = NULL
             Py_DECREF_ptr(awaitable)  # drop it here, because this may run any code
         if status == PYGEN_RETURN and not is_kept(self, call):
+            tell_result(self, item, <object> outcome)
             place_result(self, place, outcome)
             tell_end(self)
             if turn is not None:
@@ -919,6 +930,7 @@ cdef class CallWindow:
         if call.turn is not None:
             self._pass_turn_on(call, item)
         if error is None:
+            tell_result(self, item, result)
             Py_INCREF_ptr(<PyObject *> result)
             place_result(self, place, <PyObject *> result)
             return 0

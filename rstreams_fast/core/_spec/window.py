@@ -76,6 +76,8 @@ class CallWindow:
             ``Exception``. The coroutine that ``recover`` returns replaces the call: its result or
             error is final. If ``recover`` returns ``None``, the call has failed. An exception of
             ``recover`` itself is the call's failure.
+        on_result: ``on_result(item, result)`` is called once for each call that has returned, also
+            after ``cancel``. It must not raise.
     """
 
     def __init__(
@@ -93,11 +95,13 @@ class CallWindow:
         ahead: int = 0,
         patience: float = 0.0,
         recover: Callable[[Any, Exception], Coroutine[Any, Any, Any] | None] | None = None,
+        on_result: Callable[[Any, Any], object] | None = None,
     ) -> None:
         self.call_with(fn)
         self._loop = loop
         self._on_ready = on_ready
         self._recover = recover
+        self._on_result = on_result
         self._concurrency = check_count("concurrency", concurrency, 1)
         check_count("ahead", ahead)  # only the backend ``c`` uses ``ahead`` and ``patience``
         check_seconds("patience", patience)
@@ -414,6 +418,8 @@ class CallWindow:
             self._places.append(call)
 
     def _finish(self, call: _Call, result: Any) -> None:
+        if self._on_result is not None:
+            self._on_result(call.item, result)
         if self._cancelled:
             return
         for done in (call, *call.followers):
