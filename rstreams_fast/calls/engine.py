@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.guarded import Recovery, called_with, counted, guarded, holding, patient
 from rstreams_fast.calls.ids import keyed, names_call_id
+from rstreams_fast.calls.journal.calls import WAIT_SECONDS, JournalledCalls
 from rstreams_fast.calls.limits.blocking import TimedGate
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.lists.calls import BatchedCalls
@@ -45,7 +46,7 @@ class Surroundings:
         client: A tuple of the first argument of each call; empty if there is no client.
         given: Makes the other arguments of a call from its key.
         journal: The open journal of the policy.
-        keyed: Whether each call sets its key, for ``call_id``. With a journal each call does.
+        keyed: Whether each call sets its key, for ``call_id``.
         cache: The results of the policy's cache.
         key_of: Makes the cache key from the arguments. Default: the arguments are the key.
         failures: Wraps a function so that its failures become results.
@@ -93,10 +94,10 @@ def surrounded(
         call = called_with(around.given, call)
     if in_lists is not None:
         call = in_lists(call)
+    if around.keyed:
+        call = keyed(call)
     if around.journal is not None:
         call = around.journal.around(call, loop)
-    elif around.keyed:
-        call = keyed(call)
     if around.cache is not None:
         call = around.cache.around(call, around.key_of)
     if around.failures is not None:
@@ -115,13 +116,15 @@ class CallEngine:
         around: Surroundings,
         on_ready: Callable[[], None],
         *,
+        journal: JournalledCalls | None = None,
         threads: ThreadGroup | None = None,
         capacity: int,
         spread: bool = False,
         **words: Any,
     ) -> None:
-        """``on_ready`` is called when results may be taken. ``threads`` call a plain function.
-        ``capacity``, ``spread`` and ``words`` are passed to the ``CallWindow``.
+        """``on_ready`` is called when results may be taken, or more items submitted. The
+        ``journal`` is open. ``threads`` call a plain function. ``capacity``, ``spread`` and
+        ``words`` are passed to the ``CallWindow``.
         """
         self._settings = settings
         self._loop = loop
@@ -129,6 +132,7 @@ class CallEngine:
         self._on_ready = on_ready
         self._threads: ThreadedCalls | None = None
         self._lists: BatchedCalls | None = None
+        self._waits_for_journal = False
         limit = settings.policy.limit
         gate = self._gate = None if limit is None else PermitGate(limit, loop)
         tracer = self._tracer = around.tracer
@@ -140,13 +144,16 @@ class CallEngine:
             made = self._threads = ThreadedCalls(made, settings.concurrency, loop, threads)
         if settings.batch is not None and gate is not None:
             made = holding(made, gate, settings.policy.most_held)
-        remembers = settings.policy.remembers
-        admitted = not (
-            around.failures is not None
-            or settings.is_guarded
-            or settings.batch is not None
-            or (remembers and gate is not None)  # a result from cache or journal needs no permit
+        needs_key = settings.batch is None and names_call_id(settings.fn)
+        plain = not (
+            around.failures is not None or settings.is_guarded or settings.batch is not None
         )
+        # The CallWindow tells the journal of each result, if nothing happens before a call.
+        stores = journal is not None and journal.only_stores and around.cache is None
+        self._storing = journal if plain and stores and not needs_key else None
+        remembers = settings.policy.remembers and self._storing is None
+        # A result from the cache or the journal needs no permit.
+        admitted = plain and not (remembers and gate is not None)
         # A wrapper may empty the items: then the CallWindow cannot repeat their calls. With a cache
         # or a journal the CallWindow does not know which items make calls, and cannot trace them.
         recovers = admitted and around.wrap is None and not (remembers and tracer is not None)
@@ -157,8 +164,7 @@ class CallEngine:
                 made = sampled(made, tracer)
         elif recovers and remembers:
             made = counts.attempted(made)
-        if around.journal is None:
-            around = replace(around, keyed=settings.batch is None and names_call_id(settings.fn))
+        around = replace(around, keyed=needs_key, journal=None if self._storing else journal)
         in_lists = None
         if settings.makes_fewer_calls and not admitted:
             in_lists = self._in_lists
@@ -186,6 +192,7 @@ class CallEngine:
             patience=STEP_SECONDS,
             spread=spread,
             recover=None if recovery is None else recovery.recover,
+            on_result=None if self._storing is None else self._storing.storing(loop, spread),
             **words,
         )
         self._samples: WindowSamples | None = None
@@ -225,6 +232,23 @@ class CallEngine:
         if self.window.running:
             return True
         return self._lists is not None and bool(self._lists.running)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether items may be submitted. While the journal is far behind, they may not.
+
+        ``on_ready`` is called when this may have changed. An error of the journal is raised.
+        """
+        if self._storing is None or not self._storing.is_behind:
+            return True
+        if not self._waits_for_journal:
+            self._waits_for_journal = True
+            self._loop.call_later(WAIT_SECONDS, self._look_again)
+        return False
+
+    def _look_again(self) -> None:
+        self._waits_for_journal = False
+        self._on_ready()
 
     @property
     def running(self) -> int:

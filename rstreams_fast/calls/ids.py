@@ -51,8 +51,8 @@ def call_id(*key: Any) -> str:
     is the same in each attempt, task and job. The key has the values with which the call began,
     even if the function has changed a list.
 
-    A stage without a journal provides ids only if the name ``call_id`` is in the code of its
-    function, or of a function that this code names. Other stages save the time.
+    A stage provides ids only if the name ``call_id`` is in the code of its function, or of a
+    function that this code names. Other stages save the time.
 
     Args:
         *key: One key of the list, in a function that gets lists of keys. Default: the key of the

@@ -50,6 +50,7 @@ class CallPump:
         source: ItemSource,
         sink: ResultSink,
     ) -> None:
+        self._engine = engine
         self._window = engine.window
         self._source = source
         self._sink = sink
@@ -87,6 +88,8 @@ class CallPump:
 
     def _submit(self, window: CallWindow) -> int:
         """Submit items while more calls may start; return how many, or 1 if the source advanced."""
+        if not self._engine.has_room:
+            return 0
         limit = self._sink.most_pending
         if self._next_item == len(self._items):
             if window.pending >= limit:

@@ -11,23 +11,54 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moto.server import ThreadedMotoServer
+from moto.server import DomainDispatcherApplication, create_backend_app
 from pyarrow import fs
+from werkzeug.serving import make_server
 
 import rstreams_fast.spark as rs
 from rstreams_fast.calls.journal.segments import BATCH_ROWS, Folder, folders_of
-from tests.helpers import run_threads
+from tests.helpers import DEADLINE, run_threads
 from tests.spark.conftest import S3_KEYS
 from tests.spark.journals import Doubling, answer, stage_of, values
 
 
+class Holding:
+    """A server of S3's protocol, which can hold back the first segment that it is given."""
+
+    def __init__(self) -> None:
+        self._app = DomainDispatcherApplication(create_backend_app)
+        self.held, self.released = threading.Event(), threading.Event()
+        self.released.set()
+
+    def __call__(self, request: dict[str, Any], start: Any) -> Any:
+        if request["REQUEST_METHOD"] == "PUT" and request["PATH_INFO"].endswith(".arrow"):
+            self.held.set()
+            assert self.released.wait(DEADLINE)
+        return self._app(request, start)
+
+
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"{host}:{port}"
-    server.stop()
+def served() -> Iterator[tuple[str, Holding]]:
+    app = Holding()
+    server = make_server("127.0.0.1", 0, app, threaded=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"127.0.0.1:{server.server_port}", app
+    server.shutdown()
+    thread.join()
+
+
+@pytest.fixture
+def server(served: tuple[str, Holding]) -> str:
+    return served[0]
+
+
+@pytest.fixture
+def holding(served: tuple[str, Holding]) -> Iterator[Holding]:
+    served[1].held.clear()
+    served[1].released.clear()
+    yield served[1]
+    served[1].released.set()
 
 
 @pytest.fixture
@@ -64,6 +95,31 @@ def test_answers_are_found_again_merged_and_bounded(s3: str) -> None:
     assert segments(s3) == 0
     values(stage, range(10))
     assert len(calls) == 2510
+
+
+@pytest.mark.parametrize("guard", [{}, {"timeout": 60.0}])
+def test_calls_wait_for_a_store_that_does_not_answer(
+    s3: str, holding: Holding, guard: dict[str, Any]
+) -> None:
+    """The journal keeps a few segments of answers in memory, and no more."""
+    fetch = Doubling()
+
+    def let_go() -> None:
+        holding.held.wait(DEADLINE)
+        before = -1
+        while len(fetch.calls) > before:
+            before = len(fetch.calls)
+            time.sleep(0.5)
+        holding.released.set()
+        assert 1000 < before < 50_000
+
+    def run() -> None:
+        assert values(stage_of(fetch, s3, **guard), range(80_000)) == [
+            answer(k) for k in range(80_000)
+        ]
+
+    run_threads([let_go, run])
+    assert len(fetch.calls) == 80_000
 
 
 @pytest.mark.slow

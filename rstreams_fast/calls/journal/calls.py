@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.errors import StageError
-from rstreams_fast.calls.ids import set_key
 from rstreams_fast.calls.journal.answers import Answers, answers_of
 from rstreams_fast.calls.journal.forms import AnswerForm
 from rstreams_fast.calls.journal.journal import Journal
@@ -57,21 +56,28 @@ class JournalledCalls:
         form: AnswerForm,
         counts: CallCounts,
         key_of: Callable[..., tuple[Any, ...]] | None = None,
+        *,
+        may_change: bool = True,
     ) -> None:
-        """``key_of`` makes the key from the arguments. Default: the arguments are the key."""
+        """``key_of`` makes the key from the arguments. Default: the arguments are the key.
+        ``may_change``: whether the function could change its arguments.
+        """
         self._journal = journal
         self._digest_of = KeyDigest(settings.label, journal.version)
         place = place_of(settings.label, journal.version, form.text)
         self._answers = answers_of(journal.uri, place, form)
         self._key_of = key_of
+        self._may_change = may_change or key_of is not None
         self._as_outcomes = settings.as_outcomes
         self._lists = settings.batch is not None
         in_flight = settings.concurrency * (1 if settings.batch is None else settings.batch.rows)
         self._together = max(1, in_flight // LOGGED_SHARE)
         self._counts = counts
         self._writer = JournalWriter(self._answers.folder, digest_of_text(journal.uri, place), form)
-        self._keys: list[tuple[Any, ...]] = []
+        self._keys: list[Any] = []
         """The keys of the answers that are not logged yet."""
+        self._are_values = False
+        """Whether a key is a value; otherwise it is a tuple of values."""
         self._given: list[Any] = []
         """The answers to ``_keys``."""
 
@@ -95,7 +101,7 @@ class JournalledCalls:
         Each call runs in a copy of the present context. Answers of the same step of the ``loop``
         are logged together: a log record for each call would take most of the call's time.
         """
-        answers, writer, counts, lists = self._answers, self._writer, self._counts, self._lists
+        answers, writer, counts = self._answers, self._writer, self._counts
         as_outcomes, together, log = self._as_outcomes, self._together, self._log
         keys, given, key_of = self._keys, self._given, self._key_of
         context = copy_context()
@@ -105,8 +111,6 @@ class JournalledCalls:
             if answers.any and (found := await self._find(key, loop)) is not MISSING:
                 counts.journal_hits += 1
                 return Outcome(found, None, 0, 0.0) if as_outcomes else found
-            if not lists:
-                set_key(key)
             result = await fn(*own_copy(args))
             if not as_outcomes:
                 given.append(result)
@@ -125,6 +129,39 @@ class JournalledCalls:
 
         return call
 
+    @property
+    def only_stores(self) -> bool:
+        """Whether there are no answers to look up, and ``storing`` may replace ``around``."""
+        return not (self._answers.any or self._may_change or self._as_outcomes)
+
+    def storing(self, loop: asyncio.AbstractEventLoop, spread: bool) -> Callable[[Any, Any], None]:
+        """Return the ``on_result`` of a ``CallWindow``, which stores the answer to each item.
+
+        This takes half of the time of ``around``, which adds a coroutine to each call. The caller
+        checks ``is_behind`` before it submits items. ``spread``: whether items are tuples.
+        """
+        keys, given, together, log = self._keys, self._given, self._together, self._log
+        context = copy_context()
+        self._are_values = not spread
+
+        def store(item: Any, answer: Any) -> None:
+            keys.append(item)
+            given.append(answer)
+            if len(keys) >= together:
+                log()
+            elif len(keys) == 1:
+                loop.call_soon(log, context=context)
+
+        return store
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether new calls must wait for the file system. Raises the journal's failure."""
+        try:
+            return self._writer.is_slow and self._writer.behind
+        except Exception as raised:
+            raise StageError(f"the journal cannot keep an answer: {raised}") from raised
+
     async def _find(self, key: tuple[Any, ...], loop: asyncio.AbstractEventLoop) -> Any:
         answers = self._answers
         try:
@@ -140,11 +177,8 @@ class JournalledCalls:
 
     async def _wait(self) -> None:
         """Wait until few answers are unwritten; raise the error of a journal that has failed."""
-        try:
-            while self._writer.behind:  # noqa: ASYNC110 - the writer knows no loop
-                await asyncio.sleep(WAIT_SECONDS)
-        except Exception as raised:
-            raise StageError(f"the journal cannot keep an answer: {raised}") from raised
+        while self.is_behind:  # noqa: ASYNC110 - the writer knows no loop
+            await asyncio.sleep(WAIT_SECONDS)
 
     def _log(self) -> None:
         """Write the answers since the last ``_log`` to the log. If this fails, ``_wait`` raises."""
@@ -153,7 +187,7 @@ class JournalledCalls:
         keys, given = self._keys.copy(), self._given.copy()
         self._keys.clear()
         self._given.clear()
-        self._writer.put(self._digest_of, keys, given)
+        self._writer.put(self._digest_of, zip(keys) if self._are_values else keys, given)
 
 
 def find_answers(writer: JournalWriter, answers: Answers, journal: Journal) -> None:

@@ -9,7 +9,7 @@ import logging
 import pickle
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -232,7 +232,7 @@ class JournalWriter:
     def put(
         self,
         digest_of: KeyDigest,
-        keys: Sequence[tuple[Any, ...]],
+        keys: Iterable[tuple[Any, ...]],
         answers: Sequence[Any],
     ) -> None:
         """Log answers, and queue them for writing. A failure makes ``is_slow`` true; ``behind``

@@ -506,6 +506,8 @@ def run_rows(
     options: CallOptions, layout: Layout, key: str, upstream: Iterator[Any]
 ) -> Iterator[Any]:
     """Run a stage over one partition. The main thread runs this generator."""
+    import pyarrow as pa
+
     first = first_of(upstream, f"{options.label}: a key column")
     if first is None:
         return  # an empty partition starts no thread and opens no client
@@ -523,7 +525,10 @@ def run_rows(
     journal = None
     if options.policy.journal is not None:
         form = ColumnForm(layout.columns)
-        journal = JournalledCalls(options, options.policy.journal, form, partition.counters)
+        may_change = any(isinstance(kind, str) or pa.types.is_nested(kind) for kind in key_types)
+        journal = JournalledCalls(
+            options, options.policy.journal, form, partition.counters, may_change=may_change
+        )
     cache = None
     if options.policy.cache is not None:
         cache = CachedResults(
