@@ -359,6 +359,10 @@ class Enrich:
         taken = set(map(fold, before.names))
         given_by = dict.fromkeys(declared.names, "output")
         if self._options.on_failure == "column":
+            if OUTCOME in map(fold, declared.names):
+                raise ValueError(
+                    f"on_failure='column': output names the column {OUTCOME!r}, which it adds"
+                )
             outcome = outcome_struct(self._options.policy.units)
             declared = StructType([*declared.fields, StructField(OUTCOME, outcome)])
             given_by[OUTCOME] = "on_failure='column'"

@@ -251,6 +251,9 @@ def test_good_rows_and_dead_letters_of_frames(spark: Any) -> None:
     message = "on_failure='column': the frame has a column 'outcome' already"
     with pytest.raises(ValueError, match=message):
         enriched.transform(rs.enrich(half, on="id", output="x long", on_failure="column"))
+    for output in ("outcome long", "d long, Outcome long"):
+        with pytest.raises(ValueError, match="on_failure='column': output names the column"):
+            numbers.transform(rs.enrich(half, on="id", output=output, on_failure="column"))
 
 
 @pytest.mark.spark
