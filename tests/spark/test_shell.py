@@ -177,7 +177,7 @@ def test_rows_go_in_and_come_out(source: Path) -> None:
     own_policy = ["--call", f"{NAME}:own", "--timeout", "9", "--retries", "2"]
     parts, times = source.with_name("parts"), str(source.with_name("times.csv"))
     (parts / "code=0012").mkdir(parents=True)
-    (parts / "code=0012" / "a.csv").write_text("key\na\n", encoding="utf-8")
+    (parts / "code=0012" / "a.csv").write_text('key\n"a\0"\n', encoding="utf-8")
     stamped = ["--call", f"{NAME}:moment", "--on", "code", "--add", "at timestamp"]
     utc = ["--conf", "spark.sql.session.timeZone=UTC"]
     statuses, said, errors = run_all(
@@ -195,9 +195,9 @@ def test_rows_go_in_and_come_out(source: Path) -> None:
         [*stamped, *utc, "--input", str(parts), "--format", "csv", "--output", times],
     )
     assert statuses == [2, 2, 2, 2, 1, 1, 1, 3, 0, 0, 0]
-    # A name of a directory is a string, too, and a time keeps its microseconds.
+    # A name of a directory is a string, too, a text keeps its NUL, and a time its microseconds.
     written = [p.read_text() for p in Path(times).glob("*.csv")]
-    assert written == ["key,code,at\na,0012,2026-01-02T03:04:05.001267Z\n"]
+    assert written == ["key,code,at\na\0,0012,2026-01-02T03:04:05.001267Z\n"]
     assert "--on: the input has no column 'kye'; it has key, text\n" in errors
     assert "--add='big strin' is no valid DDL" in errors
     assert "doesn't support the column `big`" in errors

@@ -43,11 +43,18 @@ _SUFFIXES: Final = {
 }
 _PACKED: Final = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", ".xz")
 
+_ESCAPE_OF_ESCAPE: Final = "charToEscapeQuoteEscaping"
 _READING: Final[Mapping[str, Mapping[str, str]]] = {
     "parquet": {},
     # In a quoted value, other programs double each quote. A line with too many or too few fields is
     # an error.
-    "csv": {"header": "true", "escape": '"', "mode": "FAILFAST", "enforceSchema": "false"},
+    "csv": {
+        "header": "true",
+        "escape": '"',
+        _ESCAPE_OF_ESCAPE: '"',  # by default a NUL, which the reader would leave out
+        "mode": "FAILFAST",
+        "enforceSchema": "false",
+    },
     "json": {"mode": "FAILFAST"},
 }
 # Spark's own formats cut times to milliseconds.
@@ -131,7 +138,10 @@ def read(
     """
     if here and not SCHEME.match(path):
         path = found(path)
-    reader = spark.read.format(kind).options(**{**_READING[kind], **options})
+    words = dict(_READING[kind])
+    if "escape" in map(str.lower, options):
+        words.pop(_ESCAPE_OF_ESCAPE, None)  # Spark's default is the given escape then
+    reader = spark.read.format(kind).options(**{**words, **options})
     if types is None:
         return reader.load(path)
     if kind == "parquet":
