@@ -150,7 +150,8 @@ class CallCounts:
         self._timed = 0
         self._circuit: CircuitState | None = None
         self._open_before = 0.0
-        self._any_success = False
+        self._any_success = [False]
+        """Whether a call has succeeded. All counts of one function share the list."""
         self._is_sum = False
 
     def latency(self, share: float) -> float:
@@ -188,7 +189,7 @@ class CallCounts:
 
     def count_success(self) -> None:
         """Note that a call has succeeded."""
-        self._any_success = True
+        self._any_success[0] = True
 
     def count_failure(self, error: BaseException) -> None:
         """Count a call that failed in the end; warn if all of the first hundred failed alike."""
@@ -197,7 +198,8 @@ class CallCounts:
             trace.failed(error)
         self.failures += 1
         self.failure_types[kind] = self.failure_types.get(kind, 0) + 1
-        if self.failures == ALL_OF_FIRST and not self._any_success and len(self.failure_types) == 1:
+        alike = self.failures == ALL_OF_FIRST and len(self.failure_types) == 1
+        if alike and not self._any_success[0]:
             warn_once(
                 self.stage,
                 "%s: the first %d calls have all failed with %s, as the last one of them: %s",
@@ -302,11 +304,13 @@ class FunctionCounts:
         self._stage = stage
         self._lock = ForkLock()
         self._ended = CallCounts(stage)
+        self._any_success = self._ended._any_success
         self._counting: dict[CallCounts, threading.Thread] = {}
 
     def begin(self) -> CallCounts:
         """Return new counts, for the calling thread or its loop."""
         counts = CallCounts(self._stage)
+        counts._any_success = self._any_success
         if (ambient := CallCounts.ambient) is not None:
             ambient.append(counts)
         with self._lock:

@@ -294,11 +294,16 @@ def test_a_hundred_calls_that_all_fail_alike_are_pointed_out_once(
             raise Problem(k)
         return k
 
-    for fn in (fails_alike, fails_at_times):
-        call = rsf.Policy()(fn)
-        for k in range(300):
+    def make_calls(call: Callable[[int], int], keys: range) -> None:
+        for k in keys:
             with contextlib.suppress(Problem):
                 call(k)
+
+    for fn in (fails_alike, fails_at_times):
+        make_calls(rsf.Policy()(fn), range(300))
+    in_two_threads = rsf.Policy()(fails_at_times)
+    in_two_threads(0)
+    run_threads([lambda: make_calls(in_two_threads, range(1, 300))])
     (record,) = caplog.records
     assert "fails_alike: the first 100 calls have all failed with Problem" in record.getMessage()
 
