@@ -209,6 +209,9 @@ class CallCounts:
                 error,
             )
 
+    def count_repeated(self, error: BaseException) -> None:
+        """Note that a cache raises ``error`` again without a call."""
+
     def count_open(self, circuit: CircuitState | None) -> None:
         """Count the time in which the ``circuit`` is open, from now on."""
         if circuit is not None:

@@ -227,6 +227,18 @@ def test_more_failures_than_allowed_fail_the_task(on_failure: str) -> None:
         run([*range(120), 1], 0.5)
 
 
+@pytest.mark.parametrize("on_failure", ["null", "column"])
+def test_a_failure_that_the_cache_repeats_is_no_failure_of_a_call(on_failure: str) -> None:
+    metrics = rs.Metrics()
+    policy = rs.Policy(cache=rs.Cache(failure_ttl=60))
+    stage = rs.lookup(policy(half), pa.int64(), on_failure=on_failure, metrics=metrics)
+    with metrics:
+        values(stage, [1, 2, 3], [1, 1, 2, 3])
+        totals = metrics.totals()
+    assert (totals.calls, totals.failures, totals.cache_hits) == (3, 2, 4)
+    assert totals.failure_types == {"ValueError": 2}
+
+
 # -- frames ----------------------------------------------------------------------------------------
 @pytest.mark.spark
 def test_good_rows_and_dead_letters_of_frames(spark: Any) -> None:

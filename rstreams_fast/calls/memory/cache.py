@@ -158,9 +158,11 @@ class CachedResults:
                 counts.cache_hits += 1
                 if type(found) is not _Failure:
                     return Outcome(found, None, 0, 0.0) if as_outcomes else found
+                failure = found.again()
+                counts.count_repeated(failure)
                 if as_outcomes:
-                    return Outcome(None, found.again(), 0, 0.0)
-                raise found.again()
+                    return Outcome(None, failure, 0, 0.0)
+                raise failure
             try:
                 result = await fn(*args)
             except Exception as error:

@@ -50,6 +50,7 @@ class Counters(StageMetrics):
         self.process = process_of(self.pid)
         self.started = time.time()
         self._begin = time.monotonic()
+        self._repeated: BaseException | None = None
         self.policies: list[CallCounts] = []
         """The counts of functions with a policy, which a task of UDFs calls; a stage has none."""
         if (context := task_context()) is not None:
@@ -73,6 +74,16 @@ class Counters(StageMetrics):
     def emit(self, rows: int) -> None:
         self.rows_out += rows
         self.batches_out += 1
+
+    def count_repeated(self, error: BaseException) -> None:
+        """Note that a cache raises ``error`` again: the next ``count_failure`` gets it, too."""
+        self._repeated = error
+
+    def count_failure(self, error: BaseException) -> None:
+        """Count a call that failed in the end, unless the cache has raised ``error`` again."""
+        repeated, self._repeated = self._repeated, None
+        if error is not repeated:
+            super().count_failure(error)
 
     def snapshot(self) -> StageMetrics:
         """Return a copy of the counts, with the time of the copy."""

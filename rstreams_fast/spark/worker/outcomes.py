@@ -45,7 +45,7 @@ class RowFailures:
         self._as_outcomes = options.as_outcomes
         self._most = options.at_most
         self._counters = counters
-        self._ended = 0
+        self._ended = self._failed = 0
 
     def around(
         self, fn: Callable[..., Awaitable[Any]], convert: Callable[[Any], Any] | None = None
@@ -85,7 +85,8 @@ class RowFailures:
             self._counters.count_success()
             return
         self._counters.count_failure(error)
-        failures, most = self._counters.failures, self._most
+        self._failed += 1
+        failures, most = self._failed, self._most
         if isinstance(most, float):
             allowed = most * max(self._ended, SHARE_OF_AT_LEAST)
         else:
