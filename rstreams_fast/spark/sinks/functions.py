@@ -74,11 +74,11 @@ class _RowIds:
 
     names: tuple[str, ...]
     key: tuple[str, ...]
-    job: str
-    batch: str
+    label: str
+    version: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_digest", KeyDigest(self.job, self.batch))
+        object.__setattr__(self, "_digest", KeyDigest(self.label, self.version))
         places = tuple(self.names.index(name) for name in self.key)
         object.__setattr__(self, "_places", places)
 
@@ -87,7 +87,7 @@ class _RowIds:
 
     # The pickle leaves out the digest, whose hash object cannot be pickled.
     def __reduce__(self) -> Any:
-        return _RowIds, (self.names, self.key, self.job, self.batch)
+        return _RowIds, (self.names, self.key, self.label, self.version)
 
     def __call__(self, row: tuple[Any, ...]) -> bytes:
         if len(row) == 1 and isinstance(row[0], dict):
@@ -135,8 +135,9 @@ class FunctionSink(Sink):
                 f"key: the frame has no column {', '.join(unknown)}; it has {', '.join(names)}"
             )
         part = "" if frame.batch is None else str(frame.batch)
-        calls = self._calls(_RowIds(names, words.key or names, frame.job or self._label, part))
-        outcomes = self._stage(calls, self._version(frame.job, part)).as_map_fn(names, TOLD)
+        version = self._version(frame.job, part)
+        calls = self._calls(_RowIds(names, words.key or names, self._label, version))
+        outcomes = self._stage(calls, version).as_map_fn(names, TOLD)
         # Several sinks of a batch may have one directory of dead letters.
         write = digest_of_text(frame.run, self._label, self._target)
         drain = _Drain(calls, outcomes, words.letters, f"{write}-{part}")
@@ -149,8 +150,8 @@ class FunctionSink(Sink):
         return drain
 
     def _version(self, job: str, part: str) -> str:
-        """Return the journal's version, which keeps equal rows of different jobs, batches and
-        targets apart.
+        """Return a version for the journal and the ids of rows, which keeps equal rows of different
+        jobs, batches and targets apart.
         """
         return ascii((job, part, self._target))
 
