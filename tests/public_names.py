@@ -46,7 +46,8 @@ INTERNAL = {
     "RunSubscriber": {"ask", "drop_references", "fail", "finish", "is_called_by", "upstream"},
     "CallCounts": {
         *("ambient", "attempted", "count_again", "count_failure", "count_open", "count_success"),
-        *("count_timeout", "timed", "timing", "took", "update_waits", "waits_after"),
+        *("count_repeated", "count_timeout", "timed", "timing", "took", "update_waits"),
+        "waits_after",
     },
     "Sink": {"begin", "commit", "drain", "finish"},
     "StreamStage": {"work"},
