@@ -167,12 +167,18 @@ def run_all(source: Path, *commands: list[str]) -> tuple[list[int], str, str]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # nine sessions of Spark
+@pytest.mark.timeout(600)  # thirteen sessions of Spark
 def test_rows_go_in_and_come_out(source: Path) -> None:
     out, page = str(source.with_name("out.csv")), source.with_name("page.html")
     dead, again = str(source.with_name("dead")), str(source.with_name("again.json"))
     lines = source.with_name("lines.csv")
     lines.write_text('key,text\na,"two\nlines"\n', encoding="utf-8")
+    heads, maps = source.with_name("heads.csv"), source.with_name("maps.json")
+    heads.mkdir()
+    for name in "key,text", "text,key":
+        (heads / f"{name}.csv").write_text(f"{name}\na,b\n", encoding="utf-8")
+    maps.write_text('{"key": {"a": "b"}}\n{"key": {"a": "c"}}\n', encoding="utf-8")
+    of_maps = ["--input", str(maps), "--types", "key map<string, string>"]
     from_dead = ["--input", dead, "--format", "parquet", "--dead-letters", f"{dead}er"]
     own_policy = ["--call", f"{NAME}:own", "--timeout", "9", "--retries", "2"]
     parts, times = source.with_name("parts"), str(source.with_name("times.csv"))
@@ -193,8 +199,10 @@ def test_rows_go_in_and_come_out(source: Path) -> None:
         [*CALL, *own_policy, "--explain", "--budget", "7"],
         [*CALL, *own_policy, *from_dead, "--quiet", "--output", again],
         [*stamped, *utc, "--input", str(parts), "--format", "csv", "--output", times],
+        [*CALL, "--input", str(heads), "--output", out, "--overwrite"],
+        [*CALL, *of_maps, "--explain"],
     )
-    assert statuses == [2, 2, 2, 2, 1, 1, 1, 3, 0, 0, 0]
+    assert statuses == [2, 2, 2, 2, 1, 1, 1, 3, 0, 0, 0, 1, 0]
     # A name of a directory is a string, too, a text keeps its NUL, and a time its microseconds.
     written = [p.read_text() for p in Path(times).glob("*.csv")]
     assert written == ["key,code,at\na\0,0012,2026-01-02T03:04:05.001267Z\n"]
@@ -207,6 +215,8 @@ def test_rows_go_in_and_come_out(source: Path) -> None:
         in errors
     )
     assert re.search('run: .*Malformed.*lines".* .--read multiLine=true reads values', errors)
+    assert re.search("run: .*heads.csv/.*header does not conform to the schema.* but found", errors)
+    assert "different keys: about 2\n" in said
     assert "BudgetSpentError: the budget 'tests.spark.test_shell:upper' is spent" in errors
     assert not re.search("Traceback|pyspark", errors)
     assert "1 rows whose call failed" in said
@@ -234,6 +244,8 @@ def test_rows_go_in_and_come_out(source: Path) -> None:
         "times.csv",
         source.name,
         "lines.csv",
+        "heads.csv",
+        "maps.json",
         "out.csv",
         "page.html",
         "dead",

@@ -83,6 +83,7 @@ def sentence_of(text: str) -> str:
 _FRAME: Final = re.compile(r"\s+at [\w.$/@]+\(|\s*\.\.\. \d+ more").match
 
 _CONDITION: Final = re.compile(r"\[[A-Z0-9_.]+\] (.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
+_CAUSE: Final = re.compile(r"^Caused by: (?:\w+\.)*", re.MULTILINE)
 
 
 def sentence_of_spark(text: str) -> str:
@@ -90,8 +91,11 @@ def sentence_of_spark(text: str) -> str:
 
     A record that cannot be read has a hint at the options that may read it.
     """
-    said = list(dict.fromkeys(each.strip() for each in _CONDITION.findall(text)))
-    told = " ".join(said) or sentence_of(text)
+    said: list[str] = []
+    for each in _CAUSE.split(text):
+        # Causes of Java's own have no condition in brackets, but may be the only reason given.
+        said += map(str.strip, _CONDITION.findall(each) or [sentence_of(each)])
+    told = " ".join(filter(None, dict.fromkeys(said)))
     if "Malformed" in told:
         told += (
             " (--read multiLine=true reads values with line breaks, "

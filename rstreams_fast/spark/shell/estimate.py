@@ -68,6 +68,8 @@ class Estimate:
         from pyspark.sql import functions as f
 
         keys = [f.col(f"`{name.replace('`', '``')}`") for name in on]
+        # By default Spark refuses the hash of a map, as equal maps may have different hashes.
+        frame.sparkSession.conf.set("spark.sql.legacy.allowHashOnMapType", "true")
         key = f.when(~f.greatest(*(k.isNull() for k in [*keys, keys[0]])), f.xxhash64(*keys))
         place = f.spark_partition_id()
         worker = place if slots is None else place % slots
