@@ -92,6 +92,29 @@ def test_values_arrive_as_they_are_and_a_write_with_a_name_is_written_once(
     assert (news, days, count(server, table)) == (200, 1000, 1100)
 
 
+def test_rows_of_one_key_are_one_row_and_rows_with_a_null_key_are_all_added(
+    spark: Any, server: PostgresServer, name: str
+) -> None:
+    server.ask(f'create table "k{name}" (a int, b text, n int, unique (a, b))')
+    sink = rs.sinks.postgres(server.dsn, f"k{name}", mode="upsert", key=("a", "b"))
+    rows = spark.range(0, 60, 1, 3).selectExpr(
+        "cast(id % 2 as int) a", "if(id < 40, 'same', null) b", "cast(id as int) n"
+    )
+    for job in "first", "second":
+        assert rs.write(rows, sink, job=job).rows == 60
+    found = server.ask(f'select a, b, count(*) from "k{name}" group by a, b order by a, b')
+    assert found == [(0, "same", 1), (0, None, 20), (1, "same", 1), (1, None, 20)]
+
+
+def test_a_stream_does_not_make_the_ledger_forget_a_write_of_its_name(
+    spark: Any, server: PostgresServer, table: str
+) -> None:
+    sink = rs.sinks.postgres(server.dsn, table)
+    rs.write(frame(spark), sink, job="both")
+    rs.writer(sink, job="both")(frame(spark, 1000), 1000)
+    assert rs.write(frame(spark), sink, job="both").repeated
+
+
 def test_values_that_csv_has_no_form_for_arrive(
     spark: Any, server: PostgresServer, name: str
 ) -> None:

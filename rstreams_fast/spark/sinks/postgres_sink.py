@@ -174,9 +174,9 @@ class PostgresSink(Sink):
                 self._run(
                     db,
                     "delete from {ledger} "
-                    "where (job, target) = ({job}, {target}) and batch < {oldest}",
+                    "where (job, target) = ({job}, {target}) and batch between 0 and {oldest}",
                     frame,
-                    oldest=_number_of(frame) - KEPT_BATCHES,
+                    oldest=_number_of(frame) - KEPT_BATCHES - 1,
                 )
             staged = {"tokens": [int(token) for token in tokens if token]}
             moved = self._run(db, self._move(frame), frame, **staged).rowcount
@@ -204,8 +204,10 @@ class PostgresSink(Sink):
                 "select {columns} from {stage} where {part} = any({tokens}::bigint[])"
             )
         others = len(frame.names) > len(self.key)
+        # A unique index takes keys with a null as different: each such row has its own ctid.
         return (
-            "insert into {table} ({columns}) select distinct on ({key}) {columns} "
+            "insert into {table} ({columns}) select distinct on "
+            "({key}, case when row({key}) is not null then null else ctid end) {columns} "
             "from {stage} where {part} = any({tokens}::bigint[]) on conflict ({key}) do "
             + ("update set ({others}) = row({replaced})" if others else "nothing")
         )
