@@ -52,7 +52,7 @@ def test_the_recipe_has_the_ranges_of_the_project() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_the_recipe_builds_and_passes_its_tests(tmp_path: Path) -> None:
     rattler = pytest.importorskip("rattler_build", reason="needs py-rattler-build")
     minor = f"{sys.version_info.major}.{sys.version_info.minor}"
