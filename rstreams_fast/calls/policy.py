@@ -225,7 +225,7 @@ class PolicyFunction:
         journal = self.policy.journal
         if journal is None:
             return None
-        return FunctionJournal(journal, self._settings.label, self._lasting_key, counts)
+        return FunctionJournal(journal, self._settings.label, self._lasting_key, counts, self)
 
     def _key_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         policy = self.policy

@@ -23,7 +23,7 @@ import pytest
 import rstreams_fast as rsf
 import rstreams_fast.spark as rs
 from tests.fresh import forget_journals, impatient_writers
-from tests.helpers import wait_until
+from tests.helpers import run_python, wait_until
 from tests.spark.processes import OtherProcess
 from tests.spark.stages import V, made, parts, rows, values
 
@@ -189,6 +189,24 @@ def test_a_program_writes_its_journal_before_it_ends(kind: str, count: int, plac
         assert len(done.stdout.split()) == calls, done.stderr
         assert len(segments(place)) == 1
         assert not list(place.glob("rstreams-journal-*"))  # no log is left
+
+
+def test_a_new_function_finds_what_another_process_has_written(
+    journal: rsf.Journal, place: Path
+) -> None:
+    """As the next task of a reused worker of Spark does, which unpickles the function again."""
+    calls = []
+
+    def call(key: int) -> int:
+        calls.append(key)
+        return 2 * key
+
+    call.__qualname__ = "call"
+    assert rsf.Policy(journal=journal)(call)(9) == 18
+    run_python("-c", ENDING, str(place / "journal"), "plain", "3", cwd=ROOT)
+    again = rsf.Policy(journal=journal)(call)
+    assert [again(key) for key in (0, 1, 2, 9)] == [0, 2, 4, 18]
+    assert calls == [9]
 
 
 KILLED = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import struct
 import threading
@@ -77,8 +78,11 @@ class Answers:
         self._form = form
         self.any = False
         """Whether there are any answers."""
-        self.unwritten: dict[bytes, Any] = {}
-        """Answers in the logs of living processes, which are in no segment yet."""
+        self.logged: dict[bytes, Any] = {}
+        """Answers that were in the logs of living processes, and in no segment, when the caller of
+        ``refresh`` read the logs."""
+        self._unwritten: dict[bytes, Any] = {}
+        """Answers that ``add`` keeps."""
         self._index: tuple[list[str], tuple[_SortedRun, ...]] = [], ()
         """The names of segments ("" for a removed one), and the segment and row of each answer."""
         self._filter = bytearray(FILTER_BYTES)
@@ -94,7 +98,7 @@ class Answers:
             found = self.folder.names()
             with self._lock:
                 whole = self._add(found)
-                for digest in self.unwritten:
+                for digest in itertools.chain(self.logged, self._unwritten):
                     self._filter[_first_of(digest)[0] & (len(self._filter) - 1)] = 1
             if whole:
                 return
@@ -107,7 +111,7 @@ class Answers:
     def add(self, digest: bytes, answer: Any) -> None:
         """Keep an answer that this process has just logged, so that ``get`` finds it."""
         with self._lock:
-            self.unwritten[digest] = answer
+            self._unwritten[digest] = answer
             self._filter[_first_of(digest)[0] & (len(self._filter) - 1)] = 1
             self.any = True
 
@@ -115,7 +119,7 @@ class Answers:
         """Drop answers that ``add`` has kept: ``get`` finds them in the segments now."""
         with self._lock:
             for digest in digests:
-                self.unwritten.pop(digest, None)
+                self._unwritten.pop(digest, None)
 
     def _add(self, found: AbstractSet[str]) -> bool:
         """Index the new segments; ``False`` if a segment was replaced meanwhile."""
@@ -151,7 +155,7 @@ class Answers:
                 runs[-2:] = [_merged(runs[-2:])]
             self._index = names, tuple(runs)
             self._extend_filter(run)
-        self.any = bool(self._index[1] or self.unwritten)
+        self.any = bool(self._index[1] or self.logged or self._unwritten)
         return whole
 
     def _run(self, reader: Any) -> _SortedRun:
@@ -206,8 +210,9 @@ class Answers:
 
     def get(self, digest: bytes) -> Any:
         """Return the answer for a key, or ``MISSING``."""
-        if (found := self.unwritten.get(digest, MISSING)) is not MISSING:
-            return found
+        for answers in self._unwritten, self.logged:
+            if (found := answers.get(digest, MISSING)) is not MISSING:
+                return found
         gone = True
         while gone:
             gone = False

@@ -198,8 +198,11 @@ def find_answers(writer: JournalWriter, answers: Answers, journal: Journal) -> N
     if journal.max_bytes is not None and not folder.newest:
         folder.newest = newest(journal.uri)
     # Read the logs before the segments: an answer may move from a log to a segment meanwhile.
-    answers.unwritten = writer.left()
+    logged = writer.left()
+    # Until the refresh, other threads need the earlier ones, which may be in segments by now.
+    answers.logged = {**answers.logged, **logged}
     answers.refresh()
+    answers.logged = logged
 
 
 def tidy_up(writer: JournalWriter, answers: Answers, journal: Journal) -> None:

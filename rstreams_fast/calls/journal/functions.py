@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.errors import noted
@@ -72,6 +73,8 @@ class _Open:
         self._form = form
         self._lock = threading.Lock()
         self._users = 0
+        self._owners: WeakSet[object] = WeakSet()
+        """The functions with a policy that have opened the journal."""
         self.is_open = False
 
     def use(self, users: int) -> None:
@@ -81,12 +84,19 @@ class _Open:
             if not self._users:
                 self._close()
 
-    def open(self) -> None:
-        """Open the journal if it is closed: find the answers written so far."""
+    def open(self, owner: object) -> None:
+        """Open the journal if it is closed. A new ``owner`` finds the answers written so far.
+
+        Each Spark task has a new owner: a reused worker must find what other workers have written
+        since its last task.
+        """
         with self._lock:
-            if self.is_open:
+            if self.is_open and owner in self._owners:
                 return
             find_answers(self.writer, self.answers, self._journal)
+            self._owners.add(owner)
+            if self.is_open:
+                return
             # Make pyarrow import its modules now: while Python exits, imports fail.
             self._form.array([""])
             self.writer.start(_start, IDLE_SECONDS)
@@ -154,8 +164,10 @@ class FunctionJournal:
         label: str,
         key_of: Callable[..., tuple[Any, ...]],
         counts: CallCounts,
+        owner: object,
     ) -> None:
-        """``key_of`` makes the key from the arguments."""
+        """``key_of`` makes the key from the arguments. ``owner``: the function with the policy."""
+        self._owner = owner
         self._open = _open_of(journal, label)
         self._label = label
         self._key_of = key_of
@@ -172,16 +184,18 @@ class FunctionJournal:
         """
         kept, counts, key_of = self._open, self._counts, self._key_of
         answers = kept.answers
-        is_local = answers.folder.is_local
+        is_local, owner, is_known = answers.folder.is_local, self._owner, False
 
         async def call(*args: Any) -> Any:
+            nonlocal is_known
             key = key_of(*args)
             digest = kept.digest_of(key)
-            if not kept.is_open:
+            if not (is_known and kept.is_open):
                 if loop is None:
-                    kept.open()
+                    kept.open(owner)
                 else:
-                    await loop.run_in_executor(None, kept.open)
+                    await loop.run_in_executor(None, kept.open, owner)
+                is_known = True
             if answers.any and answers.may_have(digest):
                 if loop is None or is_local:
                     found = answers.get(digest)
