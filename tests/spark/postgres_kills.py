@@ -88,6 +88,8 @@ for run in range(runs):
     done = directory / f"done-{{kind}}-{{run}}"
     if done.exists():
         continue
+    while run and not (directory / f"checked-{{kind}}-{{run - 1}}").exists():
+        time.sleep(0.01)  # the check would find the staging table of this run
     (directory / f"at-{{kind}}-{{run}}").touch()
     reports = written(run)
     if commits := list((directory / f"checkpoint{{run}}" / "commits").glob("[0-9]*")):
@@ -160,6 +162,7 @@ class Runs:
                 self.hit += bool(killed)
                 self.found_committed += int(done.read_text())
                 self._check(run)
+                (self._folder / f"checked-{kind}-{run}").touch()
             driver.wait(60)
         except BaseException:
             print(driver.errors(), file=sys.stderr)
