@@ -197,6 +197,17 @@ def test_sinks_of_a_batch_share_a_journal_and_dead_letters(spark: Any, tmp_path:
     assert pq.read_table(tmp_path / "dead").num_rows == 2
 
 
+def test_a_batch_that_is_repeated_in_fewer_partitions_replaces_all_dead_letters(
+    spark: Any, tmp_path: Path
+) -> None:
+    fails = sink_of(tmp_path / "sent", is_async=True, gets_batches=False, fails=10)
+    writer = rs.writer(fails, job="a", on_failure=rs.dead_letters(tmp_path / "dead"))
+    writer(frame(spark, 100, 2), 11)
+    for partitions in (5, 2):
+        writer(frame(spark, 100, partitions), 1)
+        assert pq.read_table(tmp_path / "dead").num_rows == 20
+
+
 class Collects:
     """A subscriber that requests one batch after the other, and notes them."""
 

@@ -26,7 +26,7 @@ from rstreams_fast.calls.policy import PolicyFunction
 from rstreams_fast.spark.frames import MapFunction
 from rstreams_fast.spark.lookups import Lookup, lookup
 from rstreams_fast.spark.options import Failures
-from rstreams_fast.spark.sinks.letters import DeadLetters, LetterFile
+from rstreams_fast.spark.sinks.letters import DeadLetters, LetterFile, remove_others
 from rstreams_fast.spark.sinks.report import PartCounts
 from rstreams_fast.spark.sinks.sink import Frame, Sink, SinkWords
 from rstreams_fast.spark.worker.counters import task_context
@@ -138,9 +138,7 @@ class FunctionSink(Sink):
         version = self._version(frame.job, part)
         calls = self._calls(_RowIds(names, words.key or names, self._label, version))
         outcomes = self._stage(calls, version).as_map_fn(names, TOLD)
-        # Several sinks of a batch may have one directory of dead letters.
-        write = digest_of_text(frame.run, self._label, self._target)
-        drain = _Drain(calls, outcomes, words.letters, f"{write}-{part}")
+        drain = _Drain(calls, outcomes, words.letters, self._letters_of(frame))
         if self._policy is not None and self._policy.journal is not None and frame.batch:
             # Spark begins a batch after the previous batch is committed. It never repeats that
             # batch, so its answers are useless now.
@@ -148,6 +146,19 @@ class FunctionSink(Sink):
             place = place_of(self._label, journal.version, str(_answers()))
             drain.useless = journal.uri, place
         return drain
+
+    def commit(self, frame: Frame, tokens: list[str], rows: int) -> bool:  # noqa: ARG002
+        if self._words.letters is not None and frame.job:
+            remove_others(self._words.letters, self._letters_of(frame), tokens)
+        return True
+
+    def _letters_of(self, frame: Frame) -> str:
+        """Return how the names of this write's files of dead letters begin.
+
+        Several sinks of a batch may have one directory of dead letters.
+        """
+        write = digest_of_text(frame.run, self._label, self._target)
+        return f"dead-{write}-{'' if frame.batch is None else frame.batch}-"
 
     def _version(self, job: str, part: str) -> str:
         """Return a version for the journal and the ids of rows, which keeps equal rows of different
@@ -300,12 +311,12 @@ class _Drain:
     """The function that writes the batches of a partition. The workers get its pickle."""
 
     def __init__(
-        self, calls: _Calls, outcomes: MapFunction, letters: DeadLetters | None, run: str
+        self, calls: _Calls, outcomes: MapFunction, letters: DeadLetters | None, prefix: str
     ) -> None:
         self._calls = calls
         self._outcomes = outcomes
         self._letters = letters
-        self._run = run
+        self._prefix = prefix
         self.useless: tuple[str, str] | None = None
         """The URI and the folder of a journal that no batch needs any more."""
 
@@ -314,9 +325,9 @@ class _Drain:
         calls, refused = self._calls, 0
         context = task_context()
         partition = 0 if context is None else context.partitionId()
+        name = f"{self._prefix}{partition:05d}"
         with contextlib.ExitStack() as stack:
             if self._letters is not None:
-                name = f"dead-{self._run}-{partition:05d}"
                 file = stack.enter_context(LetterFile(self._letters, name))
             outputs = stack.enter_context(contextlib.closing(self._outcomes(calls.of(batches))))  # type: ignore[type-var]
             for output in outputs:
@@ -328,6 +339,7 @@ class _Drain:
         if self.useless is not None and not partition:
             Folder(*self.useless).remove_all()
         counts = calls.counts
+        counts.token = name
         counts.retried = max(0, calls.failed - (counts.dead - refused))
         counts.rows -= counts.dead
         yield counts.batch()

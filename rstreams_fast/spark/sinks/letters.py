@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import tempfile
@@ -17,7 +18,7 @@ from rstreams_fast.spark.options import Failures
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DeadLetters", "LetterFile", "dead_letters"]
+__all__ = ["DeadLetters", "LetterFile", "dead_letters", "remove_others"]
 
 _WHOLE_AT_CLOSE: Final = ("s3", "gcs", "abfs")
 """The object stores: a file appears there when it is complete."""
@@ -81,25 +82,50 @@ class DeadLetters:
         return f"dead_letters({shown_uri(self.uri)!r})"
 
 
+def remove_others(letters: DeadLetters, prefix: str, names: list[str]) -> None:
+    """Remove the files whose names begin with ``prefix``, except ``names``.
+
+    They are of an earlier run of the same write, which had more partitions.
+    """
+    from pyarrow import fs
+
+    try:
+        files, folder = _made_folder(letters)
+        for info in files.get_file_info(fs.FileSelector(folder)):
+            name = info.base_name.removesuffix(".parquet")
+            if name.startswith(prefix) and name not in names:
+                files.delete_file(info.path)
+    except (OSError, ValueError) as refused:
+        logging.getLogger("rstreams_fast").warning(
+            "dead letters of an earlier run of this write may be left: %s", refused
+        )
+
+
+def _made_folder(letters: DeadLetters) -> tuple[Any, str]:
+    """Return the file system and the path of the directory, which is made if it is missing."""
+    pa = pyarrow_for("dead_letters")
+    from pyarrow import fs
+
+    uri, why = letters.uri, None
+    try:
+        files, root = fs.FileSystem.from_uri(uri)
+        folder = root.rstrip("/")
+        files.create_dir(folder, recursive=True)
+    except (pa.ArrowException, OSError) as refused:
+        why = masked(str(refused), uri)
+    # Raise outside of the except clause: else the traceback would show pyarrow's error, whose
+    # text has the URI, and maybe a secret in it.
+    if why is not None:
+        raise ValueError(f"dead_letters: {shown_uri(uri)!r} cannot be used: {why}")
+    return files, folder
+
+
 class LetterFile:
     """The dead letters of a partition: written to a local file, which is copied at success."""
 
     def __init__(self, letters: DeadLetters, name: str) -> None:
-        pa = pyarrow_for("dead_letters")
-        from pyarrow import fs
-
-        uri, why = letters.uri, None
-        try:
-            self._files, root = fs.FileSystem.from_uri(uri)
-            self._folder = root.rstrip("/")
-            # Make the folder now: if this fails, no row has been sent yet.
-            self._files.create_dir(self._folder, recursive=True)
-        except (pa.ArrowException, OSError) as refused:
-            why = masked(str(refused), uri)
-        # Raise outside of the except clause: else the traceback would show pyarrow's error, whose
-        # text has the URI, and maybe a secret in it.
-        if why is not None:
-            raise ValueError(f"dead_letters: {shown_uri(uri)!r} cannot be used: {why}")
+        # Make the folder now: if this fails, no row has been sent yet.
+        self._files, self._folder = _made_folder(letters)
         self._path = f"{self._folder}/{name}.parquet"
         self._aside: IO[bytes] | None = None
         self._writer: Any = None
