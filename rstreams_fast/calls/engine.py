@@ -179,7 +179,9 @@ class CallEngine:
             admitted=admitted,
             in_lists=in_lists,
         )
-        recovery = Recovery(call, spread, settings, counts, gate) if recovers else None
+        recovery = None
+        if recovers:
+            recovery = Recovery(call, spread, settings, counts, gate, times=self._counts_attempts)
         at_once = settings.running_rows
         self.window: Final = CallWindow(
             call,

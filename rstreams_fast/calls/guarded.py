@@ -54,8 +54,12 @@ class Recovery:
         settings: CallSettings,
         counts: CallCounts,
         gate: PermitGate | None,
+        *,
+        times: bool,
     ) -> None:
+        """``times``: whether to time the further attempts, as ``fn`` does not."""
         self._fn = fn
+        self._times = times
         self._spread = spread
         self._attempts = Attempts(settings.policy, settings.label, counts)
         self._gate = gate
@@ -77,8 +81,10 @@ class Recovery:
         return _made_again(self._again, args, error, tries, self._gate)
 
     def _again(self, *args: Any) -> Awaitable[Any]:
-        self._attempts.counts.made_again += 1
-        return self._fn(*args)
+        counts = self._attempts.counts
+        counts.made_again += 1
+        attempt = self._fn(*args)
+        return counts.timing(attempt, stands_for=1) if self._times else attempt
 
     def traced(self, tracer: Tracer) -> Callable[..., Awaitable[Any]]:
         """Return a function that calls ``fn``, and traces each call with its further attempts.
