@@ -148,7 +148,7 @@ class CallEngine:
         plain = not (
             around.failures is not None or settings.is_guarded or settings.batch is not None
         )
-        # The CallWindow tells the journal of each result, if nothing happens before a call.
+        # If nothing is done before a call, the CallWindow reports each result to the journal.
         stores = journal is not None and journal.only_stores and around.cache is None
         self._storing = journal if plain and stores and not needs_key else None
         remembers = settings.policy.remembers and self._storing is None

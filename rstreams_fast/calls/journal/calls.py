@@ -69,7 +69,6 @@ class JournalledCalls:
         self._key_of = key_of
         self._may_change = may_change or key_of is not None
         self._as_outcomes = settings.as_outcomes
-        self._lists = settings.batch is not None
         in_flight = settings.concurrency * (1 if settings.batch is None else settings.batch.rows)
         self._together = max(1, in_flight // LOGGED_SHARE)
         self._counts = counts
@@ -98,13 +97,10 @@ class JournalledCalls:
     def around(self, fn: Call, loop: asyncio.AbstractEventLoop) -> Call:
         """Return ``fn``, which is called only for keys without a journalled answer.
 
-        Each call runs in a copy of the present context. Answers of the same step of the ``loop``
-        are logged together: a log record for each call would take most of the call's time.
+        Each call runs in a copy of the present context.
         """
         answers, writer, counts = self._answers, self._writer, self._counts
-        as_outcomes, together, log = self._as_outcomes, self._together, self._log
-        keys, given, key_of = self._keys, self._given, self._key_of
-        context = copy_context()
+        as_outcomes, key_of, store = self._as_outcomes, self._key_of, self._store_on(loop)
 
         async def call(*args: Any) -> Any:
             key = args if key_of is None else key_of(*args)
@@ -113,16 +109,11 @@ class JournalledCalls:
                 return Outcome(found, None, 0, 0.0) if as_outcomes else found
             result = await fn(*own_copy(args))
             if not as_outcomes:
-                given.append(result)
+                store(key, result)
             elif result.error is None:
-                given.append(result.value)
+                store(key, result.value)
             else:
                 return result
-            keys.append(key)
-            if len(keys) >= together:
-                log()
-            elif len(keys) == 1:
-                loop.call_soon(log, context=context)
             if writer.is_slow:
                 await self._wait()
             return result
@@ -140,12 +131,20 @@ class JournalledCalls:
         This takes half of the time of ``around``, which adds a coroutine to each call. The caller
         checks ``is_behind`` before it submits items. ``spread``: whether items are tuples.
         """
+        self._are_values = not spread
+        return self._store_on(loop)
+
+    def _store_on(self, loop: asyncio.AbstractEventLoop) -> Callable[[Any, Any], None]:
+        """Return a function that stores the answer to a key.
+
+        Answers of the same step of the ``loop`` are logged together: a log record for each call
+        would take most of the call's time.
+        """
         keys, given, together, log = self._keys, self._given, self._together, self._log
         context = copy_context()
-        self._are_values = not spread
 
-        def store(item: Any, answer: Any) -> None:
-            keys.append(item)
+        def store(key: Any, answer: Any) -> None:
+            keys.append(key)
             given.append(answer)
             if len(keys) >= together:
                 log()

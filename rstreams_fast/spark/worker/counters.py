@@ -76,7 +76,7 @@ class Counters(StageMetrics):
         self.batches_out += 1
 
     def count_repeated(self, error: BaseException) -> None:
-        """Note that a cache raises ``error`` again: the next ``count_failure`` gets it, too."""
+        """Note that a cache raises ``error`` again: ``count_failure`` does not count it then."""
         self._repeated = error
 
     def count_failure(self, error: BaseException) -> None:
