@@ -1,4 +1,4 @@
-"""The parts of which the subscriptions of operators are made. No file here knows an operator.
+"""The parts from which operators build their subscriptions. No file here depends on an operator.
 
 The words of this package:
 
@@ -48,7 +48,7 @@ The invariants of all bases:
 * **The drain of a fan-in calls no publisher.** The drain stores the call that is due. The thread
   that leaves the drain makes the call in ``_upward``, which returns true if it has made a call.
 * **The end is read before the elements.** The drain reads ``_completed`` and ``_late_error``, and
-  then the buffer. If upstream has ended and the buffer is empty, no element is missing.
+  then the buffer. If upstream had ended and the buffer is empty, all elements were delivered.
 * **One end.** The call of ``_demand.cancel()`` or ``terminate()`` that returns true decides how the
   stream ends. ``_stop`` cancels upstream. The thread that holds the drain calls
   ``_drop_references``, once, which clears the fields. A thread may add an element later. So

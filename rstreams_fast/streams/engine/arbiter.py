@@ -66,7 +66,7 @@ class PendingDemand:
         return True
 
     def ask(self, inner: Inner, most: int = UNBOUNDED) -> bool:
-        """Request up to ``most`` elements of this demand through the subscriber ``inner``.
+        """Request up to ``most`` elements through ``inner``, and subtract them from this demand.
 
         Return false if no request was made.
         """
@@ -86,7 +86,7 @@ class PendingDemand:
 
 
 class Chain:
-    """Several publishers for an arbiter, which subscribes to one after another."""
+    """Several publishers. An arbiter subscribes to the next one when the one before has ended."""
 
     def __init__(self, publishers: tuple[Publisher[Any], ...]) -> None:
         self.publishers = publishers
@@ -108,14 +108,14 @@ class Following(Protocol):
 class Companion(Protocol):
     """Handles a second publisher, which sends at the same time as the arbiter's current publisher.
 
-    The arbiter subscribes to the second publisher through ``inner``, before it subscribes to the
-    publisher that the stream begins with. If the second publisher fails, the stream fails at once.
+    The arbiter subscribes to the second publisher, through ``inner``, before it subscribes to any
+    other publisher. If the second publisher fails, the stream fails at once.
     """
 
     inner: Inner
 
     def took(self, burst: list[Any], over: bool, /) -> bool:
-        """Take elements of the second publisher. ``over``: the publisher has completed.
+        """Handle elements of the second publisher. ``over``: the second publisher has completed.
 
         The arbiter calls this on any thread, one call at a time. If the result is true, the stream
         completes at once.
@@ -263,9 +263,10 @@ class SubscriptionArbiter(FanIn):
         self._enter()
 
     def _first_element(self, _element: object) -> bool:
-        """Call ``on_first_element``. Return false, as the predicate of a ``skip_while`` stage.
+        """Call ``on_first_element``, and return false.
 
-        The stage skips no element, and calls this method only with the first element.
+        This is the predicate of a ``skip_while`` stage. The stage calls a predicate until the first
+        false. So it calls this method once, with the first element, and skips no element.
         """
         on_first_element, self.on_first_element = self.on_first_element, None
         if on_first_element is not None:
@@ -282,7 +283,7 @@ class SubscriptionArbiter(FanIn):
         if changed:
             self._change_over()
         publisher = self._publisher
-        # If the field is empty, do not write to it: go_on(), on another thread, can set it at any
+        # If _publisher is None, do not write to it: go_on(), on another thread, can set it at any
         # moment.
         if publisher is not None:
             self._publisher = None
@@ -295,9 +296,8 @@ class SubscriptionArbiter(FanIn):
         while isinstance(publisher, Chain):
             publisher, *rest = publisher.publishers
             self._rest.extendleft(reversed(rest))
-        # The drain iterates a sequence itself, except if ``on_discard`` is below. The hook must get
-        # the elements that are not delivered. Only a subscriber registers elements for the hook, so
-        # subscribe to the sequence then.
+        # The drain can iterate a sequence itself. But if ``on_discard`` is below, subscribe to the
+        # sequence: only a subscriber registers its elements for the hook of ``on_discard``.
         found = sequence_of(publisher) if self.custody is None else None
         if found is None:
             self._current = self._subscribe_to(publisher)
@@ -335,7 +335,7 @@ class SubscriptionArbiter(FanIn):
             raise
         except Exception as raised:
             if error is not None and raised is not error and raised.__context__ is None:
-                # Not by ``raised``, which may refuse: a frozen dataclass does.
+                # An exception that is a frozen dataclass refuses ``raised.__context__ = error``.
                 BaseException.__setattr__(raised, "__context__", error)
             found = Ended(raised)
         finally:
@@ -353,8 +353,8 @@ class SubscriptionArbiter(FanIn):
         return self._over
 
     def _work(self) -> bool:
-        # Read the end before the queue. If the end has come, the queue has all elements that are
-        # left.
+        # Read these two fields before _mail: once one of them is set, _mail has all elements that
+        # came earlier.
         ending, sequence = self._ending, self._sequence
         mail = self._mail
         while mail and self._demand.value >= 0:

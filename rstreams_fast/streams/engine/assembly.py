@@ -127,8 +127,8 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
     for part, need in zip(parts, needs(parts) if parts else (), strict=True):
         if isinstance(part, Boundary):
             if fails_unasked and need.total == UNBOUNDED:
-                # The source fails if it gets too few requests. The total need is unknown, so the
-                # boundary requests an unbounded number of elements.
+                # The source fails if it sends an element that was not requested. So the boundary
+                # must request as many elements as it can hold, not as few as the parts below use.
                 need = EVERYTHING
             fails_unasked = part.fails_unasked or (fails_unasked and part.one_to_one)
         if isinstance(part, Stage):

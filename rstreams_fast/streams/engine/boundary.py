@@ -93,15 +93,15 @@ class StagesSource:
         raise NotImplementedError
 
     def whole(self) -> PullSource | None:
-        """Return a source of all elements, or ``None`` if the publisher does not have them all.
+        """Return a source that a subscriber may iterate in place of subscribing.
 
-        A subscriber may iterate that source in place of subscribing.
+        ``None`` (the default): the publisher does not have all elements yet, so subscribe.
         """
         return None
 
 
 class RingSubscriber:
-    """A subscriber with a ring, in which runs of stages put elements in place of ``on_next``.
+    """A subscriber with a ring. Runs of stages put elements in the ring, without ``on_next``.
 
     After some elements, and before any terminal signal, the run calls ``on_burst``. The ring has
     room for all requested elements. ``ring`` is ``None`` while runs must call ``on_next``.
@@ -117,7 +117,7 @@ class RingSubscriber:
 
 
 class _Dropped:
-    """Takes the place of a ring when its stream ends, and drops elements that come later (§2.8)."""
+    """Replaces a ring when the stream has ended, and drops elements that come later (§2.8)."""
 
     __slots__ = ()
 
@@ -159,7 +159,7 @@ class InputRing:
 
 
 class ListSubscriber:
-    """A subscriber with a list, to which runs of stages append elements in place of ``on_next``.
+    """A subscriber with a list. Runs of stages append elements to the list, without ``on_next``.
 
     The list is ``burst``. After some elements the run calls ``on_burst``. If elements come slowly,
     the run calls ``on_burst`` after fewer elements, so that no element waits long in the list.
@@ -179,18 +179,18 @@ class ListSubscriber:
 
 
 class FunctionSubscriber:
-    """A subscriber with a function that runs of stages call in place of ``on_next``."""
+    """A subscriber with a function ``slot``, which runs of stages call in place of ``on_next``."""
 
     __slots__ = ()
 
     @property
     def slot(self) -> FunctionSlot | None:
-        """The function, or ``None`` if runs must call ``on_next``."""
+        """The function that runs of stages call. ``None``: runs must call ``on_next``."""
         raise NotImplementedError
 
 
 def burst_slot(subscriber: Subscriber[Any]) -> Callable[[list[Any]], None] | None:
-    """Return a function that gives ``subscriber`` a list of elements at once.
+    """Return a function that gives ``subscriber`` a list of elements in one call.
 
     ``None`` if ``subscriber`` takes elements only by ``on_next``.
     """

@@ -29,7 +29,7 @@ class Chained(Protocol):
 
 
 class Link:
-    """A base with the attributes of ``Chained``, for subscribers that are no ``Drain``."""
+    """The base of subscribers that are not a ``Drain``. It has the attributes of ``Chained``."""
 
     __slots__ = ("__weakref__", "custody", "depth", "trampoline", "turns")
 

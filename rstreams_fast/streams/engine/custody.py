@@ -30,7 +30,10 @@ _COLLECTIONS: Final = (list, tuple, set, frozenset)
 
 
 class _NoPublisher:
-    """Takes the place of the publisher of a user's function, which is not called after the end."""
+    """A publisher that sends nothing.
+
+    After the end the user's function is not called, and this publisher replaces its result.
+    """
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         """Send nothing: the stream of the subscriber has ended."""
@@ -121,7 +124,7 @@ class Custody:
         return passed
 
     def gather(self, group: Any) -> Any:
-        """Replace the members of the list or tuple ``group`` in this record by ``group``.
+        """Record the list or tuple ``group`` as one element, in place of its members.
 
         Return ``group``.
         """
@@ -133,7 +136,7 @@ class Custody:
         return group
 
     def open(self, iterable: Any) -> bool:
-        """Replace the element ``iterable`` in this record by its items.
+        """Record the items of ``iterable`` as elements, in place of ``iterable`` itself.
 
         Return false if ``iterable`` is not a collection (such as a list). Then ``iterable`` is
         removed, no items are added, and the caller must call ``enter`` with each item.
@@ -198,8 +201,7 @@ class Custody:
         def look(element: Any) -> Any:
             if not self.claim(element):
                 return not drops
-            # In a stage that can drop elements, an exception of the function drops the element,
-            # too.
+            # If the function raises, a stage that can drop elements drops this element, too.
             keeps = drops is None
             try:
                 result = fn(element)
@@ -266,7 +268,10 @@ class Custody:
 
 
 def _passes(name: str, argument: Any) -> Function:
-    """Return a predicate: whether a stage passes an element on. It stores what the stage stores."""
+    """Return a predicate that is true if the stage ``name`` passes the element on.
+
+    The predicate compares elements as the stage does. So it stores the last one, as the stage does.
+    """
     kind = STAGES[name]
     state = [kind.first_state((name, argument))]
 

@@ -26,8 +26,8 @@ class Deadline:
 
     ``due`` returns a time of the timer's clock, in seconds, or ``None`` if nothing is due. ``due``
     must be quick. Any thread calls ``due``, one call at a time. Call ``look()`` when the due time
-    has become earlier, or is no longer ``None``. ``work`` is sometimes called when it has nothing
-    to do. ``when_dropped`` is called with the error if the timer stops, or if no thread can be
+    has become earlier, or is no longer ``None``. ``work`` is sometimes called although nothing is
+    due. ``when_dropped`` is called with the error if the timer stops, or if no thread can be
     started. ``close`` drops all three functions.
     """
 

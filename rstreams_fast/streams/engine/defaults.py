@@ -54,12 +54,13 @@ OVERFLOW_CAPACITY: Final = 1024
 """The most elements held between a source that ignores demand and its subscriber."""
 
 MULTICAST_BUFFER: Final = 1024
-"""Elements by which one subscriber of a multicast may be ahead of another.
+"""How many elements one subscriber of a multicast may be ahead of another subscriber.
 
 An element costs more time with a smaller buffer, and hardly less with a larger one."""
 
 ROWS: Final = 1 << 16
-"""Rows in one array that is delivered as an element; also the records that a boundary holds."""
+"""The most rows of an array that ``from_numpy`` delivers as one element. Also the most records
+that ``publish_records_on`` holds."""
 
 ARRAYS_PREFETCH: Final = 8
 """Arrays that an asynchronous subscriber requests in advance. An array can be large."""
@@ -92,7 +93,7 @@ TRAMPOLINE_PREFETCH: Final = 64
 
 
 def replenish_at(prefetch: int) -> int:
-    """Return three quarters of ``prefetch``, the number of consumed elements to request again."""
+    """Return three quarters of ``prefetch``: request again when so many elements were consumed."""
     return max(1, prefetch - (prefetch >> 2))
 
 

@@ -233,7 +233,7 @@ class Drain:
             raise
 
     def _pause(self, wip: Wip, turns: Turns) -> None:
-        """Stop the work of ``wip``, because the turn (a millisecond on the event loop) is over.
+        """Interrupt the work that ``wip`` guards: the turn, a millisecond on the loop, is over.
 
         The work goes on in the next turn, or earlier on a thread that brings a new event.
         """
@@ -313,9 +313,9 @@ class Drain:
     def _slot_by_bursts(self, subscriber: Subscriber[Any], *, waits: bool = False) -> Any:
         """Return the receiver of a run's results: a ring, or a function to call with each result.
 
-        The ring is the subscriber's. The function is the ``append`` of the subscriber's list, or
-        another function that replaces ``on_next``, or the method ``on_next`` itself. ``waits``: the
-        source of the run can wait in the middle of a burst (a list of elements).
+        The subscriber decides: the receiver is its ring, the method ``append`` of its list, its
+        function ``slot``, or its method ``on_next``. ``waits``: the source of the run can wait in
+        the middle of a burst (a list of elements).
         """
         # Read ``ring`` once: the subscriber can drop the ring at any time.
         if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
@@ -349,7 +349,7 @@ class Drain:
             report_dropped(leaving, "§2.13: a subscriber filled the stack")
 
     def _stop_and_leave_drain(self, ended: bool) -> None:
-        """Call ``_stop``, if the caller has ``ended`` the stream. Then call ``_leave_drain``."""
+        """Call ``_stop`` if ``ended``: the caller has ended the stream. Then clean up."""
         try:
             if ended:
                 self._stop()
@@ -357,7 +357,7 @@ class Drain:
             self._leave_drain()
 
     def _leave_drain(self) -> None:
-        """Clean up after the end of the stream, and again whenever another thread enters."""
+        """Clean up after the end, and leave the drain. Repeat if a thread has entered meanwhile."""
         wip = self._wip
         while True:
             missed = wip.missed
@@ -430,7 +430,7 @@ class Drain:
         return ends
 
     def _end_late(self) -> bool:
-        """Fail with ``_late_error``, since all elements are delivered. Always return false."""
+        """Signal ``_late_error``: all elements were delivered before. Always return false."""
         late, self._late_error = self._late_error, None
         if late is not None:
             self._fail(late)
@@ -442,7 +442,7 @@ class Drain:
         Always return false: there is nothing more to do.
         """
         failure = self._failure
-        # If the field is empty, do not write to it: another thread can set it at any moment.
+        # If _failure is None, do not write to it: another thread can set it at any moment.
         if failure is not None:
             self._failure = None
             subscriber = self._drop_everything()
@@ -464,7 +464,7 @@ class Drain:
         this method. So no error is missed.
         """
         error = self._late_error
-        # If the field is empty, do not write to it: another thread can set it at any moment.
+        # If _late_error is None, do not write to it: another thread can set it at any moment.
         if error is not None:
             self._late_error = None
             report_late(error)

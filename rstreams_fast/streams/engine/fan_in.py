@@ -82,7 +82,7 @@ class Prefetch:
 
     def begun(self, demand: DemandCounter) -> bool:
         """Whether the subscriber has made its first request."""
-        # Demand above 0 means that the subscriber has made its first request.
+        # Store the answer: the demand is above 0 after the first request, but may fall to 0 again.
         if not self._begun:
             self._begun = demand.value > 0
         return self._begun
@@ -110,8 +110,8 @@ class Prefetch:
     def consumed(self, inner: Inner, n: int) -> None:
         """Count ``n`` elements of ``inner`` as delivered.
 
-        When ``replenish_at`` elements were delivered, add a request for as many elements to
-        ``asks``.
+        When ``replenish_at`` elements were delivered since the last request, request as many again:
+        add the request to ``asks``.
         """
         inner.consumed += n
         if inner.consumed >= self.replenish_at:
@@ -120,9 +120,9 @@ class Prefetch:
                 self.asks.append((inner, n))
 
     def idle(self, demand: int) -> bool:
-        """For the metrics, begin to measure how long demand, or else an element, is missing.
+        """Begin a wait in the metrics: for demand if ``demand`` is 0, otherwise for an element.
 
-        Always return false, so that ``_work`` can return the result: there is nothing to do.
+        Always return false. ``_work`` returns this result: there is nothing to do at once.
         """
         self.waits.begin(for_demand=demand == 0)
         return False
@@ -133,7 +133,7 @@ class Prefetch:
         return bool(self.asks or (self._unfinished and demand.value > 0))
 
     def clear(self) -> None:
-        """Drop the references to subscribers. Another thread can still use the old deques."""
+        """Drop the references. The deques are replaced, as another thread may be using them."""
         self.asks = deque()
         self._unfinished = deque()
 
@@ -147,7 +147,7 @@ def describe_prefetch(operator: str, publishers: int, size: int) -> str:
 
 
 NO_PREFETCH: Final = Prefetch(0, "", 0)
-"""The placeholder in fan-ins that request elements in their own way."""
+"""The ``prefetch`` of fan-ins that request elements in their own way. It makes no requests."""
 
 
 class FanIn(Drain):
@@ -241,7 +241,7 @@ class FanIn(Drain):
             while True:
                 missed = up.missed
                 while self._demand.value >= 0:
-                    # Read once: _drop_references(), on another thread, replaces the deque.
+                    # Read the field once: _drop_references(), on another thread, replaces it.
                     unsubscribed = self._unsubscribed
                     if unsubscribed:
                         self._subscribe(unsubscribed.popleft())
@@ -255,8 +255,8 @@ class FanIn(Drain):
                 if up.leave(missed):
                     return
         except BaseException as leaving:
-            # A KeyboardInterrupt propagates to the caller, which can be a publisher above. Then the
-            # subscriber does not see the exception. So signal it to the subscriber, too.
+            # An exception such as KeyboardInterrupt propagates to the caller, which can be a
+            # publisher above. The subscriber does not see it there, so also signal it by on_error.
             if self._demand.value >= 0:
                 self._fail(leaving)
             raise
@@ -280,8 +280,8 @@ class FanIn(Drain):
         self._inners.add(inner)
         if self._demand.value >= 0:
             return True
-        # The stream is over. If _stop() ran before the subscriber was added, _stop() has not
-        # cancelled it. So cancel it here.
+        # The stream is over. If _stop() ran before ``inner`` was added, _stop() has not cancelled
+        # ``inner``. So cancel it here.
         self._inners.discard(inner)
         inner.cancel()
         return False
@@ -307,7 +307,7 @@ class FanIn(Drain):
         self._enter()
 
     def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
-        """Return whether to signal ``error`` after the elements that wait. Default: at once."""
+        """Return whether ``error`` must wait for the delivery of earlier elements. Default: no."""
         return False
 
     def _lacking_for(self, inner: Inner, /) -> list[Inner]:  # noqa: ARG002 - by default, none
@@ -332,7 +332,7 @@ class FanIn(Drain):
         return self._demand.value < 0 and self._act_on_end()
 
     def _take(self, inner: Inner, what: list[Any] | Ended) -> None:  # noqa: ARG002
-        """Deliver a list of elements of ``inner``, or end the stream, since ``inner`` has ended."""
+        """Handle an item of ``_mail``: deliver a list of elements, or end the stream."""
         if isinstance(what, list):
             self._deliver(what)
         elif what.error is None:
@@ -352,8 +352,8 @@ class FanIn(Drain):
                 take_burst(burst)
             else:
                 self._delivering = burst
-                # Test _open again, because _stop() can run on another thread between the first test
-                # and the assignment of _delivering. Then _stop() has not cleared this list.
+                # Test _open again: if _stop() ran on another thread before _delivering was set,
+                # _stop() has not cleared this list.
                 if self._open:
                     for element in burst:
                         on_next(element)

@@ -108,8 +108,8 @@ class Inner(Link):
         """Request ``n`` more elements and the rest of earlier requests, but only for one turn.
 
         A turn is the millisecond for which work may occupy an event loop. When the turn is over, a
-        later call must request the rest. Return whether any elements were requested. Only an
-        operator that does not use the elements before this method returns may call this.
+        later call must request the rest. Return whether any elements were requested. The operator
+        must buffer the elements until this call returns.
         """
         raise NotImplementedError
 
@@ -151,7 +151,7 @@ class Inner(Link):
 
 
 def new_inner(owner: InnerOwner, publisher: Publisher[Any]) -> Inner:
-    """Return a new ``Inner`` for ``publisher``. It subscribes when its ``subscribe`` is called."""
+    """Return a new ``Inner`` for ``publisher``. Its method ``subscribe`` makes the subscription."""
     sequence = sequence_of(publisher)
     if sequence is not None:
         return _InnerSequence(owner, *sequence)
@@ -287,7 +287,7 @@ class InnerSubscriber(Inner, ListSubscriber):
 
 
 class _InnerSequence(Inner):
-    """Stands for the subscriber to a sequence, such as a list: ``ask`` iterates the sequence.
+    """The inner for a sequence, such as a list: ``ask`` iterates the sequence.
 
     The elements also pass through the stages below the sequence. The iterator of a sequence never
     waits and needs no closing. So ``cancel`` only ends the loop.
@@ -467,7 +467,7 @@ class _InnerSequence(Inner):
         return True
 
     def _step(self, step: Callable[..., RunStatus], *args: int) -> RunStatus:
-        """Call ``step``, a method of ``_run``. A cancel by another thread gives ``CANCELLED``."""
+        """Call ``step``, a method of ``_run``. Return ``CANCELLED`` if another thread cancelled."""
         try:
             return step(*args)
         except OverlappingCallsError:

@@ -106,7 +106,7 @@ class Waits:
 
 
 class _Further:
-    """A placeholder for the metrics above ``subscription``, which ``metrics_of`` replaces."""
+    """A placeholder, which ``metrics_of`` replaces by the metrics above ``subscription``."""
 
     __slots__ = ("subscription",)
 

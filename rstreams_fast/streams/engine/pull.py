@@ -64,7 +64,10 @@ class _PullSubscription(Drain):
 
     @property
     def works_when_asked(self) -> bool:
-        """Whether ``request`` can take long. False for a sequence without stages."""
+        """Whether ``request`` makes the elements, and so can take long.
+
+        False for a sequence without stages, which is quick.
+        """
         slow = bool(self._program.stages) or not self._of_sequence
         return slow and super().works_when_asked
 

@@ -27,7 +27,7 @@ class Watch(Protocol):
     """An observer that a ``PushSubscription`` informs of requests and deliveries."""
 
     def around(self, on_next: Callable[[Any], object], /) -> Callable[[Any], object]:
-        """Return a function that calls ``on_next``, for stages to call in place of ``on_next``."""
+        """Return the function that stages call in place of ``on_next``. It calls ``on_next``."""
 
     def asks(self, demand: int, /) -> None:
         """Take note of a request. ``demand`` is the demand before the request."""
@@ -106,7 +106,7 @@ class PushSubscription(OperatorSubscriber):
         self._early = early
         self._calls = calls
         if calls is not None:
-            # Only one thread may use ``turns``, but ``calls`` makes requests on another thread.
+            # ``turns`` limits the work on one thread, but ``calls`` makes requests on another one.
             self.turns = None
         self._watch = None if watch is None else watch(self)
         on_next: Callable[[Any], object] = subscriber.on_next
@@ -138,7 +138,7 @@ class PushSubscription(OperatorSubscriber):
     # -- the methods of the subscription -----------------------------------------------------------
 
     def request(self, n: int, /) -> None:
-        """Ask for ``n`` more results. Upstream gets a request for the elements that they need."""
+        """Ask for ``n`` more results of the stages, and request the elements for them."""
         try:
             # Convert n only once: a second call of __index__ can return another number.
             n = check_request(n)
@@ -195,8 +195,7 @@ class PushSubscription(OperatorSubscriber):
         wip = self._wip
         if not wip.enter():
             if self._upstream.attached:
-                # Another call is delivering: either a request led to this call, or another thread
-                # delivers.
+                # Another thread is delivering, or a request within on_next has led to this call.
                 self._backlog.append(element)
                 self._enter()
             else:
@@ -232,7 +231,7 @@ class PushSubscription(OperatorSubscriber):
         self._fail_after_elements(error)
 
     def on_complete(self) -> None:
-        """Complete, after the elements that the stages still hold have got demand."""
+        """Complete when the elements that stages still hold were delivered, which needs demand."""
         self._open = False
         super().on_complete()
 
@@ -311,7 +310,7 @@ class PushSubscription(OperatorSubscriber):
     # -- requests to upstream ----------------------------------------------------------------------
 
     def _count(self, counted: DemandCounter, status: RunStatus, run: FusedRun) -> None:
-        """Count one received element. If a stage dropped it, a replacement must be requested."""
+        """Count one received element. If a stage dropped it, note that it must be replaced."""
         if counted.value > 0:
             counted.fulfil(1)
         if status is RunStatus.DROPPED and not self._unbounded:
@@ -320,8 +319,8 @@ class PushSubscription(OperatorSubscriber):
     def _repay(self) -> bool:
         """Add replacements of dropped elements to the pending requests. True if any were added.
 
-        Replacements are requested together, when they are as many as the requested elements that
-        have not come. The caller makes the request when it no longer delivers.
+        To get one large request, add none while more requested elements are still to come than
+        replacements are needed. The caller makes the request when it no longer delivers.
         """
         counted = self._counted
         if counted is not None and self._owed < counted.value:

@@ -61,9 +61,9 @@ class Limits(NamedTuple):
     """
 
     budget: int
-    """The bound if no stage drops elements."""
+    """The bound without the elements that replace dropped elements."""
     most: int
-    """The bound if stages drop elements and replacements are requested."""
+    """The bound with the elements that replace dropped elements."""
     drops: bool
     """Whether a stage may drop elements."""
 

@@ -21,10 +21,10 @@ class Upstream:
     """Holds the subscription of upstream, and cancels it at most once.
 
     Any thread may call ``attach`` and ``cancel``; only one thread at a time may call ``request``
-    (§2.7). A subscription from outside this package need not tolerate two calls at once. So, if a
-    thread is in the subscription's ``request`` when another thread calls ``cancel`` here, the first
-    thread cancels the subscription: when ``request`` returns, or when an element comes on the first
-    thread (``unwanted``).
+    (§2.7). A subscription from outside this package need not tolerate two calls at once. Suppose a
+    thread is in the subscription's ``request`` when another thread calls ``cancel`` here. Then the
+    first thread cancels the subscription: when ``request`` returns, or when an element comes on the
+    first thread (``unwanted``).
 
     Attributes:
         attached: Whether a subscription has come, or subscriptions are refused from now on.
@@ -108,11 +108,11 @@ class Upstream:
         """Request ``n`` elements in small parts, and stop after one turn (a millisecond).
 
         ``due`` counts the elements that are left. The next call requests these elements, too. A
-        publisher of this package may make its elements on this thread, and so keep the thread for
-        a long time. Its first request is for one element. Later requests grow to the number of
-        elements that the publisher sends in a turn. Other publishers get one request for all
-        elements. The caller must buffer the elements until this call returns. Return whether any
-        elements were requested.
+        publisher of this package may make its elements on this thread, which can take long. So the
+        first request is for one element. Later requests grow to the number of elements that the
+        publisher sends in a turn. Other publishers get one request for all elements. The caller
+        must buffer the elements until this call returns. Return whether any elements were
+        requested.
         """
         due, self.due = self.due + n, 0
         if due == 0 or self.latch.won:
@@ -145,10 +145,10 @@ class Upstream:
         return first
 
     def unwanted(self) -> None:
-        """Handle an element after the end.
+        """Handle an element that came after the end.
 
-        If ``cancel`` left the cancel of upstream to this thread, which is in ``request``, cancel
-        now.
+        If another thread has called ``cancel`` while this thread was in ``request``, this thread
+        cancels upstream now.
         """
         if self._asker == get_ident() and self.latch.won:
             self._cancel_attached()
