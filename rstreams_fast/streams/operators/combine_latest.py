@@ -1,4 +1,4 @@
-"""``combine_latest``: for each element, a tuple of the newest elements of all publishers."""
+"""``combine_latest``: at each element, delivers the newest elements of all publishers (a tuple)."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class CombineLatest(Boundary):
 class _CombineSubscription(FanIn):
     """Delivers tuples of the newest elements of all publishers.
 
-    Elements wait in the queue ``_mail``, in the order in which they came. First one element is
-    requested of each publisher. No tuple can be made before each publisher has sent an element, and
-    then only the newest elements are used. After that, elements are requested in advance.
+    Elements wait in the queue ``_mail``, in the order in which they came. The first request to each
+    publisher is for one element: no tuple can be made before each publisher has sent an element.
+    After that, elements are requested in advance.
     """
 
     __slots__ = ("_alive", "_lacking", "_latest", "_places")

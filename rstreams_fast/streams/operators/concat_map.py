@@ -118,8 +118,8 @@ class _Outer:
         self, arbiter: SubscriptionArbiter, above: tuple[BoundaryMetrics, ...], /
     ) -> tuple[BoundaryMetrics, ...]:
         mine = self._waits.metrics(self._demand.value, len(self._waiting))
-        # While a sequence is iterated, the demand in ``mine`` counts elements that were delivered
-        # already. The result of outstanding() does not count them.
+        # While the arbiter iterates a sequence, the demand in ``mine`` still includes elements that
+        # were delivered. The result of outstanding() does not include them.
         demand = min(arbiter.outstanding(), mine.demand)
         return (replace(mine, demand=demand), *above, *self.inner.metrics())
 

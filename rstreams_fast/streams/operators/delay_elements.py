@@ -87,8 +87,9 @@ class _DelaySubscription(FanIn):
         self._deadline.look()
 
     def _time_is_up(self, moment: list[float]) -> None:
-        """Start the delivery of the first element. ``moment`` is empty if the element was delivered
-        already.
+        """Start the delivery of the first element in ``_waiting``, if its time has come.
+
+        ``moment`` is a list with this time. The list is empty if the delivery has started before.
         """
         if moment and moment[0] <= self._timer.now():
             self._rang = True

@@ -274,7 +274,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         return self._demand.value < 0
 
     def signals_here(self) -> bool:
-        """Whether this thread runs ``on_next``: no element comes before that call returns."""
+        """Whether upstream is signalling on this thread. No element comes before this call ends."""
         return self.signals == get_ident()
 
     def took(self, n: int) -> None:
@@ -283,7 +283,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
             self.taken.request(n)
 
     def ask_again(self) -> None:
-        """Request more elements, if elements have left substreams."""
+        """Request more elements, if elements that have left substreams make room for others."""
         if self.places.shared:
             self.ask()
 

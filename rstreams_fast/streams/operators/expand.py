@@ -79,14 +79,14 @@ class _ExpandSubscription(FanIn):
             self._waiting.clear()
         count = len(burst)
         self._mail.append((inner, burst))
-        # Raise ``consumed`` when the elements are in _waiting: the thread that calls publishers
+        # Increase ``consumed`` after the elements are in _waiting: the thread that calls publishers
         # reads ``consumed``, and then looks for an element in _waiting.
         inner.consumed += count
         del burst  # otherwise a traceback would keep the elements in memory (§3.13)
         self._enter()
         if over:
-            # Set ``done`` when the last element is in _waiting: if ``done`` is set and _waiting is
-            # empty, the publisher's elements were all expanded.
+            # Set ``done`` after the last element is in _waiting. Then, if ``done`` is set and
+            # _waiting is empty, all elements of the publisher were expanded.
             inner.done = True
         if over or self._deep:
             self._call_up()
@@ -125,7 +125,7 @@ class _ExpandSubscription(FanIn):
         return True
 
     def _following(self, current: Inner) -> Inner | None:
-        """Return the publisher that sends after ``current``; ``None`` at the end."""
+        """Return the subscriber of the publisher that sends next; ``None`` at the end."""
         stack, waiting, fn = self._stack, self._waiting, self._fn
         while stack and stack[-1].done:
             self._inners.discard(stack.pop())

@@ -1,4 +1,4 @@
-"""``group_by``: a stream (group) for each key.
+"""``group_by``: divides a stream into one stream (group) for each key.
 
 One bound applies to the elements that all open groups hold together.
 """

@@ -54,16 +54,16 @@ CONCURRENCY = 64
 """Default of ``concurrency``."""
 
 ORDERED_PREFETCH_PER_CALL = 64
-"""The default of ``prefetch``, divided by ``concurrency``, for ordered results.
+"""For ordered results, ``prefetch`` is by default this number times ``concurrency``.
 
-While the oldest of the concurrent calls is slow, each of the others can be followed by 64 calls.
-The results of all these wait for the result of the oldest call."""
+While the oldest call is slow, the results of later calls wait for its result. Meanwhile new calls
+start, about 64 for each concurrent call."""
 
 PREFETCH_PER_CALL = 4
-"""The default of ``prefetch``, divided by ``concurrency``, for results in any order."""
+"""For results in any order, ``prefetch`` is by default this number times ``concurrency``."""
 
 MOST_PREFETCH = 65_536
-"""The largest default of ``prefetch``."""
+"""The largest default of ``prefetch``, unless ``concurrency`` is larger."""
 
 
 class MapAsync(Boundary):
@@ -220,8 +220,8 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         self._input = InputRing(SpscRing(options.prefetch))
         self.ring: SpscRing | None = self._input.elements
         self._window: Any = None
-        # None until the end of the stream. Then it is the former ``_window``, until the cancelled
-        # calls have ended.
+        # ``_ending``: None until the end of the stream. After the end it is the former ``_window``,
+        # until the cancelled calls have ended.
         self._ending: Any = None
         self._owed = options.prefetch  # how many more elements may be requested
         spare = options.prefetch - options.concurrency
@@ -308,8 +308,8 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             return self._act_on_end()
         if window.failure is not None and (delivered < most or most == 0):
             return self._call_failed(window)
-        # Make the request before calls are started: a synchronous upstream then sends elements at
-        # once, and their calls start, too.
+        # Make the request before calls are started: a synchronous upstream sends elements within
+        # the request, and their calls start now, too.
         self._delivered += delivered
         self._owed += delivered
         owed = self._owed if self._owed >= self._replenish else 0
@@ -343,7 +343,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         options = self._options
         if options is not None:
             self._window = options.window(self.custody, self._enter, self._on_ready)
-            # map_blocking may deliver results on a thread without a loop.
+            # map_blocking uses this method, too. It may deliver results on a thread without a loop.
             if self._awaited is not None and (loop := running_loop()) is not None:
                 self._closing = loop.create_future()
                 self._awaited.add(self._closing)

@@ -53,15 +53,15 @@ MOST: Final = 64
 """The most elements of a burst."""
 
 PREFETCH_PER_CALL: Final = 4 * MOST
-"""The default of ``prefetch``, divided by ``concurrency``.
+"""``prefetch`` is by default this number times ``concurrency``.
 
-It has room for four bursts: one runs, one waits for submission, and the results of two wait for
+This is room for four bursts: one runs, one waits for submission, and the results of two wait for
 delivery."""
 
 _ELSEWHERE: Final = getattr(futures, "InterpreterPoolExecutor", ())
-"""A subclass of ``ThreadPoolExecutor`` whose threads share no objects with this interpreter.
+"""The class ``InterpreterPoolExecutor``, whose threads share no objects with this interpreter.
 
-Before CPython 3.14, which has this class, an empty tuple."""
+Before CPython 3.14, which introduced the class, this is an empty tuple."""
 
 
 class MapBlocking(MapAsync):
@@ -334,7 +334,7 @@ def _report_errors(ended: deque[_Burst]) -> None:
 def _call(
     fn: Callable[[Any], Any], permits: DemandCounter | None, elements: list[Any]
 ) -> list[Any]:
-    # A module-level function, so that a process pool can pickle it.
+    # This is a module-level function, so that a process pool can pickle it.
     results: list[Any] = []
     outcome: list[Any] = [results, None, 0.0]
     begun, seconds = perf_counter(), 0.0

@@ -73,9 +73,9 @@ class MulticastProcessor(MulticastPublisher[T], Processor[T, T]):
             ``buffer_size`` elements behind the fastest. With ``"drop"`` the fastest subscriber
             sets the pace, and a subscriber that is further behind gets a ``BufferOverflowError``.
         on_last_cancel: With ``"shut_down"`` upstream is cancelled when the last subscriber has
-            cancelled, and later subscribers get a ``ShutDownError``; a subscriber that stays
-            prevents that. With ``"keep"`` upstream waits, without a request, for the next
-            subscriber; upstream is cancelled when the garbage collector frees the processor.
+            cancelled, and later subscribers get a ``ShutDownError``. With ``"keep"`` upstream
+            waits, without a request, for the next subscriber; upstream is cancelled when the
+            garbage collector frees the processor.
         delay_error: Signal an error after the elements in the buffer, not at once.
 
     Raises:

@@ -11,7 +11,8 @@ from rstreams_fast.streams.engine.assembly import Part, Stage
 __all__ = ["continuing"]
 
 WITHOUT: Final = {"map": "map_not_none", "map_not_none": "map_not_none", "filter": "filter"}
-"""For each stage that can drop an element: the stage that replaces it, and drops ``None``."""
+"""The stages that can be replaced, each with its replacement. The replacement drops an element if
+the function returns ``None``."""
 
 
 class _Trying:

@@ -1,4 +1,4 @@
-"""``race``: the elements of the publisher that signals first."""
+"""``race``: delivers the elements of the publisher that signals first."""
 
 from __future__ import annotations
 

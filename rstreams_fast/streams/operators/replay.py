@@ -98,7 +98,7 @@ class _Bounded:
         return 0.0 if self._seconds is None else self._timer.now()
 
     def keep(self, weights: list[int], now: float) -> None:
-        """Raise ``kept`` for elements with these ``weights``. Evict elements beyond the bounds."""
+        """Count new elements with these ``weights`` in ``kept``. Evict those beyond the bounds."""
         # Two threads may read the time in one order, and come here in the other order. So never use
         # an earlier time than before.
         self._last = now = max(self._last, now)

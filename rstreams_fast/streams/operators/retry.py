@@ -32,7 +32,8 @@ class RetryBoundary(ArbiterBoundary):
     ) -> None:
         self.times = check_count("retry(times): times", times)
         if isinstance(when, type) and issubclass(when, BaseException):
-            # ``when`` must return whether to retry. A class returns an object, which is true.
+            # Refuse an exception class: a call of it returns an object, which counts as true. So
+            # every error would be retried.
             name = when.__name__
             raise TypeError(
                 f"retry(when): when must be a function of the error, got the class {name}; "

@@ -47,7 +47,8 @@ class SharedPlaces:
     def room(self, divider: Divider, /) -> int:
         """Return how many elements to request now.
 
-        While requested elements have not come, no small number is requested: the result is 0.
+        The result is 0 while requested elements are still to come, and there is not yet room for
+        three quarters of ``prefetch``: one large request costs less than many small ones.
         """
         asked = divider.asked
         if not asked and not divider.requested.value:

@@ -48,7 +48,7 @@ class Timed(OverflowBoundary):
 
 
 class _Rule(Protocol):
-    """Decides when an element is passed on. The caller of the rule holds a lock."""
+    """Decides when an element is passed on. The caller of ``came`` holds a lock."""
 
     #: The rule drops every element that comes before this time.
     quiet_until: float

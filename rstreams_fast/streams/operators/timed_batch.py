@@ -119,7 +119,8 @@ class _BatchSubscription(OperatorSubscriber):
         self._full = False
         self._due_at: float | None = None  # the time at which the batch is due, full or not
         self._look_at_time = False
-        # How many elements were requested of upstream, were received, and have left in batches.
+        # How many elements were requested of upstream (``_asked``), have come (``_arrived``), and
+        # were delivered in batches (``_left``).
         self._asked = 0
         self._arrived = 0
         self._left = 0
@@ -243,7 +244,7 @@ class _BatchSubscription(OperatorSubscriber):
         self._due_at = None
         self._gathered([batch])
         status = run.push(batch)
-        # Raise ``_left`` after the demand was lowered: otherwise _room() would return too much.
+        # Increase ``_left`` after the demand was lowered: otherwise _room() might return too much.
         self._left += count
         self._left_bytes += weight
         return status
@@ -291,8 +292,8 @@ class _BatchSubscription(OperatorSubscriber):
 
     def _room(self) -> int:
         """Return how many elements to request; 0 if no batch is requested."""
-        # Read the demand after ``_left``. A batch that is delivered between the two reads is
-        # taken to be held, so the result is never too large.
+        # Read ``_left`` before the demand. If a batch is delivered between the two reads, it counts
+        # as not delivered here. So the result is never too large.
         arrived, left = self._arrived, self._left
         demand = self._demand.value
         if demand <= 0 or self._completed:

@@ -1,4 +1,4 @@
-"""``window_time``: a stream (window) for the elements of each time interval.
+"""``window_time``: divides a stream into one stream (window) for each time interval.
 
 A window holds the elements that come within ``seconds`` of its first element.
 """

@@ -53,7 +53,7 @@ class Retention(Protocol):
         ...
 
     def keep(self, weights: list[int], now: float) -> None:
-        """Raise ``kept`` for elements with these ``weights``, which came at the time ``now``."""
+        """Count in ``kept`` new elements with these ``weights``, which came at time ``now``."""
         ...
 
     def evict(self, now: float) -> None:
@@ -74,7 +74,8 @@ class Retention(Protocol):
 class Cursor:
     """The position of one subscriber in the numbered elements.
 
-    ``demand``, the sum of all requests, never falls. So ``limit`` is exact at any time.
+    ``demand`` is the sum of all requests, and a delivery does not lower it. So any thread can
+    compute ``limit`` from it at any time.
     """
 
     __slots__ = ("by_bursts", "demand", "in_hand", "left", "start", "stop", "taken_at")
@@ -385,9 +386,9 @@ class MulticastBuffer(Generic[R]):
         self.trim()
         asked = max(self.asked, self.end)  # elements may have come without a request
         wanted = asked
-        # The largest position of the subscribers whose demand exceeds the requests so far.
+        # The largest position among the subscribers that want elements not requested yet.
         front = 0
-        # If slow subscribers slow upstream down: the slowest subscriber. Otherwise the fastest one.
+        # The slowest subscriber, if slow subscribers slow upstream down; otherwise the fastest.
         pace: Cursor | None = None
         for cursor in self.readers:
             limit, at = cursor.limit, cursor.at

@@ -160,8 +160,8 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         subscription = MulticastSubscription(self, subscriber)
         same = self._registry.claim(subscriber, subscription)
         while same is not None and same.subscription.is_cancelled:
-            # The thread that cancelled the earlier subscription has not released it yet. Without
-            # this loop, a subscriber that another thread subscribes again would get no signal.
+            # The earlier subscription is cancelled, but the cancelling thread has not removed it
+            # yet. Remove it here: otherwise this subscriber would get no signal.
             self._registry.release(same.subscription.identity, same.subscription)
             same = self._registry.claim(subscriber, subscription)
         if same is not None:
@@ -204,7 +204,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     def connect(self, upstream: Publisher[T], min_subscribers: int, below: object = None) -> None:
         """Subscribe to ``upstream``, once, when there are ``min_subscribers`` subscribers.
 
-        ``below`` is the newest subscriber. Its thread makes this call.
+        ``below`` is the newest subscriber. The thread that subscribes it makes this call.
         """
         if self._deferred.enter(self._may_connect, min_subscribers):
             self._pid = process_id()
@@ -276,7 +276,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
                 self._tell(ready, _drain)
 
     def _hand_to_all(self) -> tuple[list[MulticastSubscription], bool | None]:
-        """Get the right to deliver to all subscriptions an element that is not put in the buffer.
+        """Get the right to deliver one element to all subscriptions, without the buffer.
 
         Return the subscriptions to which this thread must deliver, and whether a request to
         upstream is due. The second value is ``None`` if a subscription is not ready for the
@@ -348,8 +348,8 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         """Add elements to the buffer. Get the right to deliver to the subscriptions that want them.
 
         Return the subscriptions to drop (``None``: the buffer is full), and the subscriptions to
-        which this thread must deliver. The latter have got their next elements. The caller holds
-        the lock.
+        which this thread must deliver. The elements to deliver are in their ``cursor.in_hand``. The
+        caller holds the lock.
         """
         buffer = self.buffer
         lagging = buffer.append(elements, weights, now)
