@@ -86,7 +86,8 @@ def _key_of(options: CallOptions, batch: pa.RecordBatch) -> tuple[Any, ...]:
 def leaves_as_it_comes(options: CallOptions) -> bool:
     """Return whether a call's rows may be emitted before the call has ended.
 
-    ``False`` if the stage may retry, limit or store calls: it then needs whole results.
+    ``False`` for an async function, and if ``on_failure``, the policy (retries, a limit, a circuit,
+    a cache, a journal) or a bound in seconds needs the whole result.
     """
     policy = options.policy
     after = (policy.retry, policy.limit, policy.circuit, options.bounds.seconds)
@@ -97,8 +98,8 @@ def leaves_as_it_comes(options: CallOptions) -> bool:
 def _whole(options: CallOptions, schema: pa.Schema) -> Callable[..., Any]:
     """Return a function that calls the user's function and makes a list of an iterable result.
 
-    So an error of the iteration is an error of the call. With a cache or a journal, the list has
-    record batches of the ``schema``.
+    So the call fails if the iteration raises an error. With a cache or a journal, the elements of
+    the list are record batches of the ``schema``.
     """
     fn, label = options.fn, options.label
 
@@ -173,7 +174,9 @@ class _Job:
         self.first_row = first_row
         self.out = SpscRing(OUTPUTS_AHEAD)
         self.failure: BaseException | None = None
-        """Why ``out`` was closed. The ring does not raise it: it may be a ``TimeoutError``."""
+        """The exception of the call. It does not go through ``out``: a ``TimeoutError`` of
+        ``out.get`` means that no output is there yet.
+        """
 
 
 class _BatchesOnThreads:
@@ -213,7 +216,7 @@ class _BatchesOnThreads:
     def outputs(self, first: list[Any]) -> Iterator[Any]:
         """Yield the outputs of the stage, on the main thread.
 
-        ``first`` is a list of the first batch, as in ``Partition.at_work``.
+        ``first`` is a list with the first input batch. The read-ahead thread removes the batch.
         """
         counters = self._counters
         self._partition.threads.on_failure = self._fail
@@ -307,7 +310,8 @@ class _BatchesOnThreads:
         except RingClosed:
             pass  # the ring was closed because the stage ends
         except BaseException as raised:
-            # After a MemoryError, for example, only this call ends the stage.
+            # Fail the stage, for example after a MemoryError of this method. Otherwise the main
+            # thread would wait for ever.
             self._fail(raised)
 
     def _do(self, job: _Job) -> None:

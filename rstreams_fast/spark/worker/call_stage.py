@@ -41,7 +41,7 @@ from rstreams_fast.spark.worker.way_out import OutputSink, WayOut
 __all__ = ["REPORT_SECONDS", "CallStage"]
 
 FLUSH_SECONDS: Final = 0.1
-"""How long a result may wait for more results, so that they leave in one batch."""
+"""How long a result may wait for more results, to be in the same output batch."""
 
 REPORT_SECONDS: Final = 0.2
 """How often the metrics are updated."""
@@ -53,7 +53,7 @@ STOP_SECONDS: Final = STAGE_CLOSE_SECONDS * 0.75
 """Seconds for which a stopped stage waits for cancelled calls and for the client."""
 
 LAST_SECONDS: Final = 0.1
-"""Seconds that tasks have to end if they are left after ``STOP_SECONDS``."""
+"""The least seconds for remaining tasks to end, even if ``STOP_SECONDS`` have passed."""
 
 
 class CallStage:
@@ -76,8 +76,8 @@ class CallStage:
         watched: Callable[..., Any] | None = None,
         **window: Any,
     ) -> None:
-        """``around``: what is done around each call, such as a look-up in the cache. It does not
-        contain the client and the journal, because they are opened later, on the loop.
+        """``around``: the steps around each call, such as a look-up in the cache. The steps of the
+        client and the journal are added later, because the loop opens these two.
         ``watched``: the user's function, if ``options.fn`` wraps it. ``window``: arguments of
         ``CallWindow``.
         """
@@ -102,7 +102,7 @@ class CallStage:
         """The task that opens and closes the client."""
         self._host_opens = True
         self._host_cancelled_when = ""
-        """The state of the client when other code, a task group for example, cancelled its task."""
+        """The client's state (``opened``, ``used``) when other code cancelled the host task."""
         self._engine: CallEngine | None = None
         self._pump: CallPump | None = None
         self._watch = LoopWatch(self._loop, watched or options.fn, partition.counters)
@@ -215,13 +215,14 @@ class CallStage:
             try:
                 self._loop.run_forever()
             except BaseException as raised:
-                # run_forever raises the SystemExit of a callback, for example.
+                # For example, run_forever raises the SystemExit that a callback has raised.
                 latest = min(latest, time.monotonic() + STAGE_CLOSE_SECONDS)
-                # Exceptions interrupt the loop again and again, so that the stage cannot end.
+                # Give up if exceptions still interrupt the loop. Otherwise the stage might never
+                # end.
                 if time.monotonic() > latest:
                     raise
-                # Call _fail one step of the loop later. If a call raised the exception, the stage
-                # fails before that, with an error that names the call's item.
+                # Call _fail one step of the loop later. If a call raised the exception, _go_on
+                # fails the stage earlier, with an error that names the call's item.
                 self._loop.call_soon(self._loop.call_soon, self._fail, raised)
             else:
                 if not self._ended:

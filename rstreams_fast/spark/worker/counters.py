@@ -24,15 +24,15 @@ from rstreams_fast.spark.telemetry.spans import CallSpans
 __all__ = ["Counters", "MetricsWriter", "task_context"]
 
 ENDED_LINES: Final = 31
-"""If the file of this process has so many ended runs, the next run that ends adds them up."""
+"""When this process has written so many ended runs to its file, the next one adds them up."""
 
 ENDED_FILES: Final = 16
-"""If this host has so many files, the first run that ends in a process adds them up.
+"""When this host has so many files of ended runs, a process adds them up after its first run.
 
 There may be many files, because each task may have its own process."""
 
 WRITE_SECONDS: Final = 0.2
-"""How old the content of a metrics file may be."""
+"""The least time between two writes of a metrics file."""
 
 
 def task_context() -> Any:
@@ -43,7 +43,7 @@ def task_context() -> Any:
 
 
 class Counters(StageMetrics):
-    """The metrics of a running partition. Each count is written by one thread."""
+    """The metrics of a running partition. No count may be written by two threads at once."""
 
     def __init__(self, stage: str, key: str) -> None:
         super().__init__(stage=stage, key=key, run=uuid.uuid4().hex, host=HOST, pid=os.getpid())
@@ -52,7 +52,7 @@ class Counters(StageMetrics):
         self._begin = time.monotonic()
         self._repeated: BaseException | None = None
         self.policies: list[CallCounts] = []
-        """The counts of functions with a policy, which a task of UDFs calls; a stage has none."""
+        """The counts of functions with a policy that UDFs of the task call; empty in a stage."""
         if (context := task_context()) is not None:
             self.spark_stage = context.stageId()
             self.partition = context.partitionId()
@@ -76,7 +76,7 @@ class Counters(StageMetrics):
         self.batches_out += 1
 
     def count_repeated(self, error: BaseException) -> None:
-        """Note that a cache raises ``error`` again: ``count_failure`` does not count it then."""
+        """Make ``count_failure`` ignore ``error``, because a cache raises it again."""
         self._repeated = error
 
     def count_failure(self, error: BaseException) -> None:
@@ -110,7 +110,7 @@ class MetricsWriter:
         self._written = False
         self._due = 0.0
         self.spans: CallSpans | None = None
-        """Makes spans of the calls of the partition."""
+        """Makes trace spans of the partition's calls; ``None``: no spans."""
         if metrics is not None:
             # The file name contains an identifier of the run, because one task may run a stage more
             # than once: coalesce gives the task several partitions, and a plan may repeat a stage.

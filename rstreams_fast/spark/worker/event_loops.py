@@ -1,4 +1,4 @@
-"""Makes and ends a stage's event loop, and tells which callback of the loop raised an error."""
+"""Makes and ends a stage's event loop, and tells whether the stage's own code raised an error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORKER: Final = f"{__package__}."
 def new_loop(
     factory: Callable[[], asyncio.AbstractEventLoop] | None,
 ) -> asyncio.AbstractEventLoop:
-    """Return the loop of ``factory``; without a factory uvloop's if installed, else asyncio's.
+    """Return a new loop, made by ``factory``; else by uvloop, if installed; else by asyncio.
 
     A waiting call costs about half as much on uvloop as on asyncio's own loop.
     """
@@ -61,5 +61,5 @@ def end_tasks(loop: asyncio.AbstractEventLoop, patience: Callable[[], float]) ->
     wait_for(left)
     wait_for({loop.create_task(loop.shutdown_asyncgens())})
     for task in asyncio.all_tasks(loop):
-        # The task ignored its cancellation, and never runs again. Keep asyncio from warning of it.
+        # The task ignored its cancellation, and never runs again. Keep asyncio from warning.
         task._log_destroy_pending = False  # type: ignore[attr-defined]

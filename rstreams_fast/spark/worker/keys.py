@@ -1,4 +1,4 @@
-"""Converts the keys that a function is called with: Arrow, numpy or pandas to plain values."""
+"""Converts keys of Arrow, numpy or pandas to the plain values that a function is called with."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _one_nan(value: Any) -> Any:
 
 
 def _one_moment(value: dt.datetime) -> dt.datetime:
-    """Return a datetime with another time-zone object, if ``value`` has ``fold=1``.
+    """Return ``value``; if it has ``fold=1``, with another object for the same time zone.
 
     Python ignores ``fold`` when it compares two datetimes that have the same zone object.
     """

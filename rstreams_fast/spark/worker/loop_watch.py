@@ -21,10 +21,10 @@ from rstreams_fast.spark.worker.counters import Counters
 __all__ = ["LoopWatch"]
 
 LOOP_CHECK_SECONDS: Final = 0.05
-"""How often the watch checks, while its thread has nothing else to do."""
+"""Seconds between two checks, while the checking thread has nothing else to do."""
 
 LOOKS: Final = 2
-"""So many checks in a row must find the loop in the function. Then the function blocks it."""
+"""A function blocks the loop if so many checks in a row find the loop inside the function."""
 
 MOST_PLACES: Final = 16
 """The most lines of code for which blocked seconds are counted."""
@@ -46,7 +46,7 @@ def _code_of(fn: Any) -> types.CodeType | None:
 
 
 class LoopWatch:
-    """Checks a stage's loop from the thread that waits for its results.
+    """Warns if a function blocks a stage's loop. The thread that waits for results checks this.
 
     Twenty times a second the watch queues a callback on the loop. If the callback has not run by
     the next check, the watch reads the stack of the loop's thread. So it warns of a function that

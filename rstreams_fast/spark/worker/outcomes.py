@@ -52,8 +52,8 @@ class RowFailures:
     ) -> Callable[..., Awaitable[Any]]:
         """Return a wrapper of ``fn`` that replaces the results of failed calls.
 
-        A call has also failed if ``convert`` raises an exception for its result. The wrapper raises
-        ``RuntimeError`` if more calls have failed than ``at_most`` allows.
+        If ``convert`` raises an exception for a result, the call has failed, too. If more calls
+        have failed than ``at_most`` allows, the wrapper raises ``RuntimeError``.
         """
         instead, as_outcomes = self._instead, self._as_outcomes
 

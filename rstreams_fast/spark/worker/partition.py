@@ -17,7 +17,7 @@ __all__ = ["Output", "Partition", "StageSource", "first_of"]
 READ_AHEAD_THREAD: Final = "read-ahead"
 
 FINISH_SECONDS: Final = 30.0
-"""How long threads of the user's clients may go on after all results have left."""
+"""How long threads of the user's clients may go on after the last result was emitted."""
 
 
 class Output(NamedTuple):
@@ -98,8 +98,8 @@ class Partition:
 class AtWork:
     """The context manager of ``Partition.at_work``; it sets the state that the metrics show.
 
-    It is a class: ``contextlib.contextmanager`` sets the traceback of an exception, and some
-    exceptions (a frozen dataclass) refuse that.
+    It does not use ``contextlib.contextmanager``, which sets the ``__traceback__`` of an exception:
+    some exceptions (a frozen dataclass) refuse that.
     """
 
     def __init__(self, partition: Partition, first: list[Any], stop: Callable[[], object]) -> None:
@@ -141,12 +141,11 @@ class AtWork:
 
 
 def _refuse_reuse(partition: Partition, kind: type[BaseException] | None) -> None:
-    """Make Spark end this worker process, because threads are left.
+    """Raise an error if threads are still running, so that Spark ends this worker process.
 
-    Such threads must not run during the worker's next task. Spark ends a worker by itself if the
-    task has failed, or has not read all of its input. If only the read-ahead thread is left, the
-    task has not read all of its input. If other threads are left and the task has not failed, this
-    function raises an error, so that the task fails.
+    These threads must not run during the worker's next task. Spark ends the worker by itself if the
+    task has failed, or has not read all of its input. So nothing is raised after a failure, and if
+    only the read-ahead thread is running: then the task has not read all of its input.
     """
     seconds = FINISH_SECONDS if kind is None else 0.0
     left = [name for name in partition.threads.join(seconds) if READ_AHEAD_THREAD not in name]

@@ -13,7 +13,7 @@ from rstreams_fast.spark.worker.counters import Counters
 __all__ = ["READ_AHEAD_BATCHES", "ByteBudget", "ByteLease", "ReadAhead", "Waiting", "size_of"]
 
 READ_AHEAD_BATCHES: Final = 16
-"""Batches in the ring between the reading thread and the thread that works on them."""
+"""The most batches in the ring between the reading thread and the thread that takes them."""
 
 
 def size_of(batch: Any) -> int:
@@ -99,7 +99,7 @@ class Waiting(NamedTuple):
 
 
 class ReadAhead:
-    """Pulls Spark's iterator into a ring, on its own thread, as far as the byte budget allows.
+    """Reads Spark's iterator on its own thread into a ring, as far as the byte budget allows.
 
     At the end the ring is closed, and ``error`` is the exception of upstream, if any. After
     ``cancel`` exceptions of upstream are ignored.
@@ -111,7 +111,7 @@ class ReadAhead:
         self.ring = SpscRing(READ_AHEAD_BATCHES)
         """Holds a ``Waiting`` for each batch: the reading thread puts it in, the stage takes it."""
         self.on_batch: Callable[[], object] = lambda: None
-        """Called after a ``poll`` found nothing, when there is a batch or the end."""
+        """Called when a batch or the end has come, if the last ``poll`` found nothing."""
         self.error: BaseException | None = None
         self.ended = False
         """``poll`` will return ``None`` from now on."""
@@ -124,7 +124,7 @@ class ReadAhead:
         self._polled_in_vain = False
 
     def run(self, first: Any) -> None:
-        """Read batches; the thread runs this. ``first`` is a batch that was pulled before."""
+        """Read batches until the end or a cancel. ``first`` is a batch that was read before."""
         upstream, self._upstream = self._upstream, iter(())
         try:
             while first is not None and not self._cancelled:

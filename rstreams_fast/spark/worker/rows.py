@@ -1,4 +1,4 @@
-"""``lookup`` and ``enrich`` in one partition: keys from input rows, results to output columns."""
+"""Runs ``lookup`` and ``enrich`` in one partition: makes keys of rows, and columns of results."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 __all__ = ["SUB_BATCH_ROWS", "Layout", "run_rows"]
 
 SUB_BATCH_ROWS: Final = 1024
-"""The most rows whose results leave together."""
+"""The most rows of a sub-batch: an output batch made from a part of an input batch."""
 
 RESULTS_SHARE: Final = 8
-"""Sub-batches get smaller if one would take more than this part of the byte budget."""
+"""The results of a sub-batch should take at most 1/``RESULTS_SHARE`` of the byte budget."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class Layout:
     outcome: Literal["", "within", "beside"] = ""
     """Where the outcome of a call goes: in a struct with the value, or in a last column."""
     lenient: bool = False
-    """Whether results need not have exactly the declared fields."""
+    """Whether results may lack declared fields, and have further ones."""
     zone: str | None = None
-    """The session's time zone, if ``lenient``: of texts without an offset."""
+    """The session's time zone, for texts without an offset; ``None`` unless ``lenient``."""
 
     @property
     def columns(self) -> Columns:
@@ -149,7 +149,7 @@ class _Chunk:
         self.left = len(keys)
         """How many results are missing."""
         self.first = 0
-        """The number of the chunk's first key in the window."""
+        """The number that the ``CallWindow`` gives to the chunk's first key."""
         # Only ``OrderedSink`` uses these: results that are not yet emitted, and the number of
         # rows that are emitted.
         self.results: list[Any] = []
@@ -439,7 +439,7 @@ class UnorderedSink(_RowSink):
         super().__init__(columns, most_rows)
         self._expected: deque[_Chunk] = deque()
         self._keys = 0
-        """The number of the next key in the window."""
+        """The number that the ``CallWindow`` will give to the next key."""
         self._completed: defaultdict[_Batch, _Completed] = defaultdict(_Completed)
         self._waiting = 0
 
@@ -505,7 +505,7 @@ class UnorderedSink(_RowSink):
 def run_rows(
     options: CallOptions, layout: Layout, key: str, upstream: Iterator[Any]
 ) -> Iterator[Any]:
-    """Run a stage over one partition. The main thread runs this generator."""
+    """Yield the outputs of a stage for one partition. The main thread runs this generator."""
     import pyarrow as pa
 
     first = first_of(upstream, f"{options.label}: a key column")

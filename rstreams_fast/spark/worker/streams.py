@@ -35,7 +35,7 @@ def run_stream(
 ) -> Iterator[Any]:
     """Yield the batches of the stream that ``build`` makes.
 
-    ``held`` is a list of the first input batch, as in ``Partition.at_work``.
+    ``held`` is a list with the first input batch. The read-ahead thread removes the batch.
     """
     counters = partition.counters
     partition.read_ahead.patience = BUDGET_PATIENCE_SECONDS

@@ -1,4 +1,4 @@
-"""Makes output batches of results, and passes them through a ring to the main thread."""
+"""Makes output batches from results, and passes these batches to the main thread."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rstreams_fast.spark.worker.partition import Output
 __all__ = ["OUTPUT_BATCHES", "OutputSink", "WayOut"]
 
 OUTPUT_BATCHES: Final = 4
-"""Output batches between the loop and the main thread."""
+"""The most output batches in the ring between the loop and the main thread."""
 
 
 class OutputSink(ResultSink, Protocol):
-    """Makes output batches of results. The loop's thread calls its methods."""
+    """Makes output batches from results. The loop's thread calls its methods."""
 
     @property
     def outputs(self) -> deque[Output]:
-        """Batches that are ready to leave."""
+        """Output batches that are ready for the main thread."""
 
     @property
     def waiting(self) -> bool:
@@ -35,7 +35,7 @@ class OutputSink(ResultSink, Protocol):
 
 
 class WayOut:
-    """Puts a sink's output batches into a ring. While the ring is full, no results are taken."""
+    """Puts a sink's output batches into a ring. While the ring is full, ``take`` takes nothing."""
 
     def __init__(self, sink: OutputSink, on_room: Callable[[], None]) -> None:
         """``on_room``: called by the main thread after a ``get``, if the loop waits for room."""

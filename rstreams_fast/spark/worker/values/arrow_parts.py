@@ -41,7 +41,7 @@ _FAMILIES: Final = {
 def family(kind: pa.DataType) -> str:
     """Return the name of the type's family (all text types are one family, for example).
 
-    A cast that Arrow has checked is exact if both types are of one family.
+    Between types of one family, a cast that Arrow checks keeps the values unchanged.
     """
     if _is(kind, "dictionary"):
         return family(kind.value_type)
@@ -60,7 +60,7 @@ def _is(kind: pa.DataType, name: str) -> bool:
 
 
 def is_encoded(kind: pa.DataType) -> bool:
-    """Return whether Arrow cannot cast ``kind`` correctly. The function ``decoded`` converts it."""
+    """Return whether Arrow cannot cast arrays of ``kind`` correctly: ``decoded`` converts them."""
     import pyarrow as pa
 
     if _is(kind, "run_end_encoded") or _is(kind, "list_view") or _is(kind, "large_list_view"):
@@ -217,7 +217,7 @@ def fields_of(kind: pa.DataType) -> list[pa.Field]:
 def parts_of(array: pa.Array) -> list[pa.Array]:
     """Return one array for each field that ``fields_of`` returns: the values of the field.
 
-    Null elements of ``array`` have no values there.
+    Null elements of ``array`` are left out.
     """
     import pyarrow as pa
 

@@ -49,8 +49,9 @@ class ValueSource(NamedTuple):
     """Where the values of columns come from. The conversion of the values depends on it."""
 
     zone: dt.tzinfo | None = None
-    """The session's zone: of a frame's times without a zone, and of texts without an offset.
-    ``None``: the zone of the worker's process, in which each other ``datetime`` without a zone is.
+    """The session's zone, for times of a frame without a zone, and for texts without an offset.
+    All other times without a zone are in the zone of the worker's process. If this field is
+    ``None``, the first two kinds are, too.
     """
     is_frame: bool = False
     """Whether the values are from a pandas frame or an array of numpy, which Spark converts so: NaN
@@ -58,7 +59,7 @@ class ValueSource(NamedTuple):
     and a datetime with a zone becomes one without a zone, in UTC.
     """
     lenient: bool = False
-    """Fields that are not declared are left out, missing ones are null, and texts become times."""
+    """Whether unknown fields are dropped, missing fields are null, and texts become times."""
 
 
 # -- results: from Python to Arrow -----------------------------------------------------------------
@@ -92,7 +93,7 @@ class Columns:
         return self.arrays_of_rows(results, key_at)
 
     def arrays_of_rows(self, rows: list[Any], key_at: Callable[[int], str]) -> list[pa.Array]:
-        """Return the columns of ``rows``. Even with one column, a row is not the bare value."""
+        """Return the columns of ``rows``. A row for one column is a tuple or dict, too."""
         columns = self._split(rows, key_at)
         return [self.array(index, column, key_at) for index, column in enumerate(columns)]
 

@@ -1,4 +1,4 @@
-"""Converts the rows that a function of ``map_batches`` returns to Arrow batches.
+"""Makes Arrow batches of the rows that a function of ``map_batches`` returns.
 
 Frames of pandas are converted as Spark itself converts them.
 """
@@ -29,7 +29,7 @@ ZONE: Final = b"zone"
 """A key of the schema's metadata: the session's time zone."""
 
 LENIENT: Final = b"lenient"
-"""A key of the schema's metadata: rows need not have exactly the declared fields."""
+"""A key of the schema's metadata: rows may lack declared fields, and have further ones."""
 
 _NAIVE: Final = frozenset(f"datetime64[{unit}]" for unit in ("D", "h", "m", "s", "ms", "us", "ns"))
 
@@ -108,7 +108,7 @@ def _column(
     # of single values raises an error that names the row.
     except Exception:
         if values.dtype.kind != "M" and pa.types.is_timestamp(field.type):
-            # In a column of Python objects Spark takes times without a zone for UTC.
+            # In a column of Python objects, Spark reads times without a zone as UTC.
             source = source._replace(zone=dt.UTC)
         columns = Columns([field.name], [field.type], source)
         try:

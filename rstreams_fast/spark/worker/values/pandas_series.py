@@ -26,8 +26,8 @@ def run_on_series(
 ) -> Iterator[pd.Series]:
     """Yield a Series for each array that ``run`` yields.
 
-    In each batch the last two Series are not keys. The last Series but one has the time zone and
-    the types of the keys. The last Series has the timestamps among the keys.
+    In each batch the last two Series are not keys. The first of these two has the time zone and the
+    types of the keys. The second has the timestamps among the keys, as texts.
     """
     import pandas as pd
 
