@@ -1,4 +1,4 @@
-"""The drop-in daemon: the calls of existing UDFs overlap, without a changed line.
+"""A drop-in daemon for Spark: the calls of existing UDFs overlap, with no change of their code.
 
 One setting names this package, ``spark.python.daemon.module=rstreams_fast.spark.daemon``; Spark
 then starts ``python -m rstreams_fast.spark.daemon pyspark.worker``. The daemon and its workers are

@@ -32,7 +32,8 @@ def _with_windows(stock: Any) -> Any:
     def worker(*args: Any) -> Any:
         try:
             if install():
-                # Spark collects garbage after each task, and need not visit the imported objects.
+                # Spark collects garbage after each task. Freezing keeps the collector from
+                # visiting the imported objects.
                 gc.freeze()
         except Exception as failed:
             print(f"rstreams_fast.spark.daemon: {failed!r}: runs as ever", file=sys.stderr)

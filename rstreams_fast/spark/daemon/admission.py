@@ -1,4 +1,4 @@
-"""Whether more calls of a task may start, and how threads wait for the calls that have started."""
+"""Decides whether more calls of a task may start, and lets threads wait for running calls."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ MAIN_CHECK_SECONDS: Final = 0.1
 """How often the waiting main thread checks whether Spark has hung up."""
 
 LARGE_RESULT: Final = 4096
-"""Results of fewer bytes do not count: the bound on rows keeps these to a few MiB."""
+"""Results of fewer bytes are not counted: the bound on rows keeps their sum to a few MiB."""
 
 SAMPLE: Final = 8
-"""The measured elements of a container; the others are assumed to be as large."""
+"""How many elements of a container are measured; the others are assumed to be as large."""
 
 DEPTH: Final = 4
 """How many levels of nested containers count when the bytes of a result are estimated."""
@@ -42,7 +42,7 @@ NEVER_LARGE: Final = frozenset(
 
 
 class Abandoned(RuntimeError):
-    """The outcome of a call that was not made."""
+    """The outcome of a call that was not made, or did not end by the deadline of its task."""
 
     def __init__(self) -> None:
         super().__init__("the task ended before this call was made")
@@ -64,9 +64,9 @@ def _bytes_of(result: Any, depth: int = DEPTH) -> int:
 class Admission:
     """Lets the calls of one task start until one fails, within a bound on the results held.
 
-    A result counts from the end of its call until the main thread hands it on. Calls that have
-    started when the bound is reached still end. ``most_bytes``: 0 counts nothing. ``on_wait``: the
-    main thread calls it with the seconds that it has waited for calls.
+    A result counts from the end of its call until the main thread hands it on. When the bound is
+    reached, running calls go on, and other calls wait. ``most_bytes``: the bound; 0 means none.
+    ``on_wait``: the main thread calls this with the seconds that it has waited for calls.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Admission:
         self._hung_up: Callable[[], bool] | None = None
 
     def stop(self, failed: UdfCall | None = None) -> None:
-        """Let no more calls start. Any thread may call; only the first call counts."""
+        """Keep calls from starting, except those before ``failed``. Thread-safe and idempotent."""
         with self._changed:
             if self.stopped:
                 return
@@ -104,7 +104,7 @@ class Admission:
     # -- for the threads and loops that make calls ------------------------------------------------
 
     def may_start(self, call: UdfCall) -> bool:
-        """Block until ``call`` may start; ``False`` if it must not. Do not call it on a loop."""
+        """Block until ``call`` may start; ``False`` if it must not. For threads, not for a loop."""
         if not self.attention:
             return True
         with self._changed:
@@ -138,7 +138,7 @@ class Admission:
         return self.stopped and not 0 < call.number < self._failed_number
 
     def count(self, call: UdfCall) -> None:
-        """Count the bytes of the result of ``call``, if it is large, as held from now on."""
+        """Add the bytes of the result of ``call`` to the bytes held, if the result is large."""
         if not self._most_bytes:
             return
         try:
@@ -196,8 +196,8 @@ class Admission:
 
     @contextmanager
     def _needing(self, call: UdfCall) -> Iterator[None]:
-        # The counted results must wait for the result of this call. So this call may start even if
-        # the bound on results is reached.
+        # Later results are held until the result of this call is there. So this call may start even
+        # if the bound on results is reached.
         if not self.full:
             yield
             return

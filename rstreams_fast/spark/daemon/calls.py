@@ -1,4 +1,4 @@
-"""Overlapping calls, on threads or on a loop, and their outcomes in order."""
+"""Makes overlapping calls, on threads or on a loop, and yields their outcomes in order."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from rstreams_fast.spark.worker.event_loops import end_tasks
 __all__ = ["LoopCalls", "Submits", "ThreadCalls", "UdfCall", "batches_in_order", "rows_in_order"]
 
 CALLS_PER_TURN = 1024
-"""Calls that are queued for the loop at once."""
+"""The most calls that the loop takes from the queue at once."""
 
 NONE = PolicyWords()
 """No policy: only the user's function itself may have one."""
 
 BATCH_GRACE_SECONDS = 0.5
-"""The main thread waits so much longer than the threads of batches, which fail first."""
+"""Extra seconds that the main thread waits for a batch, so that the batch's thread fails first."""
 
 
 class UdfCall:
@@ -112,7 +112,7 @@ class Submits(Protocol):
         """Queue a call, to be made after earlier ones. Any thread may call."""
 
     def close(self) -> None:
-        """Make no more calls, and end."""
+        """Make no further calls, and let the threads end."""
 
     def join(self) -> None:
         """Wait for the threads to end."""
@@ -131,7 +131,7 @@ class ThreadCalls:
         self._threads = CallThreads(make, UdfCall.abandon, size, self._group.start, name)
 
     def submit(self, fn: Callable[..., Any], args: Any) -> UdfCall:
-        """Queue a call; the callers bound the number of calls."""
+        """Queue a call. The caller bounds the number of calls: the queue has no bound."""
         call = UdfCall(fn, args, self._admission, next(self._numbers))
         self._threads.put(call, call.number)
         return call
@@ -146,7 +146,7 @@ class ThreadCalls:
 class LoopCalls:
     """Makes calls of async functions on its own loop.
 
-    A ``CallPump`` moves the calls: it gets them from this object, and gives it their results.
+    A ``CallPump`` takes the calls from this object, and passes their results to this object.
     """
 
     room = CALLS_PER_TURN
@@ -177,7 +177,7 @@ class LoopCalls:
         self._ended = False
 
     def submit(self, fn: Callable[..., Any], args: Any) -> UdfCall:
-        """Queue a call; the callers bound the number of calls."""
+        """Queue a call. The caller bounds the number of calls: the queue has no bound."""
         call = UdfCall(fn, args, self._admission, 0)
         if self._loop is None:
             self._start()
@@ -264,7 +264,7 @@ class LoopCalls:
             self._end()
 
     def _end(self) -> None:
-        # After the first call _run runs the loop for its last tasks. Do not stop it then.
+        # Stop the loop only once: after that, ``_run`` runs the loop again, to end its tasks.
         if self._loop is not None and not self._ended:
             self._ended = True
             self._loop.stop()
@@ -316,9 +316,9 @@ def _outcome(pending: deque[Any], admission: Admission) -> Any:
 def batches_in_order(
     calls: Iterable[tuple[UdfCall, int]], most: int, admission: Admission
 ) -> Iterator[Any]:
-    """Yield the results in the lists that ``calls`` return, in order. Each call has its number of
-    rows beside it.
+    """Yield the results of ``calls``, in order. Each call returns a list of results.
 
+    ``calls`` yields pairs of a call and the number of its rows.
     At least two calls run at once, and more while their rows together are fewer than ``most``.
     After a failure no more batches are taken.
     """

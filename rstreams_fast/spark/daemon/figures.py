@@ -20,7 +20,10 @@ __all__ = ["Figures"]
 
 
 class Figures:
-    """The metrics of one task, in ``directory``. Calls may be counted by any thread."""
+    """Counts a task's calls and rows, and writes the metrics to ``directory``.
+
+    Any thread may make and count calls.
+    """
 
     def __init__(self, directory: str) -> None:
         self._counters = Counters("", "udf")

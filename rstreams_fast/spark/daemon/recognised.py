@@ -14,14 +14,17 @@ REPLACED: Final = ("read_udfs", "read_single_udf", "read_command", "chain")
 """Functions that the seam replaces and calls; ``worker.py`` looks them up in its globals."""
 
 PER_BATCH: Final = ("_evaluate_batch_udf", "_evaluate_batch_udf_legacy")
-"""The variable of PySpark 4.2 and later whose function calls a UDF for each row of a batch."""
+"""Names, since PySpark 4.2, of the function that calls a UDF for each row of a batch."""
 
 PER_UDF: Final = "evaluate"
-"""The variable before PySpark 4.2, in each UDF's own function, beside ``get_args``."""
+"""The name, before PySpark 4.2, of each UDF's own function that calls it for each row."""
 
 
 def unrecognised(source: str | None = None) -> str | None:
-    """Return why the seam (the replaced functions) does not fit ``source``, or ``worker.py``."""
+    """Return why the seam (the replaced functions) does not fit ``worker.py``; ``None`` if it fits.
+
+    ``source``: the text of ``worker.py``. Default: that of the installed Spark.
+    """
     if source is None:
         found = find_spec(WORKER)
         loader = cast(Any, found.loader if found is not None else None)

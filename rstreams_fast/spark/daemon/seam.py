@@ -1,12 +1,12 @@
 """Replaces parts of ``pyspark.worker``, so that the calls of scalar UDFs overlap.
 
-These replacements are the seam. For a plain UDF, the function that ``read_single_udf`` made is
-replaced by a function that submits the call. The rows of the stock generator then contain calls;
-their results replace them, in order. An Arrow-optimised UDF runs the stock code for a whole batch,
-on one thread per batch. Only one variable in this code is replaced: the function that makes the
-calls of the batch. So every conversion, check and message is the stock worker's. Scalar pandas and
-Arrow UDFs run the stock code of several batches on threads in the same way, if the user asks for
-batches at once.
+These replacements are the seam; the stock code is Spark's own. For a plain UDF, a function that
+submits the call replaces the function that ``read_single_udf`` made. The rows of the stock
+generator then contain calls, and the seam replaces each call by its result, in order. An
+Arrow-optimised UDF runs the stock code for a whole batch, on one thread per batch. Only one
+variable in this code is replaced: the function that makes the calls of the batch. So every
+conversion, check and message is the stock worker's. If the user asks for batches at once, scalar
+pandas and Arrow UDFs run the stock code of several batches on threads in the same way.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ VARIABLE: Final = "RSTREAMS_FAST_UDF_CONCURRENCY"
 """Environment variable of an executor: the number of scalar UDF calls at once, per task."""
 
 BATCHES: Final = "RSTREAMS_FAST_UDF_BATCHES"
-"""Environment variable: the batches of scalar pandas and Arrow UDFs at once, per task."""
+"""Environment variable: the number of scalar pandas or Arrow UDF batches at once, per task."""
 
 FIGURES: Final = "RSTREAMS_FAST_UDF_METRICS"
 """Environment variable: the directory in which tasks with overlapping calls write metrics."""
 
 RESULT_BYTES: Final = "RSTREAMS_FAST_UDF_RESULT_BYTES"
-"""Environment variable: the bytes of results that a task of plain UDFs holds; 0: no bound."""
+"""Environment variable: the most bytes of results that a task of plain UDFs holds; 0: no bound."""
 
 DEFAULT_RESULT_BYTES: Final = 64 << 20
 
@@ -61,7 +61,7 @@ ONE_AT_A_TIME: Final = "RSTREAMS_FAST_UDF_ONE_AT_A_TIME"
 """Environment variable: names of functions whose calls must not overlap, separated by commas."""
 
 COMPARE: Final = "RSTREAMS_FAST_UDF_COMPARE"
-"""Environment variable: how many first rows per task are called one by one, too, and compared."""
+"""Environment variable: how many first rows of a task are also called one by one and compared."""
 
 SPARKS_OWN: Final = "spark.sql.execution.pythonUDF.arrow.concurrency.level"
 
@@ -73,7 +73,7 @@ OF_BATCHES: Final = ("SQL_SCALAR_PANDAS_UDF", "SQL_SCALAR_ARROW_UDF")
 """Kinds of UDFs that are called with a batch; the second exists since 4.1."""
 
 STOCK: Final = ("pyspark.worker", "pyspark.util")
-"""The modules whose functions assemble a UDF."""
+"""The modules of Spark whose functions assemble a UDF."""
 
 DAEMON_FOLDER: Final = str(Path(__file__).parent)
 
@@ -117,7 +117,7 @@ class _Seam:
 
     def read_udfs(self, *args: Any) -> Any:
         if len(sys.modules) != self._modules:
-            # Garbage collections then skip the modules that were imported, as at a worker's start.
+            # Freeze newly imported modules, so that garbage collections skip them.
             self._modules = len(sys.modules)
             gc.freeze()
         eval_type = args[2]
@@ -171,7 +171,7 @@ class _Task:
         self._figures = Figures(os.environ[FIGURES]) if os.environ.get(FIGURES) else None
         self.functions: list[str] = []
         self._unnamed = 0
-        """Functions before this index belong to UDFs that have a name already."""
+        """The functions before this index are in ``_names`` already."""
         self._adopted = False
         self._overlaps = False
         self._profiled = False
@@ -193,7 +193,7 @@ class _Task:
         )
 
     def adopt(self, made: Any, runner_conf: Any) -> Any:
-        """Return the result of ``read_single_udf``; its calls are submitted if they may overlap."""
+        """Return ``made``, a UDF of ``read_single_udf``; submit its calls if they may overlap."""
         if self._arrow:
             level = int(runner_conf.get(SPARKS_OWN, -1))
             self._asked = level if level > 0 else self._asked
@@ -236,7 +236,7 @@ class _Task:
         return call
 
     def overlapping(self, func: Function) -> Function:
-        """Return ``func``, which maps a partition's rows or batches, with overlapping calls."""
+        """Return ``func``, which maps a partition's rows or batches, changed to overlap calls."""
         if self._adopted and self._arrow:
             for cell in _cells((func,), PER_BATCH):
                 cell.cell_contents = self._evaluate_batch
@@ -264,7 +264,7 @@ class _Task:
                 for window in self._windows.values():
                     window.close()
                 for window in self._windows.values():
-                    # A failure does not wait for calls on threads: Spark ends the worker then.
+                    # After a failure do not wait for calls on threads: Spark ends the worker.
                     if state == "done" or isinstance(window, LoopCalls):
                         window.join()
                 if figures is not None:
@@ -417,8 +417,8 @@ class _Task:
         raise self._admission.failure_among(calls)
 
     def _evaluate_per_udf(self, stock: Function) -> Function:
-        # In PySpark 3.5 to 4.1 each UDF has its own function that makes the calls of a batch. It
-        # has these variables, and is inside the function that fails on StopIteration.
+        # In PySpark 3.5 to 4.1 each UDF has its own function that makes the calls of a batch. The
+        # function that fails on StopIteration wraps it. Read the inner function's variables.
         (inner,) = (cell.cell_contents for _, cell in _named_cells(stock))
         named = {name: cell.cell_contents for name, cell in _named_cells(inner)}
         fn = named["func"] if "func" in named else named["f"]

@@ -1,10 +1,10 @@
-"""Runs ``async def`` UDFs under the stock worker's code, which calls functions and expects results.
+"""Runs ``async def`` UDFs under Spark's own (stock) worker code, which knows only plain functions.
 
 A ``Step`` replaces the user's function in that code. If the function returns an awaitable, the step
-leaves the stock code by an exception. The awaitable is awaited, and the stock code is called again;
-now the step returns the outcome. In a chain of functions each step returns its earlier outcome, so
-no function is called twice. If the stock code does nothing with the result, the step returns the
-awaitable itself, and the stock code runs once.
+raises an exception, which ends the stock code. ``drive`` awaits the awaitable, and calls the stock
+code again; now the step returns the outcome. In a chain of functions each step returns its earlier
+outcome, so no function is called twice. If the stock code does nothing with the result, the step
+returns the awaitable itself, and the stock code runs once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Awaiting(BaseException):
 
 
 class _Driven(threading.local):
-    """The outcomes that are known for the functions of the call that this thread makes again."""
+    """The known outcomes of the steps in the call that this thread makes again."""
 
     known: list[Outcome]
     left: Iterator[Outcome]
@@ -40,7 +40,7 @@ _driven = _Driven()
 
 
 class Step:
-    """Stands for one of the user's functions in a call that ``drive`` makes."""
+    """Replaces one of the user's functions in the calls that ``drive`` makes."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn = fn
