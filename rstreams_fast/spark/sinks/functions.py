@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 __all__ = ["CalledSink", "FunctionSink"]
 
 DEFAULT_CALLS: Final = 4
-"""Calls of a sink at once, in a partition."""
+"""The most calls of a sink at once, in a partition, by default."""
 
 DEFAULT_ROWS: Final = 100
-"""Rows of a call."""
+"""The most rows of a call, by default."""
 
 TOLD: Final = "rstreams_fast.outcome"
 """The column of a partition's output with the outcome of each row."""
@@ -57,7 +57,7 @@ class CalledSink(ABC):
     @property
     @abstractmethod
     def target(self) -> str:
-        """Where the rows go: one journal or directory of dead letters may serve several sinks."""
+        """A text for where the rows go. It keeps sinks apart that share a journal or directory."""
 
     @abstractmethod
     def client(self, concurrency: int) -> AbstractAsyncContextManager[Any]:
@@ -85,7 +85,7 @@ class _RowIds:
     _digest: KeyDigest = field(init=False)
     _places: tuple[int, ...] = field(init=False)
 
-    # The pickle leaves out the digest, whose hash object cannot be pickled.
+    # The pickle omits the digest, because its hash object cannot be pickled.
     def __reduce__(self) -> Any:
         return _RowIds, (self.names, self.key, self.label, self.version)
 
@@ -98,12 +98,13 @@ class _RowIds:
 def _one_of(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
     if len(rows) > 1:
         raise RuntimeError("this call is of several rows: give call_id the one that is meant")
-    # A dict, as users give a row: the value of an only column may be a dict, too.
+    # Return the row as a dict from names to values: the value of a single column may itself be a
+    # dict, which ``_RowIds`` would take for the row.
     return (dict(zip(names, rows[0], strict=True)),)
 
 
 class FunctionSink(Sink):
-    """Writes rows by calls of a function, under its policy, as ``lookup`` makes calls."""
+    """Writes rows by calling a function under its policy, in the same way as ``lookup``."""
 
     def __init__(self, fn: Callable[..., Any], words: SinkWords) -> None:
         if not callable(fn):
@@ -125,7 +126,7 @@ class FunctionSink(Sink):
             batch, using = fn.batch, partial(fn.client, concurrency)
         self._batch = words.batch or batch
         self._words = replace(words, using=using, concurrency=concurrency, batch=self._batch)
-        # Making a stage raises an error if the arguments do not fit a sink.
+        # Make a stage now, only because this raises an error if the arguments do not fit a sink.
         self._stage(self._calls(None), "")
 
     def drain(self, frame: Frame) -> MapFunction:
@@ -140,8 +141,8 @@ class FunctionSink(Sink):
         outcomes = self._stage(calls, version).as_map_fn(names, TOLD)
         drain = _Drain(calls, outcomes, words.letters, self._letters_of(frame))
         if self._policy is not None and self._policy.journal is not None and frame.batch:
-            # Spark begins a batch after the previous batch is committed. It never repeats that
-            # batch, so its answers are useless now.
+            # Spark begins a batch after the previous batch is committed. It never repeats the
+            # previous batch, whose answers are useless now.
             journal = self._journal(self._version(frame.job, str(frame.batch - 1)))
             place = place_of(self._label, journal.version, str(_answers()))
             drain.useless = journal.uri, place
@@ -153,9 +154,9 @@ class FunctionSink(Sink):
         return True
 
     def _letters_of(self, frame: Frame) -> str:
-        """Return how the names of this write's files of dead letters begin.
+        """Return the prefix of the names of this write's dead-letter files.
 
-        Several sinks of a batch may have one directory of dead letters.
+        Several sinks of a batch may write dead letters to the same directory.
         """
         write = digest_of_text(frame.run, self._label, self._target)
         return f"dead-{write}-{'' if frame.batch is None else frame.batch}-"
@@ -195,7 +196,7 @@ class FunctionSink(Sink):
 
 
 def _answers() -> Any:
-    """Return the type of the results of rows."""
+    """Return the Arrow type of a row's result: a boolean."""
     return pyarrow_for("rstreams_fast.spark").bool_()
 
 
@@ -362,6 +363,6 @@ def _dead_of(output: pa.RecordBatch) -> pa.RecordBatch | None:
 
 
 def _never_sent(dead: pa.RecordBatch) -> int:
-    """Return how many of the ``dead`` rows were never sent, since a circuit was open."""
+    """Return how many of the ``dead`` rows were never sent, because a circuit was open."""
     outcomes: list[Any] = dead.column(dead.num_columns - 1).to_pylist()
     return sum(one["error"]["type"] == CircuitOpenError.__qualname__ for one in outcomes)

@@ -286,7 +286,7 @@ def _results_of(answer: Any) -> list[Exception | None]:
 
 
 def _result_of(item: dict[str, Any]) -> Exception | None:
-    """Return the failure of a row from its item in Elasticsearch's bulk answer, or ``None``."""
+    """Return a row's failure, read from its item in Elasticsearch's bulk answer; or ``None``."""
     told = next(iter(item.values()))
     status = told["status"]
     if status in _ASKS_TO_WAIT:

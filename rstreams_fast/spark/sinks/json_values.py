@@ -1,4 +1,4 @@
-"""Values of rows as JSON, for types that JSON lacks."""
+"""Writes values of rows as JSON, also values of types that JSON lacks."""
 
 from __future__ import annotations
 

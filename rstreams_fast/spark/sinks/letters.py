@@ -1,4 +1,4 @@
-"""Dead letters: failed rows in Parquet files. Only finished partitions leave such files."""
+"""Writes failed rows (dead letters) to Parquet files, when their partition has succeeded."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def dead_letters(path: str | os.PathLike[str], *, at_most: float | None = None) 
         path: A directory that the executors share: an absolute path, or a URI that
             ``pyarrow.fs.FileSystem.from_uri`` takes. Access is as for a ``Journal``.
         at_most: The most failed rows of a partition before the task fails: a number (an ``int``) or
-            a share of the rows (a ``float``). A share of fewer than a hundred rows is computed as
+            a share of the rows (a ``float``). With fewer than a hundred rows, the share is taken
             of a hundred. Default: all rows.
 
     Returns:
@@ -85,7 +85,7 @@ class DeadLetters:
 def remove_others(letters: DeadLetters, prefix: str, names: list[str]) -> None:
     """Remove the files whose names begin with ``prefix``, except ``names``.
 
-    They are of an earlier run of the same write, which had more partitions.
+    The removed files are from an earlier run of the same write, which had more partitions.
     """
     from pyarrow import fs
 

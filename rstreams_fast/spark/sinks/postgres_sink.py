@@ -204,7 +204,8 @@ class PostgresSink(Sink):
                 "select {columns} from {stage} where {part} = any({tokens}::bigint[])"
             )
         others = len(frame.names) > len(self.key)
-        # A unique index takes keys with a null as different: each such row has its own ctid.
+        # A unique index treats keys with a null as different. So ``distinct on`` has to keep these
+        # rows: each of them has its own ctid.
         return (
             "insert into {table} ({columns}) select distinct on "
             "({key}, case when row({key}) is not null then null else ctid end) {columns} "
@@ -226,7 +227,7 @@ class PostgresSink(Sink):
         return [name for (name,) in found.fetchall()]
 
     def _drop(self, db: Any, frame: Frame, stages: list[str]) -> None:
-        """Drop staging tables, and end the copies of tasks that still go on."""
+        """Drop staging tables, and end the sessions of tasks that still copy rows into them."""
         import psycopg
 
         self._run(db, "set local lock_timeout = {most}", frame, most=f"{DROP_SECONDS}s")
@@ -277,7 +278,7 @@ class PostgresSink(Sink):
         return db.execute(sql.SQL(statement).format(**parts))
 
     def _stage_of(self, frame: Frame) -> str:
-        """Return the name of this run's staging table. The names of a write's runs begin alike."""
+        """Return the name of this run's staging table. All runs of a write use one prefix."""
         text = ascii((frame.job, _number_of(frame), self.table))
         write = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
         return f"rstreams_{write}_{frame.attempt[:16]}"
@@ -394,7 +395,10 @@ def _csv_of(batch: pa.RecordBatch, token: int, arrays: set[str]) -> bytes:
 
 
 def _writable(column: pa.Array, nested: Callable[[Any], str]) -> pa.Array:
-    """Return a column that pyarrow writes as CSV of PostgreSQL. ``nested`` makes texts of lists."""
+    """Return ``column``, as texts if PostgreSQL could not read what pyarrow writes for its type.
+
+    ``nested`` makes a text of a list, a struct or a map.
+    """
     import pyarrow as pa
 
     kind = column.type
@@ -412,7 +416,7 @@ def _writable(column: pa.Array, nested: Callable[[Any], str]) -> pa.Array:
 
 
 def _text_of(value: Any) -> str:
-    """Return a value as PostgreSQL reads it."""
+    """Return a value as a text that PostgreSQL reads."""
     if isinstance(value, bytes):
         return f"\\x{value.hex()}"
     if isinstance(value, dt.timedelta):

@@ -31,7 +31,7 @@ class Frame:
     run: str
     """The id of this write. A repeated write has the same id, if its job has a name."""
     batch: int | None = None
-    """The number of a streaming query's batch."""
+    """The number of a streaming query's batch; ``None`` for a frame that is no stream."""
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
     """The id of this run of the write."""
 
@@ -54,7 +54,7 @@ class SinkWords:
     metrics: Metrics | None = None
 
     def refuse(self, what: str, *words: str) -> None:
-        """Raise an error if one of ``words`` was given: ``what`` does not use these words."""
+        """Raise an error if an argument in ``words`` was given, because ``what`` lacks them."""
         for word in words:
             if getattr(self, word) not in (None, ()):
                 name = "on_failure" if word == "letters" else word
@@ -75,7 +75,7 @@ class Sink(ABC):
         return True
 
     def commit(self, frame: Frame, tokens: list[str], rows: int) -> bool:  # noqa: ARG002
-        """Commit a write, on the driver; ``False`` if an earlier run was committed meanwhile."""
+        """Commit a write, on the driver; ``False`` if another run was committed meanwhile."""
         return True
 
     def finish(self, frame: Frame) -> None:  # noqa: B027 - most have nothing to remove

@@ -67,12 +67,13 @@ def write(
 
     Args:
         frame: A frame that is no stream.
-        sink: A function of a list of rows as dicts. If its parameter is annotated so, it gets a
-            ``pyarrow.RecordBatch`` instead. The function returns nothing, or a list with a result
-            for each row; an exception is the failure of the row. The function is ``async``, or a
-            plain function, which runs on threads. Or the sink is a class (or a ``partial`` of a
-            class) of ``Subscriber``s: each partition has one object, which gets the Arrow batches
-            that it requests. The partition is written when ``on_complete`` has returned.
+        sink: A function of a list of rows as dicts. If its parameter is annotated as a
+            ``pyarrow.RecordBatch``, it gets a record batch instead. The function returns nothing,
+            or a list with a result for each row; an exception is the failure of the row. The
+            function is ``async``, or a plain function, which runs on threads. Or the sink is a
+            class (or a ``partial`` of a class) of ``Subscriber``s: each partition has one object,
+            which gets the Arrow batches that it requests. The partition is written when
+            ``on_complete`` has returned.
         job: The name of the job: a job with the same name is the same job, run again. The name is
             part of each ``call_id`` and of the journal's keys. Default: no name.
         key: The columns that distinguish rows, for ``call_id``. Default: all columns; then equal
@@ -153,7 +154,7 @@ def writer(
         metrics: As in ``write``.
 
     Returns:
-        The function of a frame and the number of its batch.
+        A function that takes a frame and the number of its batch.
 
     Raises:
         TypeError: An argument has the wrong type; the message names it.
