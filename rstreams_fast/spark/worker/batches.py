@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["OUTPUTS_AHEAD", "leaves_as_it_comes", "run_batches"]
 
 OUTPUTS_AHEAD: Final = 2
-"""Output batches that a call may produce while an earlier call emits its batches."""
+"""The output batches that a call may produce while an earlier call emits its batches."""
 
 
 def run_batches(
@@ -235,7 +235,8 @@ class _BatchesOnThreads:
                         raise job.failure
                     self._partition.budget.release(job.lease)
             finally:
-                # Usually the exit of ``at_work`` closes the threads. But it may fail before that.
+                # Usually the exit of ``at_work`` closes the threads. But ``at_work`` may fail
+                # before its exit.
                 self._threads.close()
             if (failure := self._failure or self._read_ahead.error) is not None:
                 raise failure

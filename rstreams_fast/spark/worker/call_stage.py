@@ -429,7 +429,7 @@ class CallStage:
         return noted(error, f"raised by {label} for {self._source.name_of(item)}")
 
     def _look_ahead(self, pump: CallPump) -> None:
-        """Find out whether the partition has ended. If results wait for more results, emit them.
+        """End the stage if all rows were emitted. If results wait for more results, emit them.
 
         If calls are still running, the results are emitted after ``FLUSH_SECONDS``.
         """

@@ -143,7 +143,7 @@ class _BatchPublisher:
             subscriber.on_complete()
 
     def _may_deliver(self) -> bool:
-        """Wait for demand and subtract 1. ``False`` after a cancel or an invalid request."""
+        """Wait for demand, and use up 1 of it. ``False`` after a cancel or an invalid request."""
         with self._changed:
             while not self._demand.value and self._refused is None:
                 self._changed.wait()

@@ -1,4 +1,4 @@
-"""The client that ``using`` makes for a partition: opened before the calls, closed after them."""
+"""Opens the client that ``using`` makes for a partition, and closes it after the calls."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Client:
         self._is_async = False
 
     async def open(self) -> tuple[Any, ...]:
-        """Enter the context manager. Return a tuple of its value; without a factory ``()``."""
+        """Enter the context manager, and return ``(its value,)``; ``()`` without a factory."""
         factory = self._factory
         if factory is None:
             return ()
