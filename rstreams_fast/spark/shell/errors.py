@@ -26,13 +26,13 @@ __all__ = [
 EXIT_OK: Final = 0
 """Every row is in the output."""
 EXIT_FAILED: Final = 1
-"""The job failed: a call, or Spark. There is no output."""
+"""A call or Spark failed. There is no output."""
 EXIT_WRONG: Final = 2
 """The command is wrong, or something is not installed. No call was made."""
 EXIT_DEAD_LETTERS: Final = 3
 """The output is there, and some rows are dead letters."""
 EXIT_INTERRUPTED: Final = 130
-"""Ctrl-C: shells use this status."""
+"""Ctrl-C stopped the command. Shells use this status, too."""
 
 
 class CommandError(Exception):
@@ -72,7 +72,7 @@ def in_words_of_the_command(refused: Exception) -> str:
 
 
 def sentence_of(text: str) -> str:
-    """Return a message of Spark on one line, without plan and stack."""
+    """Return a message of Spark on one line, without the query plan and the stack trace."""
     said, _, _ = text.strip().partition("\n\n")
     said, _, _ = said.partition("\n== ")
     said, _, _ = said.partition(";\n'")
@@ -89,11 +89,11 @@ _CAUSE: Final = re.compile(r"^Caused by: (?:\w+\.)*", re.MULTILINE)
 def sentence_of_spark(text: str) -> str:
     """Return the messages of a failed job and its causes in one line, without Java's frames.
 
-    A record that cannot be read has a hint at the options that may read it.
+    If a record cannot be read, the line also names options that may help.
     """
     said: list[str] = []
     for each in _CAUSE.split(text):
-        # Causes of Java's own have no condition in brackets, but may be the only reason given.
+        # Exceptions of Java itself have no condition in brackets, but may give the only reason.
         said += map(str.strip, _CONDITION.findall(each) or [sentence_of(each)])
     told = " ".join(filter(None, dict.fromkeys(said)))
     if "Malformed" in told:

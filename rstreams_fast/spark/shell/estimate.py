@@ -18,7 +18,7 @@ DEVIATION: Final = 0.01
 """The relative standard deviation of the number of different keys."""
 
 SAMPLE_ROWS: Final = 1000
-"""How many rows are weighed, for a limit with units."""
+"""About how many rows are sampled to estimate the units that calls cost."""
 
 CALL_SECONDS: Final = 0.1
 """The seconds of a call in the printed example."""
@@ -46,7 +46,7 @@ class Estimate:
 
     workers: Sequence[Keys]
     different: int
-    """Different keys of all rows."""
+    """The number of different keys in all rows."""
     sample: Sequence[tuple[Any, ...]]
     """Keys without nulls, of about ``SAMPLE_ROWS`` rows."""
 
@@ -103,7 +103,7 @@ class Estimate:
         return sum(part.with_key for part in self.workers)
 
     def calls(self, policy: PolicyWords, batch: int | None) -> int:
-        """Return how many calls the run will make; with ``batch``, calls with lists."""
+        """Return how many calls the run will make, with lists of ``batch`` keys if it is given."""
         entries = None if policy.cache is None else policy.cache.entries
         return sum(math.ceil(part.calls(entries) / (batch or 1)) for part in self.workers)
 

@@ -77,14 +77,17 @@ _PARTITIONS: Final = "spark.sql.sources.partitionColumnTypeInference.enabled"
 
 
 def settings_of(kind: str) -> dict[str, str]:
-    """Return settings of Spark for an input. All columns of CSV are strings, also those that names
-    of directories give, such as ``code=0012``.
+    """Return Spark's settings for an input. All columns of CSV are strings, also columns from names
+    of directories, such as ``code=0012``.
     """
     return {_PARTITIONS: "false"} if kind == "csv" else {}
 
 
 def check_apart(paths: Mapping[str, str], targets: Collection[str]) -> None:
-    """Raise an error if the ``targets`` among the options' ``paths`` would replace another path."""
+    """Raise an error if one of ``paths`` is inside a target, which the run replaces.
+
+    ``paths``: the path of each option. ``targets``: the options whose paths are targets.
+    """
     places = {option: _place_of(path) for option, path in paths.items()}
     for target in targets:
         for option, place in places.items():
@@ -162,7 +165,7 @@ def read(
 
 
 def found(path: str) -> str:
-    """Return a path for Spark's reader, which expands patterns."""
+    """Return ``path`` for Spark's reader, which expands patterns only if no such file exists."""
     absolute = str(Path(path).absolute())
     if Path(absolute).exists():
         return "file:" + re.sub(r"[\\*?{}\[\]]", r"\\\g<0>", absolute)
@@ -212,7 +215,8 @@ class _LocalTarget(Target):
     def __init__(self, path: str, option: str, *, overwrite: bool) -> None:
         super().__init__(path, option, overwrite=overwrite)
         place = Path(path).absolute()
-        # Resolve a path such as "..", which has no name, but no link: the link is replaced itself.
+        # Resolve a path such as "..", which has no name. Do not resolve a link: the run replaces
+        # the link, not its target.
         self._place = place.resolve() if place.name in ("", "..") else place
         if not self._place.name:
             raise CommandError(f"{option} {path}: cannot be replaced")
@@ -273,7 +277,7 @@ class _SparkTarget(Target):
 
 
 def _has_files(spark: SparkSession, path: str) -> bool:
-    """Whether Spark finds files at ``path``. The files of a killed job have other names."""
+    """Whether Spark finds files at ``path``. Spark ignores unfinished files of a killed job."""
     from pyspark.errors import AnalysisException
 
     files = spark.read.format("binaryFile").option("recursiveFileLookup", "true")

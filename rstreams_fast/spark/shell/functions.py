@@ -91,9 +91,10 @@ def check_arguments(fn: Callable[..., Any], count: int, *, using: bool, lists: b
 
 
 def send_by_value(fns: list[Callable[..., Any]]) -> None:
-    """Send the functions' modules of the working directory to executors on other hosts, by value.
+    """Have cloudpickle put the functions' modules into its pickles, for executors on other hosts.
 
-    Modules of the working directory that these modules import need ``--py-files``.
+    Only modules of the working directory are sent so. Further modules there, which these modules
+    import, need ``--py-files``.
     """
     from pyspark import cloudpickle
 

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 __all__ = ["Job"]
 
 FAILURE: Final = "failure"
-"""The column of dead letters with the error. The dead letters may be the input of another run."""
+"""The column of dead letters with the error. A run that reads the dead letters as its input adds a
+column ``outcome``, so this column has another name.
+"""
 
 _PATHS: Final = {
     word: f"--{word.replace('_', '-')}"

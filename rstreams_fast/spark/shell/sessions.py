@@ -140,7 +140,8 @@ def _not_started(failed: Exception, log: Path) -> str:
 
 @contextlib.contextmanager
 def _standard_error_to(log: Path) -> Iterator[None]:
-    # Descriptor 2 is the log only while the JVM starts. The JVM and its workers inherit it.
+    # Standard error (descriptor 2) goes to the log while the JVM starts. The JVM and its workers
+    # inherit this descriptor, and keep it.
     sys.stderr.flush()
     saved = os.dup(2)
     try:
