@@ -37,8 +37,8 @@ INNER_PREFETCH: Final = 256
 """Elements that ``merge`` and ``zip_`` request in advance from each publisher, and ``concat_map``
 from its upstream.
 
-With 32 an element costs three times as much. With 1024, which takes four times the memory, ``zip_``
-is no faster, and an element of ``merge`` costs half."""
+With 32 an element takes three times as long. With 1024, which takes four times the memory, an
+element of ``merge`` takes half as long, and ``zip_`` is no faster."""
 
 FLAT_MAP_CONCURRENCY: Final = 256
 """Inner publishers that ``flat_map`` is subscribed to at the same time."""
@@ -56,7 +56,7 @@ OVERFLOW_CAPACITY: Final = 1024
 MULTICAST_BUFFER: Final = 1024
 """How many elements one subscriber of a multicast may be ahead of another subscriber.
 
-An element costs more time with a smaller buffer, and hardly less with a larger one."""
+With a smaller buffer an element takes more time. With a larger one it takes hardly less."""
 
 ROWS: Final = 1 << 16
 """The most rows of an array that ``from_numpy`` delivers as one element. Also the most records

@@ -27,7 +27,7 @@ class Watch(Protocol):
     """An observer that a ``PushSubscription`` informs of requests and deliveries."""
 
     def around(self, on_next: Callable[[Any], object], /) -> Callable[[Any], object]:
-        """Return the function that stages call in place of ``on_next``. It calls ``on_next``."""
+        """Return a wrapper of ``on_next``. Stages call the wrapper with each result."""
 
     def asks(self, demand: int, /) -> None:
         """Take note of a request. ``demand`` is the demand before the request."""

@@ -61,9 +61,9 @@ class Limits(NamedTuple):
     """
 
     budget: int
-    """The bound without the elements that replace dropped elements."""
+    """The limit, not counting requests that replace dropped elements."""
     most: int
-    """The bound with the elements that replace dropped elements."""
+    """The limit, counting also requests that replace dropped elements."""
     drops: bool
     """Whether a stage may drop elements."""
 

@@ -55,8 +55,8 @@ MOST: Final = 64
 PREFETCH_PER_CALL: Final = 4 * MOST
 """``prefetch`` is by default this number times ``concurrency``.
 
-This is room for four bursts: one runs, one waits for submission, and the results of two wait for
-delivery."""
+So each concurrent call has room for four bursts: one runs, one waits for submission, and the
+results of two wait for delivery."""
 
 _ELSEWHERE: Final = getattr(futures, "InterpreterPoolExecutor", ())
 """The class ``InterpreterPoolExecutor``, whose threads share no objects with this interpreter.

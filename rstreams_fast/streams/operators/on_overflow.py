@@ -169,8 +169,8 @@ class OverflowSubscription(OperatorSubscriber):
         self._waits = Waits(options.describe(), options.capacity, on_look=True)
         slot = self._slot_by_bursts(subscriber)
         self._run = FusedRun(self._held, (), slot, self._demand)
-        # The function that delivers an element while no other element is held. None: the element
-        # is put in ``_held`` first.
+        # The function that delivers an element at once, if no other element is held. None: each
+        # element is put in ``_held`` first.
         hand_on = subscriber.on_next if isinstance(slot, FunctionSlot) else slot
         direct = resource is None and not options.at_end and callable(hand_on)
         self._hand_on = hand_on if direct else None
@@ -260,8 +260,8 @@ class OverflowSubscription(OperatorSubscriber):
             except Exception as raised:
                 report_unraisable(raised, "on_drop", on_drop)
             except BaseException as leaving:
-                # The exception (KeyboardInterrupt is one) goes to two places: the subscriber gets
-                # it by on_error, and it is raised again for the code that sent the element.
+                # An exception such as KeyboardInterrupt goes to two places: the subscriber gets it
+                # by on_error, and the code that sent the element gets it by ``raise``.
                 if self._demand.value >= 0:
                     self._fail(leaving)
                 raise

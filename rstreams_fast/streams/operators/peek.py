@@ -68,7 +68,7 @@ class Named(Peek):
 
 
 class _PeekSubscription(Relay):
-    """Calls the observer of one kind of signal, and passes on all signals except elements.
+    """Calls the observer of one kind of signal, and passes every signal on.
 
     The attribute ``on_next`` is the method of the subscriber below. So upstream sends the elements
     directly to the subscriber below.

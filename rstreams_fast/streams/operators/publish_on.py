@@ -271,7 +271,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
 
     def _end(self, run: FusedRun, *, enough: bool = False) -> bool:
         self._ended = True
-        # If ``_enough`` is true, errors that come later are not signalled.
+        # ``_enough``: the stages need no more elements, so later errors are not signalled.
         self._enough = enough
         self._upstream.cancel()  # a cancel has no effect if upstream has ended
         return self._finish(run)

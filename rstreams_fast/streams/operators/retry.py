@@ -106,7 +106,7 @@ class _Attempts:
         return None
 
     def _is_retried(self, error: BaseException) -> bool:
-        # KeyboardInterrupt, which is no Exception, must end the stream.
+        # An error that is no Exception, such as KeyboardInterrupt, must end the stream.
         options = self._options
         if self._retries >= options.times or not isinstance(error, Exception):
             return False

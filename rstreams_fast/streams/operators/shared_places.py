@@ -22,10 +22,12 @@ class SharedPlaces:
     """Bounds the number of elements that all substreams hold together: at most ``prefetch``.
 
     The first request is for ``prefetch`` elements. Later requests are for as many elements as have
-    left the substreams. The stream is *stuck* when three conditions hold. The substreams hold
-    ``prefetch`` elements. No subscriber of a substream with elements requests an element. A
-    substream with elements has no subscriber, or the subscriber of an empty substream waits. A
-    stream that is stuck for ``patience`` seconds ends with an error.
+    left the substreams. A stream that is *stuck* for ``patience`` seconds ends with an error. The
+    stream is stuck when three conditions hold:
+
+    * The substreams hold ``prefetch`` elements together.
+    * No subscriber of a substream with elements requests an element.
+    * A substream with elements has no subscriber, or the subscriber of an empty substream waits.
     """
 
     __slots__ = ("_checked", "_clock", "_patience", "_prefetch", "_replenish_at", "_stuck_since")

@@ -191,8 +191,8 @@ class _SwitchMapSubscription(FanIn):
             del element
         self._asked = 0
         self._mail.append((inner, _SWITCH))
-        # Set _current after _SWITCH is queued (_work relies on this order), and before the
-        # delivering thread reads _SWITCH.
+        # Set _current after _SWITCH is queued, as _work relies on this order. Enter afterwards, so
+        # that _work reads the new _current.
         self._current = (number, inner)
         self._enter()
         if self._newest[0] == number and self._add(inner):

@@ -28,7 +28,7 @@ class TakeUntil(ArbiterBoundary):
 class _Until:
     """Ends the stream at the first signal of the other publisher, to which ``inner`` subscribes.
 
-    The other publisher gets a request for one element before upstream is subscribed to.
+    The arbiter subscribes to the other publisher first, and requests one element of it.
     """
 
     def __init__(self, inner: Inner) -> None:

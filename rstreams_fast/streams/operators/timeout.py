@@ -53,7 +53,7 @@ class _Clock:
 
     def asks(self, demand: int, /) -> None:
         if demand == 0:
-            # Set the time before the demand rises: _due() must not see demand with an old time.
+            # Set _since before the demand rises: _due() must not combine demand with an old time.
             self._since = self._deadline.now()
 
     def asked_first(self) -> None:

@@ -18,8 +18,9 @@ __all__ = ["Window"]
 
 
 class Window(Boundary):
-    """The options of ``Stream.window`` or, without ``to_stream``, of ``Stream.batch`` with
-    ``skip``.
+    """The options of ``Stream.window``.
+
+    If ``to_stream`` is ``None``: the options of ``Stream.batch`` with ``skip``.
     """
 
     def __init__(self, n: int, skip: int | None, to_stream: ToStream | None) -> None:

@@ -57,7 +57,7 @@ class Retention(Protocol):
         ...
 
     def evict(self, now: float) -> None:
-        """Lower ``kept`` by the number of elements beyond the bounds at the time ``now``."""
+        """Subtract from ``kept`` the elements that are beyond the bounds at the time ``now``."""
         ...
 
     @property
@@ -171,8 +171,8 @@ class MulticastBuffer(Generic[R]):
         # element.
         self.starving = False
         self.error: BaseException | None = None
-        # The traceback of the error when it came. Each time the error is raised, the traceback in
-        # the error object grows.
+        # The traceback that the error had when it came. Each ``raise`` of the error adds to the
+        # traceback in the error object.
         self.traceback: TracebackType | None = None
         self.ended = False  # whether no more elements are added
 
@@ -291,7 +291,7 @@ class MulticastBuffer(Generic[R]):
     def _has_moved(self, taken_at: int) -> bool:
         """Note that a subscriber has moved on from the position ``taken_at``.
 
-        Return true if no subscriber is at ``_floor``, the lowest position, any more.
+        Return true if it was the last subscriber at ``_floor``, the lowest position.
         """
         if taken_at > self._floor:
             return False
