@@ -26,27 +26,28 @@ STRAIGHT: Final = 1.1
 """A latency of less than ``STRAIGHT`` times the best one lets the limit grow by a quarter."""
 
 UNDERSHOOT: Final = 0.95
-"""A cut ends a little too low: the service's queue empties, and shows its best latency again."""
+"""A cut sets the limit a little too low. So the queue of the service empties, and calls have the
+best latency again."""
 
 DRIFT: Final = 1.005
-"""The factor by which the best latency rises each round, so that an old one is forgotten."""
+"""The best latency is multiplied by this factor each round, so that an old value is forgotten."""
 
 FUTILE_CUTS: Final = 3
 """After this number of cuts in a row the service must be slower: the best latency is reset."""
 
 REFUSAL_FACTOR: Final = 0.9
 REST: Final = 10
-"""Rounds without growth after a refusal."""
+"""After the service refused a call, the limit does not grow for this number of rounds."""
 
 
 class Gradient:
-    """A limit of calls at once, adapted each round by the ratio of best to present latency.
+    """A limit of calls at once, which the ratio of best to present latency adapts each round.
 
     A round ends when half as many calls as the limit have ended. The class resembles
-    ``Gradient2Limit`` of Netflix' ``concurrency-limits``, with the same tolerance and step. Two
-    things differ. This limit compares the latency with the best latency: a long mean would rise
-    with a lasting queue. A cut sets the limit at once to limit * best / present latency. By
-    Little's law this is the number of calls that the service works on.
+    ``Gradient2Limit`` of Netflix' ``concurrency-limits``, with the same tolerance and step. There
+    are two differences. This class compares the latency with the best latency, since a long mean
+    would rise with a lasting queue. A cut sets the limit at once to limit * best / present latency:
+    by Little's law the number of calls that the service works on.
     """
 
     def __init__(self, most: int) -> None:
@@ -138,7 +139,7 @@ class AdaptiveGate:
             raise
 
     def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return ``fn`` so that the latency of each call adapts the limit of calls at once."""
+        """Return a wrapper of ``fn``. The latency of each of its calls adapts the limit."""
         gradient = self._gradient
 
         async def call(*args: Any) -> Any:

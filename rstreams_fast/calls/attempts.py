@@ -37,7 +37,7 @@ MOST_LEAST_WAIT: Final = 1.0
 
 
 def throttled_in(results: Any) -> RetryAfter | None:
-    """Return the ``RetryAfter`` of the most seconds among the results of a list of keys."""
+    """Return the longest ``RetryAfter`` among the results of a list of keys, or ``None``."""
     if not isinstance(results, Iterable) or not hasattr(results, "__len__"):
         return None  # the results are no list: the caller raises an error for them
     asking = [result for result in results if isinstance(result, RetryAfter)]
@@ -45,7 +45,7 @@ def throttled_in(results: Any) -> RetryAfter | None:
 
 
 class _Budget:
-    """A token bucket like Finagle's ``RetryBudget``: a call adds a ``share`` of a token, a retry
+    """A token bucket, like Finagle's ``RetryBudget``. A call adds a ``share`` of a token; a retry
     takes one token.
 
     Thread-safe: all stages of the process with the same ``Retry`` share it.
@@ -82,12 +82,12 @@ class Attempts:
         self.patience = policy.patience
         self.most_held = policy.most_held
         self.budget: _Budget | None = None
-        """The budget earns a share with each new call, not with further attempts."""
+        """The budget of retries; ``None``: there is no bound on retries."""
         if retry is not None and retry.budget is not None:
             self.budget = _budgets.get(retry.id, partial(_Budget, retry.budget))
 
     def begin(self, calls: int = 1) -> None:
-        """Let ``calls`` new calls add their share to the budget; further attempts add nothing.
+        """Add the share of ``calls`` new calls to the budget. Further attempts add nothing.
 
         With lists of keys each key counts as a call.
         """
@@ -138,7 +138,7 @@ class Tries:
         return pause
 
     def explain(self, error: BaseException) -> None:
-        """Add a note to ``error``, that of the last attempt: why no further attempt follows."""
+        """Add a note to ``error``, which the last attempt raised: why no attempt follows."""
         if self._why:
             noted(error, self._why)
 

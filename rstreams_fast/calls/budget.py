@@ -32,7 +32,7 @@ LEASE_SECONDS: Final = 0.5
 """How long a lease should last. The lease of a killed worker counts as spent."""
 
 OTHERS: Final = 16
-"""A lease is at most the rest of the budget, divided by ``OTHERS`` times the number of workers."""
+"""A lease is at most this part of the budget: the rest / (``OTHERS`` * the number of workers)."""
 
 LEAST_LEASE: Final = 1 / 4096
 """The smallest lease, as a share of the unit's amount. The smallest lease of calls is one call."""
@@ -48,7 +48,7 @@ ANSWER_SECONDS: Final = 10.0
 
 
 class Budget:
-    """What calls may spend in all. After that, calls fail at once with ``BudgetSpentError``.
+    """Bounds what all calls together may spend; then calls fail at once with ``BudgetSpentError``.
 
     ``calls`` counts the attempts that reach the service, also those that raise ``RetryAfter``. An
     answer of a cache or a journal does not count. For other units, such as tokens or money, the
@@ -215,11 +215,11 @@ class _Kept:
     def lease(
         self, lease: Mapping[str, float], used: Mapping[str, float], wanted: Mapping[str, float]
     ) -> tuple[dict[str, float], str]:
-        """Take back a ``lease`` (a part of the budget), of which ``used`` was spent; return another
-        of about ``wanted``.
+        """Take back a ``lease`` (a part of the budget); return a new lease of about ``wanted``.
 
-        The second result names a unit of which nothing is left, or is empty. The new lease is empty
-        if there is such a unit, or if nothing is ``wanted``.
+        The worker has spent ``used`` of the old lease. The second result names a unit of which
+        nothing is left, or is empty. The new lease is empty if a unit is named, or if nothing is
+        ``wanted``.
         """
         with self._lock:
             for unit, amount in lease.items():
@@ -240,17 +240,16 @@ class _Kept:
         return found, ""
 
     def end(self, lease: Mapping[str, float]) -> None:
-        """Count the ``lease`` (part of the budget) of a worker as spent: its connection has
-        ended.
-        """
+        """Count a ``lease`` (a part of the budget) as spent: the worker's connection has ended."""
         with self._lock:
             self._leases -= 1
         self.lease(lease, lease, {})
 
 
 class _Lease(asyncio.Protocol):
-    """The connection of a worker. Each line that the worker sends returns its lease, a part of the
-    budget, and asks for the next lease.
+    """The connection of a worker, which has a lease: a part of the budget.
+
+    Each line that the worker sends returns the lease, and asks for the next one.
     """
 
     def __init__(self, account: _Kept, transport: asyncio.Transport) -> None:
@@ -339,7 +338,7 @@ class _Leased:
             self._asking.release()
 
     def _wanted(self) -> dict[str, float]:
-        """Return how much the worker uses in ``LEASE_SECONDS``, at the present pace."""
+        """Return the amounts that the worker spends in ``LEASE_SECONDS`` at the present pace."""
         if not self._asked_at:
             return {CALLS: FIRST_CALLS}
         seconds = max(time.monotonic() - self._asked_at, 0.01)

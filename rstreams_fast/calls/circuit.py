@@ -92,7 +92,7 @@ class CircuitState:
         self._most = circuit.failures * SHARE_OF if share else circuit.failures
         self._open_until: float | None = None
         self._probes_until: float | None = None
-        """While a call probes: the time from which another call may probe."""
+        """While a call tests the service: the time from which another call may test it."""
         self._opened_at: float | None = None
         self._open_seconds = 0.0
         self._era = 0
@@ -124,8 +124,8 @@ class CircuitState:
     def leave(self, era: int, error: BaseException | None) -> None:
         """Record how a call ended. A cancelled call says nothing about the service.
 
-        ``RetryAfter`` means that the service is up, but busy. A probe that raises ``RetryAfter``
-        succeeds; in any other call ``RetryAfter`` is neither a success nor a failure.
+        ``RetryAfter`` means that the service is up, but busy. A test call that raises
+        ``RetryAfter`` succeeds; in other calls ``RetryAfter`` is neither a success nor a failure.
         """
         throttled = isinstance(error, RetryAfter)
         failed = not throttled and isinstance(error, self._circuit.on)
@@ -149,7 +149,7 @@ class CircuitState:
                 self._open()
 
     def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return ``fn`` so that the circuit checks each call, and records how the call ends."""
+        """Return a wrapper of ``fn``: the circuit checks each call, and records how it ends."""
 
         async def call(*args: Any) -> Any:
             era = self.enter()

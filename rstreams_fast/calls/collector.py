@@ -12,7 +12,7 @@ OBJECTS_PER_CALL: Final = 20
 """About how many objects of one call in flight the collector visits."""
 
 MOST_OBJECTS: Final = 100_000
-"""The most objects that may be garbage before the collector looks for it."""
+"""The largest threshold: the number of new objects after which the collector looks for garbage."""
 
 _lock: Final = threading.Lock()
 _wanted: Final[list[int]] = []
@@ -29,8 +29,8 @@ class YoungObjects:
     By default the collector visits all young objects after 700 new ones. With a thousand calls in
     flight none of these objects is garbage. The collector visits each of them until the object is
     old, which takes a third of the processor's time. So the threshold is raised in proportion to
-    the calls in flight. The thresholds are the process's: the last exit restores the previous
-    ones, unless other code has changed them. Thread-safe.
+    the calls in flight. The whole process has one set of thresholds. The last exit restores the
+    previous thresholds, unless other code has changed them. Thread-safe.
     """
 
     def __init__(self, calls: int) -> None:

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 TIMED_FIRST: Final = 500
-"""The first attempts are all timed. Later one of ``TIMED_OF`` is timed, and counts for them all."""
+"""The first attempts are all timed. Later one of ``TIMED_OF`` is timed, and stands for the rest."""
 
 TIMED_OF: Final = 128
 
@@ -51,9 +51,9 @@ class Waits:
     __slots__ = ("_state", "given_up")
 
     def __init__(self) -> None:
-        # The number of waiting calls, and the seconds of all waits: a wait subtracts the time of
-        # its begin, and adds that of its end.
-        # One tuple has both, so that another thread reads numbers that fit together.
+        # The number of waiting calls, and the seconds of all waits: a wait subtracts the time at
+        # its begin, and adds the time at its end. Both numbers are in one tuple, so that another
+        # thread never reads a new number with an old one.
         self._state = 0, 0.0
         self.given_up = 0
         """How many calls stopped waiting with an exception."""
@@ -118,7 +118,7 @@ class CallCounts:
     """
 
     ambient: ClassVar[list[CallCounts] | None] = None
-    """In a task of UDFs: each function with a policy adds its counts to this list."""
+    """While Spark runs UDFs: each function with a policy adds its counts to this list."""
 
     stage: str = ""
     calls: int = 0
@@ -158,7 +158,8 @@ class CallCounts:
         """Return the seconds in which a ``share`` of the attempts ended, exact to 5 %.
 
         Args:
-            share: From 0 to 1: 0.5 for the median, 0.99 for what one in a hundred exceeds.
+            share: From 0 to 1. 0.5 gives the median; one of a hundred attempts takes longer than
+                the result for 0.99.
 
         Returns:
             The seconds; 0.0 if no attempt has ended.
@@ -210,7 +211,7 @@ class CallCounts:
             )
 
     def count_repeated(self, error: BaseException) -> None:
-        """Note that a cache raises ``error`` again without a call."""
+        """Do nothing: the cache raises ``error`` again, and no call has failed."""
 
     def count_open(self, circuit: CircuitState | None) -> None:
         """Count the time in which the ``circuit`` is open, from now on."""
@@ -246,7 +247,7 @@ class CallCounts:
         self.latencies[bucket] = self.latencies.get(bucket, 0) + attempts
 
     def attempted(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return ``fn`` so that each call counts as an attempt, and some calls are timed."""
+        """Return a wrapper of ``fn`` that counts each call as an attempt, and times some calls."""
 
         def call(*args: Any) -> Awaitable[Any]:
             self.attempts += 1
@@ -298,7 +299,7 @@ def summed(parts: Iterable[CallCounts], stage: str = "") -> CallCounts:
 
 
 class FunctionCounts:
-    """The counts of one function, which threads and loops call at once. Thread-safe.
+    """The counts of one function that several threads and loops may call at once. Thread-safe.
 
     Each thread and loop has a ``CallCounts`` of its own: so the counts are exact without a lock.
     """
@@ -328,7 +329,7 @@ class FunctionCounts:
             return summed([self._ended, *self._counting], self._stage)
 
     def end(self, counts: CallCounts) -> None:
-        """Add ``counts``, which no longer change, to the sum of ended counts; forget the object."""
+        """Add ``counts``, which no longer change, to the sum of ended counts; drop the object."""
         with self._lock:
             if self._counting.pop(counts, None) is not None:
                 self._ended = summed([self._ended, counts], self._stage)

@@ -16,7 +16,7 @@ __all__ = ["Deadlines", "cancellations"]
 
 
 def cancellations() -> int:
-    """Return how many cancellations of the current task no code has taken back.
+    """Return ``Task.cancelling()`` of the current task: its cancellations that hold.
 
     The number is above 0 before a call, too, if a cancelled task makes the call to clean up.
     """
@@ -25,7 +25,7 @@ def cancellations() -> int:
 
 
 class Deadlines:
-    """The time-outs of a stage's calls; only a call that suspends gets one.
+    """The time-outs of a stage's calls. Only a call that suspends gets a time-out.
 
     All time-outs are equally long, so they expire in the order in which they were set: one queue
     and one timer are enough. A call that returns at once costs no timer.
@@ -83,7 +83,7 @@ class Deadlines:
             deadline.take_back()
 
     def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return ``fn`` with this time-out on each call."""
+        """Return a wrapper of ``fn`` that applies this time-out to each call."""
         return lambda *args: self.wait(fn(*args))
 
     def _expire(self) -> None:
@@ -128,7 +128,7 @@ class _Deadline:
     def cancel(self) -> Generator[Any, Any, BaseException]:
         """Cancel the current task; return the exception that the task's next step raises."""
         self.is_new = False
-        # There is a current task: only a task can drive a call that suspends.
+        # The cast is safe: only a task can run a call that suspends, so a current task exists.
         self._task = cast(asyncio.Task[Any], asyncio.current_task())
         self._task.cancel(OUT_OF_TIME)
         try:
