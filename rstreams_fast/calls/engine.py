@@ -35,12 +35,12 @@ Call = Callable[..., Awaitable[Any]]
 
 class _Journal(Protocol):
     def around(self, fn: Call, loop: Any) -> Call:
-        """Return ``fn``, which is called only for keys without an answer in the journal."""
+        """Return a wrapper that calls ``fn`` only for keys without an answer in the journal."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What one run of a stage adds around its calls, besides the arguments of their policy.
+    """The parts that a stage adds around the calls of one run, in addition to their policy.
 
     Attributes:
         client: A tuple of the first argument of each call; empty if there is no client.
@@ -81,10 +81,10 @@ def surrounded(
 ) -> Call:
     """Return ``call`` with its policy around it, in the order that ``Policy`` promises.
 
-    The lines of this function add the parts from inside to outside. Without a ``loop`` no call may
-    suspend. If ``admitted``, the ``CallWindow`` asks the limit before it starts a call, so this
-    function adds no limit. ``in_lists`` wraps the calls that neither the cache nor the journal
-    answers, for example to gather keys in lists.
+    The innermost part is added first. Without a ``loop`` no call may suspend. If ``admitted``, the
+    ``CallWindow`` asks the limit before it starts a call, so this function adds no limit.
+    ``in_lists`` wraps the calls that neither the cache nor the journal answers, for example to
+    gather keys in lists.
     """
     if around.client:
         call = partial(call, *around.client)

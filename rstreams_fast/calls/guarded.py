@@ -35,7 +35,7 @@ def called_with(
 
 
 def counted(fn: Callable[..., Awaitable[Any]], counts: CallCounts) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` so that ``counts.calls`` counts its calls."""
+    """Return a wrapper of ``fn`` that adds 1 to ``counts.calls`` at each call."""
 
     def call(*args: Any) -> Awaitable[Any]:
         counts.calls += 1
@@ -57,14 +57,14 @@ class Recovery:
         *,
         times: bool,
     ) -> None:
-        """``times``: whether to time the further attempts, as ``fn`` does not."""
+        """``times``: whether to time the further attempts here, because ``fn`` does not time."""
         self._fn = fn
         self._times = times
         self._spread = spread
         self._attempts = Attempts(settings.policy, settings.label, counts)
         self._gate = gate
         self._last: Exception | None = None
-        """The last error of a traced call, which was repeated already."""
+        """The final error of a traced call: ``traced`` has repeated the call already."""
 
     def recover(self, item: Any, error: Exception) -> Coroutine[Any, Any, Any] | None:
         """Return a coroutine that makes the call again; ``None``: the call has failed.
@@ -113,9 +113,9 @@ def patient(
     counts: CallCounts,
     gate: PermitGate | None = None,
 ) -> Callable[..., Awaitable[Any]]:
-    """Return a function that calls ``fn``, and calls it again after each ``RetryAfter``.
+    """Return a wrapper that calls ``fn``, and calls it again after each ``RetryAfter``.
 
-    A call that reaches this function has a permit of the ``gate`` (the limit) already, if any.
+    The caller has a permit of the ``gate`` (the limit) already, if there is a limit.
     """
     attempts = Attempts(settings.policy, settings.label, counts)
     fn = counts.attempted(fn)
@@ -169,12 +169,12 @@ def guarded(
     *,
     weigh: Weigh | None = None,
 ) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` with the time-outs, retries, circuit and limit that ``settings`` asks for.
+    """Return a wrapper of ``fn`` with the time-outs, retries, circuit and limit of ``settings``.
 
     Without a ``loop`` the calls never suspend: they block their thread, and have no time-outs.
     ``weigh`` estimates the units of a call from its arguments. Default: ``Limit.weigh`` of the key,
     or the sum over a list of keys. With ``settings.as_outcomes`` the result is an ``Outcome``, even
-    if the call failed. It has the units that all attempts spent, if the policy counts units.
+    if the call failed. If the policy counts units, the outcome has the units of all attempts.
     """
     sleep = _block if loop is None else asyncio.sleep
     if gate is None and loop is not None and not settings.is_guarded:
@@ -190,7 +190,7 @@ def guarded(
     if judges := [each for each in (auto, circuit, meter) if each is not None]:
         fn = fn if counts_here else counts.attempted(fn)
         fn, deadlines = _judged(fn, deadlines, judges), None
-    # The meter, which counts units, asks for permits: this function must not do it again.
+    # The meter, which counts units, asks for the permits of its calls: do not ask twice.
     gate = gate if meter is None else None
     units = settings.policy.units if as_outcomes else ()
 
@@ -213,7 +213,7 @@ def guarded(
                         # If the circuit is open, fail now, without waiting for a permit.
                         circuit.check()
                     permit = gate.take() or await gate.acquire()
-                # Around ``fn`` is the meter if the policy has units.
+                # If the policy has units, the meter is around ``fn``, and takes the bill.
                 awaitable = fn(*args) if usage is None else fn(*args, bill=usage)
                 if counts_here:
                     made = counts.attempts = counts.attempts + 1
@@ -277,7 +277,7 @@ def _judged(
     deadlines: Deadlines | None,
     judges: list[AdaptiveGate | CircuitState | Meter],
 ) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` with time-outs, and with ``judges``, which learn how each attempt ends."""
+    """Return a wrapper of ``fn`` with time-outs. The ``judges`` learn how each attempt ends."""
     if deadlines is not None:
         fn = deadlines.around(fn)
     for judge in judges:
@@ -288,8 +288,10 @@ def _judged(
 def holding(
     fn: Callable[..., Awaitable[Any]], gate: PermitGate, most: float
 ) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn``, which gets lists of keys. If the result of a key is a ``RetryAfter``, all
-    calls under the limit stop for its seconds, or for ``most`` seconds if that is shorter.
+    """Return a wrapper of ``fn``, which gets lists of keys, that stops calls after ``RetryAfter``.
+
+    If the result of a key is a ``RetryAfter``, all calls under the limit stop for its seconds, at
+    most for ``most`` seconds.
     """
 
     async def call(*args: Any) -> Any:
@@ -311,7 +313,8 @@ def _in_time(
         try:
             return await rows.wait(call(*args, progress=progress))
         except TimeoutError as error:
-            # With ``as_outcomes`` the deadline has expired: other errors are outcomes already.
+            # This may be the time-out of an attempt. With ``as_outcomes`` it is the deadline's: the
+            # errors of attempts are outcomes already.
             if error is not progress.error:
                 error.__cause__ = progress.error
             if as_outcomes:

@@ -32,13 +32,13 @@ _of_run: Final[ContextVar[KeyDigest | None]] = ContextVar("digest_of_run", defau
 """Makes the digests of the keys, for the calls of a stage."""
 
 _key: Final[ContextVar[tuple[Any, ...] | None]] = ContextVar("key_of_call", default=None)
-"""The key of the present call of a stage; ``None`` if the call is of several keys."""
+"""The key of the present call of a stage; ``None`` if the call has several keys."""
 
 _of_function: Final[ContextVar[tuple[DigestOf, Callable[[], Any]] | None]] = ContextVar(
     "call_of_function", default=None
 )
-"""For the call of a function with a policy: a function from its key to a digest, and a function
-that makes its key."""
+"""For the call of a function with a policy: a function that makes the digest of a key, and a
+function that makes the key of the call."""
 
 Call = Callable[..., Awaitable[Any]]
 
@@ -52,7 +52,7 @@ def call_id(*key: Any) -> str:
     even if the function has changed a list.
 
     A stage provides ids only if the name ``call_id`` is in the code of its function, or of a
-    function that this code names. Other stages save the time.
+    function that this code names. Other stages do not spend time on ids.
 
     Args:
         *key: One key of the list, in a function that gets lists of keys. Default: the key of the
@@ -90,7 +90,7 @@ set_key: Final = _key.set
 
 
 def keyed(fn: Call) -> Call:
-    """Return ``fn`` so that each call sets its key, for ``call_id``.
+    """Return a wrapper of ``fn`` that sets the key of each call, for ``call_id``.
 
     Each call needs a context of its own: otherwise it would see the key of another call.
     """
@@ -103,9 +103,9 @@ def keyed(fn: Call) -> Call:
 
 
 def set_call(digest_of: DigestOf, key_of: Callable[[], Any]) -> Token[Any]:
-    """Make ``call_id`` use ``digest_of``, and the key ``key_of()`` if its caller gives no key.
+    """Make ``call_id`` use ``digest_of``. If ``call_id`` gets no key, it takes ``key_of()``.
 
-    This setting overrides the stage's own, until ``reset_call``.
+    Until ``reset_call``, this setting applies instead of the setting of the stage.
     """
     return _of_function.set((digest_of, key_of))
 
@@ -120,7 +120,7 @@ def reset_call(token: Token[Any]) -> None:
 
 @contextlib.contextmanager
 def named(digest_of: DigestOf, key_of: Callable[[], Any]) -> Iterator[None]:
-    """Call ``set_call``, and ``reset_call`` at the end of the block."""
+    """Apply ``set_call`` to the block: call ``reset_call`` at its end."""
     token = set_call(digest_of, key_of)
     try:
         yield
