@@ -32,7 +32,7 @@ FILTER_BYTES: Final = 8
 """Bytes of the filter for each answer: seven of eight keys without an answer are ruled out."""
 
 REFRESH_TRIES: Final = 20
-"""How often ``refresh`` lists the segments again, if some were replaced meanwhile."""
+"""How often ``refresh`` lists the segments again, if other processes replace some meanwhile."""
 
 _first_of: Final = struct.Struct("=Q").unpack_from
 
@@ -77,12 +77,12 @@ class Answers:
         self.folder = folder
         self._form = form
         self.any = False
-        """Whether there are any answers."""
+        """Whether the journal has any answers for this function."""
         self.logged: dict[bytes, Any] = {}
         """Answers that were in the logs of living processes, and in no segment, when the caller of
         ``refresh`` read the logs."""
         self._unwritten: dict[bytes, Any] = {}
-        """Answers that ``add`` keeps."""
+        """Answers that ``add`` has stored, and that ``forget`` has not removed yet."""
         self._index: tuple[list[str], tuple[_SortedRun, ...]] = [], ()
         """The names of segments ("" for a removed one), and the segment and row of each answer."""
         self._filter = bytearray(FILTER_BYTES)
@@ -122,7 +122,7 @@ class Answers:
                 self._unwritten.pop(digest, None)
 
     def _add(self, found: AbstractSet[str]) -> bool:
-        """Index the new segments; ``False`` if a segment was replaced meanwhile."""
+        """Index the new segments. ``False``: a segment was replaced meanwhile, list them again."""
         import pyarrow as pa
 
         whole = True

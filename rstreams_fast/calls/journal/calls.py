@@ -32,16 +32,16 @@ __all__ = [
 ]
 
 MANY_SEGMENTS: Final = 512
-"""A stage that ends may merge the segments of a journal if there are at least so many."""
+"""If a journal has this number of segments or more, a stage that ends may merge them."""
 
 COMPACTING: Final = 1 / 8
-"""The probability that such a stage merges the segments."""
+"""The probability that a stage that ends merges ``MANY_SEGMENTS`` or more segments."""
 
 WAIT_SECONDS: Final = 0.01
 """How often a call that waits for the file system checks again."""
 
 LOGGED_SHARE: Final = 16
-"""Answers are logged together: at most the calls in flight divided by this number."""
+"""The most answers that are logged together: the calls in flight, divided by this number."""
 
 Call = Callable[..., Awaitable[Any]]
 
@@ -76,12 +76,12 @@ class JournalledCalls:
         self._keys: list[Any] = []
         """The keys of the answers that are not logged yet."""
         self._are_values = False
-        """Whether a key is a value; otherwise it is a tuple of values."""
+        """Whether each of ``_keys`` is one value; otherwise each is a tuple of values."""
         self._given: list[Any] = []
         """The answers to ``_keys``."""
 
     def open(self, start: Callable[[Callable[[], object], str], None]) -> None:
-        """Find the answers written so far, and ``start`` a thread that writes new ones."""
+        """Find the answers written so far, and start the thread that writes new answers."""
         find_answers(self._writer, self._answers, self._journal)
         self._writer.start(start)
 
@@ -95,7 +95,7 @@ class JournalledCalls:
         self._answers.close()
 
     def around(self, fn: Call, loop: asyncio.AbstractEventLoop) -> Call:
-        """Return ``fn``, which is called only for keys without a journalled answer.
+        """Return a wrapper that calls ``fn`` only for keys without an answer in the journal.
 
         Each call runs in a copy of the present context.
         """
@@ -128,8 +128,8 @@ class JournalledCalls:
     def storing(self, loop: asyncio.AbstractEventLoop, spread: bool) -> Callable[[Any, Any], None]:
         """Return the ``on_result`` of a ``CallWindow``, which stores the answer to each item.
 
-        This takes half of the time of ``around``, which adds a coroutine to each call. The caller
-        checks ``is_behind`` before it submits items. ``spread``: whether items are tuples.
+        This way takes half of the time of ``around``, which adds a coroutine to each call. The
+        caller checks ``is_behind`` before it submits items. ``spread``: whether items are tuples.
         """
         self._are_values = not spread
         return self._store_on(loop)
@@ -190,7 +190,7 @@ class JournalledCalls:
 
 
 def find_answers(writer: JournalWriter, answers: Answers, journal: Journal) -> None:
-    """Find the answers written so far. If writing is impossible, raise now, before a paid call."""
+    """Find the answers written so far. Raise, before a paid call, if answers cannot be written."""
     folder = answers.folder
     folder.prove()
     # max_bytes bounds all folders of the journal together: find the newest segment of all.
@@ -198,7 +198,7 @@ def find_answers(writer: JournalWriter, answers: Answers, journal: Journal) -> N
         folder.newest = newest(journal.uri)
     # Read the logs before the segments: an answer may move from a log to a segment meanwhile.
     logged = writer.left()
-    # Until the refresh, other threads need the earlier ones, which may be in segments by now.
+    # Until the refresh, other threads need the earlier logged answers: their segments may be new.
     answers.logged = {**answers.logged, **logged}
     answers.refresh()
     answers.logged = logged
@@ -216,12 +216,10 @@ def tidy_up(writer: JournalWriter, answers: Answers, journal: Journal) -> None:
 
 
 def place_of(label: str, version: str, form: str) -> str:
-    """Return the name of the folder for the answers of a function. ``form`` says how they are
-    stored.
-    """
+    """Return the name of the folder for a function's answers, stored in the ``form``."""
     return digest_of_text(label, version, form)
 
 
 def digest_of_text(*parts: str) -> str:
-    """Return a digest of ``parts``, which names a folder."""
+    """Return a digest of ``parts``: the name of a folder or of logs."""
     return hashlib.blake2b(ascii(parts).encode(), digest_size=16).hexdigest()

@@ -11,9 +11,7 @@ __all__ = ["AnswerForm"]
 
 
 class AnswerForm(Protocol):
-    """Turns answers into a column of a segment (a file), and a value of the column into an
-    answer.
-    """
+    """Converts answers to a column of a segment (a file), and values of the column to answers."""
 
     @property
     def type(self) -> pa.DataType:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["FunctionJournal"]
 
 IDLE_SECONDS: Final = 1.0
-"""The thread that writes segments ends after so many seconds without an answer."""
+"""The thread that writes segments ends after this number of seconds without an answer."""
 
 
 class _Texts:
@@ -155,7 +155,8 @@ class FunctionJournal:
     """Looks up a journal before each call of a function with a policy, and stores the answers.
 
     From the first call until ``end`` the process has files open. Without ``end``, the exit of the
-    interpreter writes the remaining answers. After a kill, the next process finds them in the log.
+    interpreter writes the remaining answers. If the process is killed, the next process finds them
+    in the log.
     """
 
     def __init__(
@@ -179,8 +180,9 @@ class FunctionJournal:
         self._open.use(-1)
 
     def around(self, fn: Call, loop: asyncio.AbstractEventLoop | None) -> Call:
-        """Return ``fn``, which is called only for keys without a stored answer. Without a ``loop``
-        the calls block, and do not suspend.
+        """Return a wrapper that calls ``fn`` only for keys without an answer in the journal.
+
+        Without a ``loop`` the wrapper blocks its thread, and does not suspend.
         """
         kept, counts, key_of = self._open, self._counts, self._key_of
         answers = kept.answers

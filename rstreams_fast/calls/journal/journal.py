@@ -27,8 +27,8 @@ class Journal:
     these), which are stored as JSON. The key of a record batch is its content. Outside stages all
     answers are at ``uri`` when the loop or the interpreter has ended.
 
-    A journal stores digests of keys, answers and times, unencrypted. It stores no failures, and
-    nothing of ``using``, the function or the values that the function holds. If the journal cannot
+    A journal stores digests of keys, answers and times, unencrypted. It does not store failures,
+    the client of ``using``, the function, or values that the function holds. If the journal cannot
     be written, the task fails. For a damaged file a warning is logged, and its calls are made
     again. Immutable; stages may share it.
 
@@ -78,7 +78,7 @@ class Journal:
         Stages may read and write meanwhile, and another process may compact, too.
 
         Returns:
-            By how much the number of files has decreased.
+            The decrease of the number of files.
         """
         removed = sum(folder.compact() for folder in folders_of(self.uri))
         bound(self.uri, self.max_bytes)

@@ -44,7 +44,7 @@ STALE_SECONDS: Final = 3600.0
 """An unfinished file of this age or older belongs to a dead process."""
 
 TRIES: Final = 20
-"""How often a segment is written again if another process removes it before its renaming."""
+"""How often a segment is written again, if another process removes the unfinished file."""
 
 COLUMNS: Final = ("key", "answer", "time")
 
@@ -183,7 +183,7 @@ class Folder:
                     self.files.move(path + _ASIDE, path)
                 break
             except FileNotFoundError:
-                # A host whose clock differs has removed the unfinished file as stale.
+                # A host with another clock took the unfinished file for old, and removed it.
                 if not left:
                     raise
             except OSError:
@@ -224,7 +224,7 @@ class Folder:
 
     @contextlib.contextmanager
     def reading(self, name: str) -> Iterator[None]:
-        """Raise ``FileNotFoundError`` if the block failed because the segment was removed.
+        """Raise ``FileNotFoundError`` if the code in the block fails because the file is gone.
 
         An object store raises the same error for a removed file as for other failures. So this
         method checks whether the file still exists.
@@ -303,7 +303,7 @@ def _check_columns(schema: pa.Schema) -> None:
 
 
 def _latest(names: Iterable[str]) -> int:
-    """Return the latest time in the names of segments, 0 if there are none."""
+    """Return the latest time in the ``names`` of segments; 0 if there are no segments."""
     return int(max((name[:20] for name in names if _TIMED(name)), default="0"))
 
 
@@ -347,7 +347,7 @@ def folders_of(uri: str) -> list[Folder]:
 
 
 def newest(uri: str) -> int:
-    """Return the latest time in the name of a segment of any function, 0 if there are none."""
+    """Return the latest time in the segment names of all functions; 0 if there are no segments."""
     return _latest(info.base_name for info in _files_of(Folder(uri)))
 
 

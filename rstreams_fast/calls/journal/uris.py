@@ -19,8 +19,8 @@ _SECRETS: Final = re.compile(
 def check_no_keys(name: str, uri: str) -> None:
     """Refuse a URI with a key, a password or a token in it; the error does not show the URI.
 
-    A secret may contain a slash, as in AWS, or a line break. So a colon in the place of the host
-    and a later ``@`` are enough to refuse, although URI parsers would not find a password there.
+    A secret may contain a slash, as in AWS, or a line break; then URI parsers find no password. So
+    a URI is refused if there is a colon in the place of the host, and an ``@`` after the colon.
     """
     scheme = SCHEME.match(uri)
     if scheme is None:

@@ -31,7 +31,7 @@ FIRST_BYTES: Final = 1 << 18
 """The first size of a file. The size doubles when the file is full."""
 
 FORGOTTEN_SECONDS: Final = 86_400.0
-"""A dead process's file that no reader has asked for is removed at this age."""
+"""The file of a dead process is removed at this age, if no reader has asked for it."""
 
 _HEAD: Final = struct.Struct("=II")
 """Precedes each record: its length, never 0, and its checksum. Zeros follow the last record."""
@@ -46,7 +46,7 @@ class Log:
     """A file of records that this process writes. Use it from one thread at a time."""
 
     def __init__(self, name: str) -> None:
-        """``records_of(name)`` finds the records; several logs may have the same name."""
+        """Make a file. ``records_of(name)`` finds its records; logs may share a ``name``."""
         self._file = -1
         while self._file < 0:
             self._path = folder() / f"{name}-{uuid.uuid4().hex}"
@@ -117,7 +117,7 @@ class Log:
 
 
 def records_of(name: str) -> Iterator[tuple[list[bytes], bool]]:
-    """Yield the records of each file of that ``name``, and whether the file's process is dead.
+    """Yield for each file of this ``name`` its records, and whether its process is dead.
 
     The next step of the iterator removes a dead process's file. Cleared and incomplete records
     are left out.

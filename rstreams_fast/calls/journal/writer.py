@@ -40,12 +40,12 @@ SEGMENT_BYTES: Final = 4 << 20
 """The most bytes of a segment, estimated from the segment before it."""
 
 MOST_UNWRITTEN: Final = 4
-"""New calls wait for the file system while answers for so many segments are unwritten."""
+"""While the unwritten answers would fill this number of segments, new calls wait."""
 
 MERGED: Final = 16
-"""The number of segments of one size that are merged into one."""
+"""The number of segments of one size that are merged into one segment."""
 _Answers = tuple[list[bytes], list[Any]]
-"""The digests of keys and their answers, as two lists: pairs would be more objects to collect."""
+"""The digests of keys, and their answers. Pairs would be more work for the garbage collector."""
 
 _LOGGED: Final[frozenset[type]] = frozenset(
     {dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone, Decimal}
@@ -53,10 +53,10 @@ _LOGGED: Final[frozenset[type]] = frozenset(
 """The types whose values a log may hold, besides scalars and containers of Python."""
 
 _PICKLED: Final = b"p"
-"""The first byte of a record that is a pickle of the joined digests of keys and the answers."""
+"""The first byte of a record that has a pickle: the joined digests of keys, and the answers."""
 
 _COLUMNAR: Final = b"c"
-"""The first byte of a record that is the digest of a key and an Arrow IPC stream."""
+"""The first byte of a record that has the digest of a key, and an Arrow IPC stream."""
 
 _LOGGED_NAMES: Final = {(kind.__module__, kind.__qualname__): kind for kind in _LOGGED}
 
@@ -122,14 +122,14 @@ class JournalWriter:
         self._failure: BaseException | None = None
         self._levels: list[list[tuple[str, pa.Table]]] = []
         self.is_slow = False
-        """Whether a call that ends has to look at ``behind``."""
+        """Whether a call that ends must check ``behind``: a failure, or too many answers wait."""
         self.wrote = False
         """Whether this writer has written a segment."""
 
     def start(
         self, start: Callable[[Callable[[], object], str], None], idle: float | None = None
     ) -> None:
-        """Create the logs, and write on a thread that ``start`` starts.
+        """Create the logs. ``start`` starts the thread that writes the segments.
 
         With ``idle`` the thread starts with the first answer, and ends after ``idle`` seconds
         without an answer.
@@ -197,7 +197,7 @@ class JournalWriter:
             yield content[:KEY_BYTES], self._form.value(column[0])
 
     def _records(self, digests: Sequence[bytes], answers: Sequence[Any]) -> Iterator[bytes]:
-        """Yield log records for ``answers``: one if all are plain data, else one each."""
+        """Yield log records for ``answers``: one for all if they are plain data, else one each."""
         text, pickler = self._text, self._pickler
         text.seek(0)
         text.truncate()
@@ -213,8 +213,9 @@ class JournalWriter:
                 yield _COLUMNAR + digests[0] + content
 
     def _columnar(self, answers: Sequence[Any]) -> bytes | None:
-        """Return an Arrow IPC stream of ``answers`` that are no plain data. It has only their
-        declared columns. ``None``: an answer does not fit these.
+        """Return an Arrow IPC stream of ``answers`` that are no plain data, in their declared type.
+
+        ``None``: an answer does not fit the type.
         """
         import pyarrow as pa
 
@@ -324,7 +325,7 @@ class JournalWriter:
                 self._ended.set()
 
     def _is_over(self) -> bool:
-        """Whether there was no answer for ``idle`` seconds. The next answer starts a thread."""
+        """Whether the thread may end: no answer waits. The next answer then starts a new thread."""
         with self._lock:
             if not self._waiting[0]:
                 self._ended.set()
