@@ -28,7 +28,7 @@ from rstreams_fast.runtime.loops import PrivateLoop
 __all__ = ["BlockingGate", "TimedGate"]
 
 LINGER_SECONDS: Final = 0.2
-"""How long the loop of a gate stays alive without calls. Its gate is a user of the limit then."""
+"""How long the loop of a gate runs without calls. Meanwhile the gate still uses the limit."""
 
 _Permit = tuple[Any, float]
 _Ticket = Future[_Permit]
@@ -167,7 +167,7 @@ class _PermitLoop:
 
     def release(self, permit: _Permit) -> None:
         """Pass a permit on to the next call of this stage, or return it to the limit."""
-        # A forked child has a copy of the parent's permit: it returns nothing.
+        # A forked child has a copy of its parent's permit: only the parent may return it.
         if self.pid != process_id():
             return
         now = monotonic()
@@ -185,8 +185,8 @@ class _PermitLoop:
         if ticket is not None:
             ticket.set_result(permit)
         elif not stays:
-            # Not by way of the idle permits: the next call would take this permit from there before
-            # the loop could offer it, each time, and other stages would wait for ever.
+            # Do not put this permit among the idle permits. The next call of this stage would take
+            # it before the loop could offer it, and other stages would wait for ever.
             self._run(lambda: self._opened().release(permit))
         elif returns:
             self._run(self._return_later)
@@ -198,7 +198,7 @@ class _PermitLoop:
         self._run(partial(self._hold, seconds))
 
     def weighed_permit(self, weights: tuple[float, ...]) -> _Permit:
-        """Block until there is a permit for a call of ``weights``. It serves only this call."""
+        """Block until there is a permit for a call of ``weights``; the permit is for this call."""
         ticket: _Ticket = Future()
         return self._wait_for(ticket, partial(self._weigh, ticket, weights), ticket.set_exception)
 
@@ -210,7 +210,7 @@ class _PermitLoop:
                 self._private.execute(ask, refuse)
             return ticket.result()
         except BaseException:
-            # After a KeyboardInterrupt the loop may have no thread, so nobody may use it again.
+            # After a KeyboardInterrupt the loop may have no thread: mark it as ended.
             with self._lock:
                 self._ended, self._asked = True, 0
             if not ticket.cancel() and ticket.exception() is None:  # it has a permit
@@ -222,7 +222,7 @@ class _PermitLoop:
         self._run(lambda: what(self._opened()))
 
     def _keeps(self, now: float) -> bool:
-        """Whether a permit that a thread returns may serve the next waiting call."""
+        """Whether the next waiting call may use a permit that a thread returns."""
         return self._gate is not None and self._gate.keeps and now >= self._held_until
 
     def _next_ticket(self) -> _Ticket | None:

@@ -125,7 +125,10 @@ class Channels(asyncio.Protocol):
 
 
 def last_bytes(transport: asyncio.BaseTransport) -> bytes:
-    """Return what came before a connection broke: a failed write hides it from the loop."""
+    """Return the bytes received before a connection broke, which the loop did not read.
+
+    After a failed write the loop reads no more.
+    """
     connection: Any = transport.get_extra_info("socket")
     with contextlib.suppress(OSError):
         return os.read(connection.fileno(), 1 << 16)

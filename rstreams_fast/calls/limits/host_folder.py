@@ -34,7 +34,7 @@ def private_folder(name: str) -> Path:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the file's ``path`` to an ``OSError`` that the block raises, such as a full disk."""
+    """Add the file's ``path`` to an ``OSError`` of the block, such as the error of a full disk."""
     try:
         yield
     except OSError as raised:

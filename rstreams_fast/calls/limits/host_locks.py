@@ -39,21 +39,22 @@ LOOK_SECONDS: Final = 0.01
 """How often the stages check that the open file is still the file at the path."""
 
 FRESH_SECONDS: Final = DEATH_SECONDS
-"""How long no permit of a new file is granted. In this time, stages with permits of a removed file
-notice the new file, since they check every ``WATCH_SECONDS``, and lock the same permits there."""
+"""For this time no stage gets a permit of a new file. Meanwhile the stages with permits of a
+removed file notice the new file (they check every ``WATCH_SECONDS``), and lock their permits in
+it."""
 
 WATCH_SECONDS: Final = 0.02
 """How often a stage with permits checks the path."""
 
 
 class HostLocks:
-    """A file whose locked bytes are the permits in use. The kernel unlocks those of dead processes.
+    """A file in which each locked byte is a permit in use.
 
-    The stages of a process share one open file, since the locks belong to the open file. On a
-    system that has only locks of processes, closing the file anywhere in the process would release
-    all locks. If the file was removed and another file is at its path, the stages open the new
-    file, and lock their permits there. If another process has locked a permit there already, the
-    permit serves its present call only.
+    The kernel unlocks the bytes of a dead process. The stages of a process share one open file,
+    since the locks belong to the open file. On a system that has only locks of processes, closing
+    the file anywhere in the process would release all locks. If the file was removed and another
+    file is at its path, the stages open the new file, and lock their permits there. If another
+    process has locked a permit there already, the permit serves its present call only.
 
     The file begins with the time before which no call may start, and the clocks of the rate and of
     the units. Two more numbers follow: when a stage last found no permit, and from when on permits
@@ -80,7 +81,7 @@ class HostLocks:
         self.pid = os.getpid()
         self._users = 0
         self.numbers = Numbers(0.0, None, None, 1)
-        """The numbers that hold, while the limit has users."""
+        """The numbers that apply, if the limit has users."""
         self._written_numbers = b""
         self.pace = Pace(self.numbers)
         self._lock = threading.Lock()
@@ -106,8 +107,7 @@ class HostLocks:
         try:
             with naming(self.path), _locked(file, self.STATE_LOCK):
                 found = os.fstat(file)
-                # The file is new: write its beginning. Every process checks the size before it uses
-                # the file.
+                # An empty file is new: write its beginning. Every process checks this first.
                 if not found.st_size:
                     fresh_until = time.monotonic() + FRESH_SECONDS
                     os.pwrite(file, self.FRESH_UNTIL.pack(fresh_until), self.FRESH)
@@ -120,7 +120,7 @@ class HostLocks:
         return file, self.FRESH_UNTIL.unpack(content)[0] if content else 0.0
 
     def follow(self) -> None:
-        """If the open file is not the file at the path, open that one; adopt its numbers.
+        """If another file is at the path, open that file; adopt its numbers.
 
         ``OSError``: the file cannot be used.
         """
@@ -251,7 +251,7 @@ class HostLocks:
         return None
 
     def wanted(self) -> bool:
-        """Whether a stage of the host has just found no permit, or too many permits are in use."""
+        """Whether a stage of the host found no permit lately, or too many permits are in use."""
         if self._stray or self._has_too_many():
             return True
         found = os.pread(self._file, self.WANTED_AT.size, self.WANTED)

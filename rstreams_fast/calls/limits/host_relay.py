@@ -45,13 +45,14 @@ LONGEST_PATH: Final = 100
 """The most bytes of a socket's path: the kernel allows 107, and other systems fewer."""
 
 _started: Final[list[subprocess.Popen[bytes]]] = []
-"""The relays that this process has started: an object without an owner warns about its process."""
+"""The relays that this process has started. Without this list, a ``Popen`` object is deleted, and
+warns that its process still runs."""
 
 
 async def connect_by_relay(
     make: Callable[[], asyncio.Protocol], address: Address, connect_seconds: float
 ) -> None:
-    """Connect to the driver at ``address`` through the host's relay; start it if there is none.
+    """Connect to the driver at ``address`` through the host's relay; start a relay if none runs.
 
     ``OSError``: the relay cannot be used. The caller connects to the driver itself then.
     """
@@ -77,7 +78,7 @@ async def connect_by_relay(
 
 @contextlib.contextmanager
 def _short(path: Path) -> Iterator[str]:
-    """Give a path of the socket that is short enough for the kernel."""
+    """Yield a path of the socket that is short enough for the kernel."""
     if len(os.fsencode(path)) <= LONGEST_PATH or sys.platform != "linux":
         yield str(path)
         return
@@ -165,7 +166,7 @@ def _start_script(path: Path, driver: int, listening: int, lock: int) -> None:
 
 
 async def _connection_to_driver(address: Address, connect_seconds: float) -> int:
-    """Return the descriptor of a connection that the driver has accepted as that of a relay."""
+    """Connect to the driver as a relay; return the descriptor of the accepted connection."""
     async with asyncio.timeout(connect_seconds):
         reader, writer = await asyncio.open_connection(address.host, address.port)
     try:

@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 __all__ = ["JobPermits", "LimitLost"]
 
 TURNS_TO_THE_SERVICE: Final = 3
-"""Turns of the loop from a permit until the call is sent, even if the call connects first."""
+"""After this number of turns of the loop a call with a permit has sent its request, even if it had
+to connect first."""
 
 CONNECT_SECONDS: Final = 10.0
 """Time-out of one attempt to connect; a host with too many pending connections drops attempts."""
@@ -58,7 +59,7 @@ DRIVER_PATIENCE_SECONDS: Final = 180.0
 """How long a worker tries to reach the driver, which garbage collection may pause for minutes."""
 
 REFUSED_SECONDS: Final = 3.0
-"""How long a worker that was never connected tries, if the host refuses the connection."""
+"""How long a worker tries if the host refuses the connection, and none has succeeded before."""
 
 FIRST_PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 2.0
@@ -73,8 +74,8 @@ class JobPermits:
     """A ``_PermitSource`` that asks the driver for permits. Only the loop's thread may use it.
 
     When a connection ends, the driver takes its permits back. A stage that goes on connects again.
-    It declares the permits of its running calls, and asks again for the permits of its waiting
-    calls. Until then no call begins.
+    The stage declares the permits of its running calls, and asks again for the permits of its
+    waiting calls. Until then no call begins.
     """
 
     def __init__(self, gate: PermitGate, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
@@ -194,7 +195,7 @@ class JobPermits:
             self._gate.follow_numbers(are_paced)
 
     def _say_that_they_left(self, connection: _Connection | None, count: int, turns: int) -> None:
-        """Report to the driver that ``count`` calls were sent, and are no longer under way."""
+        """Report to the driver, some turns later, that ``count`` calls have sent their requests."""
         if turns < TURNS_TO_THE_SERVICE:
             self._loop.call_soon(self._say_that_they_left, connection, count, turns + 1)
         elif connection is self._connection:
@@ -233,7 +234,7 @@ class JobPermits:
         self._has -= 1
         self._send(GIVE_BACK)
 
-    # To offer a permit is to give it back: the driver serves waiting stages in turn.
+    # ``offer`` gives the permit back: the driver serves the waiting stages in turn.
     offer = give_back
 
     def wanted(self) -> bool:
@@ -244,10 +245,10 @@ class JobPermits:
         self._send(HOLD + SECONDS.pack(seconds))
 
     def end(self, inside: int) -> Callable[[], object]:
-        """Return all permits but ``inside``, and close the connection.
+        """Return all permits except those of ``inside`` threads, and close the connection.
 
-        The calls on ``inside`` threads still run. Each thread calls the returned function to give
-        its permit back.
+        The calls on these threads still run. Each thread calls the returned function to give its
+        permit back.
         """
         self._closed = True
         self._connecting.cancel()
@@ -328,8 +329,9 @@ class _Connection(asyncio.Protocol):
     def keep(self, inside: int) -> int | None:
         """Close the connection; if threads are ``inside``, return a copy of its descriptor.
 
-        ``KEEP`` announces to the driver that this stage ends on purpose. Otherwise a reset would
-        make the driver wait for the worker: the kernel resets a connection with unread data.
+        The message ``KEEP`` tells the driver that this stage ends on purpose. The kernel resets a
+        connection with unread data. After a reset without ``KEEP`` the driver would wait for the
+        worker.
         """
         transport: Any = self._transport
         try:

@@ -54,27 +54,26 @@ DEATH_SECONDS: Final = 0.05
 BREAK_SECONDS: Final = 1.0
 """How long the permits of a broken connection stay in use: its worker may connect again."""
 RELAY_SECONDS: Final = 5.0
-"""As ``BREAK_SECONDS``, if the relay of a host is gone: its workers may start another one first."""
+"""How long permits stay in use if the relay of a host is gone: workers may start a new relay."""
 LOST_SECONDS: Final = 10.0
 """How long a worker with permits may leave a probe unanswered while other workers wait."""
 LEASE_WATCH_SECONDS: Final = 1.0
 """How often the server checks for workers that do not answer."""
 UNHEARD: Final = 1 / 8
-"""The share of a limit's permits that a worker gets before the server hears from it again."""
+"""A worker gets at most this share of a limit's permits until it sends its next message."""
 SIGN_SECONDS: Final = 0.005
-"""How long the next worker in line may take to answer a probe before the others pass it."""
+"""How long the next worker in line may take to answer a probe. Then the others go first."""
 PROOF_SECONDS: Final = 5.0
 """How long a connection may take to prove that it knows the token."""
 MOST_STRANGERS: Final = 1024
-"""The most connections without this proof: one more closes the oldest connection. A second bound is
-a quarter of the process's limit of file descriptors."""
+"""The most connections without a proof: one more connection closes the oldest. A second bound is a
+quarter of the process's limit of file descriptors."""
 BACKLOG: Final = 1 << 15
 """The most connections that wait to be accepted. The kernel may have a lower bound."""
 ACCEPTED_AT_ONCE: Final = 16
 """The most connections that are accepted in one turn of the loop."""
 UNDER_WAY: Final = 0.01
-"""The share of a second's permits by which calls may exceed the rate: in bursts, or when grants
-arrive late."""
+"""Calls that start late, together, may exceed the rate by this share of a second's permits."""
 SILENT_SECONDS: Final = 1.0
 """How long the grants under way to one worker may delay the other workers."""
 
@@ -96,7 +95,7 @@ def serve_at(addresses: Callable[[], tuple[str, str]]) -> None:
 
 
 class _Asks:
-    """Consecutive permit requests of one worker, in the queue of all workers' requests."""
+    """Requests of one worker for permits that follow each other in the queue of all requests."""
 
     __slots__ = ("count", "lease")
 
@@ -119,7 +118,7 @@ class _Permits:
         self._under_way = 0
         """How many grants were made whose call was not sent yet; silent workers do not count."""
         self._told = set[_Lease]()
-        """The workers that have such grants."""
+        """The workers that have grants whose call was not sent yet."""
         self._look: asyncio.TimerHandle | None = None
         self._not_before = 0.0
         self._leases = set[_Lease]()
@@ -147,7 +146,7 @@ class _Permits:
         self._pace = Pace(numbers)
         clocks = self._clocks + self._pace.new[len(self._clocks) :]
         self._clocks = self._pace.restart(now, clocks)
-        # Bound the grants under way: calls that start late, and together, would exceed the rate.
+        # Bound the grants under way: many calls that start late, together, would exceed the rate.
         rate, burst = numbers.rate, numbers.burst
         late = sys.maxsize if rate is None else max(burst, int(rate * UNDER_WAY) - burst)
         self._most_under_way = late
@@ -202,7 +201,7 @@ class _Permits:
         self._not_before = max(self._not_before, now + seconds)
 
     def hear(self, lease: _Lease) -> None:
-        """Note that the worker of ``lease`` has sent a message, and so reads its messages, too."""
+        """Note that the worker of ``lease`` has sent a message: it is alive, and reads messages."""
         lease.heard_at = asyncio.get_running_loop().time()
         lease.probed_at = None
         enough, lease.unheard = lease.unheard >= self._most_unheard, 0
@@ -211,7 +210,7 @@ class _Permits:
             self._grant()
 
     def have_left(self, lease: _Lease, count: int) -> None:
-        """Stop counting ``count`` calls as under way: they were sent, or their worker is gone."""
+        """Count ``count`` calls fewer as under way: they were sent, or their worker is gone."""
         lease.under_way -= count
         lease.left_at = asyncio.get_running_loop().time()
         if not lease.silent:
@@ -395,7 +394,8 @@ class _Lease(asyncio.Protocol):
     def _prove(self) -> bool:
         """Check the answer to the challenge; return whether messages about permits may follow.
 
-        They do not if the answer is incomplete or wrong, or if another protocol takes over.
+        The result is ``False`` if the answer is incomplete or wrong, or if another protocol takes
+        over.
         """
         if len(self._received) < ANSWER.size:
             return False
@@ -423,9 +423,7 @@ class _Lease(asyncio.Protocol):
         self._server.strangers.pop(self, None)
 
     def _declare(self, permits: _Permits, identity: bytes, has: int, units: int) -> None:
-        """Replace an earlier connection of the worker ``identity``, whose calls have ``has``
-        permits.
-        """
+        """Replace an earlier connection of the worker ``identity``; its calls use ``has`` permits."""
         before = self._server.declared.get(identity)
         self._identity, self._units = identity, units
         self._server.declared[identity] = self
@@ -472,7 +470,7 @@ class _Lease(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stranger_no_more()
         if self._permits is not None:
-            # Without an error the worker was killed, and the kernel closed its connections.
+            # If there is no error, the worker was killed, and the kernel closed its connections.
             wait = DEATH_SECONDS
             if isinstance(self._transport, Channel):
                 wait = DEATH_SECONDS if exc is None else RELAY_SECONDS
@@ -521,12 +519,12 @@ class _Server:
             lambda: _Lease(self), sock=listening, backlog=ACCEPTED_AT_ONCE
         )
         asyncio.run_coroutine_threadsafe(serving, self._loop).result()
-        # create_server uses its backlog also to bound the connections that one step of the loop
-        # accepts. More connections than these may wait, so set the backlog again.
+        # asyncio uses the backlog also as the number of connections that one step of the loop
+        # accepts. More connections may wait, so set the backlog again.
         listening.listen(BACKLOG)
 
     def at(self, number: int) -> tuple[_Permits, Numbers] | Serve | None:
-        """Return what the clients with this number want: a limit, or a protocol."""
+        """Return the limit, or the protocol, of the clients that send this number."""
         if number == RELAY:
             return lambda transport: Channels(transport, lambda: _Lease(self))
         return self.limits[number] if number < len(self.limits) else None
@@ -546,7 +544,7 @@ _server: _Server | None = None
 
 
 def serve(name: str, numbers: Numbers) -> Address:
-    """Serve the permits of a limit in this process; return the address. Any thread may call."""
+    """Serve the permits of a limit in this process; return the address. Thread-safe."""
     with _lock:
         server = _running()
         number = server.numbers.get((name, numbers))
@@ -559,8 +557,8 @@ def serve(name: str, numbers: Numbers) -> Address:
 def serve_with(name: str, serve: Serve) -> Address:
     """Return an address. The server passes each connection for this address to ``serve``.
 
-    Any thread may call. ``serve`` runs on the server's thread. A second call with the same name
-    returns the first address, and ignores its ``serve``.
+    Thread-safe. ``serve`` runs on the server's thread. A second call with the same name returns
+    the first address, and ignores its ``serve``.
     """
     with _lock:
         server = _running()

@@ -57,15 +57,15 @@ class Limit:
     covered all calls before it. The next calls wait until the quota has covered this call. So a
     call that is heavier than the whole quota passes alone, and delays the others. The function
     reports the real cost by ``spent``: the limit corrects the estimate. Without ``spent`` the
-    estimate counts, but an attempt that raised ``RetryAfter`` costs nothing. ``observed`` sets the
-    units that are left to the count of the service.
+    estimate counts, but an attempt that raised ``RetryAfter`` costs nothing. By ``observed`` the
+    function reports how many units the service has left.
 
     Args:
         name: Functions and stages with the same name share the limit. The newest limit of this name
             sets the numbers for all its users, at once.
-        concurrency: Calls at once. Default: no bound but those of the stages.
-        rate: Calls a second, or ``per_minute(n)``, evenly spaced. Default: no bound.
-        burst: Calls that may follow each other at once after a pause.
+        concurrency: The most calls at once. Default: only the stages bound them.
+        rate: The most calls a second, or ``per_minute(n)``, evenly spaced. Default: no bound.
+        burst: How many calls may start at once after a pause.
         scope: ``"executor"``: all Python workers of a host with the same user and temporary
             directory share the limit, in all jobs; the permits are locks of a file. ``"process"``:
             each process has a limit of its own, without a file. ``"job"``: all workers of the job
@@ -204,7 +204,7 @@ class Limit:
 
 
 def weights_of_key(limit: Limit, key: Any) -> dict[str, float]:
-    """Return the estimate of each unit of one key in a list: a value, or a tuple of values."""
+    """Return the estimate of each unit of a key, which is a value, or a tuple of values."""
     return limit.weights(key if type(key) is tuple else (key,))
 
 

@@ -34,7 +34,7 @@ POLL_SECONDS: Final = 0.002
 """How often a waiting stage looks for a permit: nothing tells it that a permit is free."""
 
 LOOK_SECONDS: Final = 0.05
-"""The longest wait of a call with units before its stage checks again: other stages give units back
+"""How often a stage checks, at least, for a waiting call with units: other stages give units back
 without notice."""
 
 RESERVE_SECONDS: Final = 0.1
@@ -81,7 +81,7 @@ class LocalPermits:
         self._watch = self._loop.call_later(WATCH_SECONDS, _follow, weakref.ref(self))
 
     def follow(self) -> None:
-        """Open the new file of the limit, if the old one was removed; adopt the numbers in it."""
+        """If the limit's file was replaced, open the new file; adopt the numbers in the file."""
         self._watch = None
         _close_those_of_closed_loops()
         if self._taken or self._due or self._asks:
@@ -162,7 +162,7 @@ class LocalPermits:
         return bool(self._due) and self._last_due > monotonic() + RESERVE_SECONDS
 
     def _check(self, number: int, due: float) -> None:
-        """Grant a permit at its start time; if this is over, or calls must wait, reserve another
+        """Grant a permit at its start time. If it is too late, or calls must wait, reserve another
         time.
         """
         _, permit, weights = self._due.pop(number)
@@ -200,7 +200,7 @@ class LocalPermits:
 
     def offer(self, permit: int | None) -> None:
         self.give_back(permit)
-        # By that time each waiting stage has looked for a free permit at least once.
+        # Until then each waiting stage looks for a free permit at least once.
         self._offered_until = monotonic() + 1.5 * POLL_SECONDS
 
     def hold(self, seconds: float) -> None:

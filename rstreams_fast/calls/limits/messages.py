@@ -27,9 +27,10 @@ whether each call needs a permit of its own (``+``), or a permit may serve sever
 killed process. ``TCP_USER_TIMEOUT`` ends a connection when the other host is silent. A worker that
 lives connects again, and declares the permits of its calls.
 
-**Hosts.** The connections of a host's workers share one connection to the server, that of the
-host's ``relay``. The relay answers the challenge with the number ``RELAY`` in place of a limit's.
-Then each worker has a channel, with the messages above. A worker without a relay connects itself.
+**Hosts.** The workers of a host share one connection to the server, the connection of the host's
+``relay``. The relay answers the challenge with the number ``RELAY``, not with the number of a
+limit. Then each worker has a channel, with the messages above. Without a relay, each worker
+connects itself.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ NUMBERS: Final = {ASK: 1, SPEND: 1, SEE: 2}
 # The answer to the challenge: a digest, and the number by which the server knows the limit.
 ANSWER: Final = struct.Struct("!32sI")
 RELAY: Final = (1 << 32) - 1
-"""The number that a relay sends in place of a limit's."""
+"""The number that a relay sends instead of the number of a limit."""
 
 
 SILENT_HOST_SECONDS: Final = 5.0
@@ -142,7 +143,7 @@ def keep_alive(transport: asyncio.BaseTransport) -> None:
 
 
 def listening_at(host: str, backlog: int) -> socket.socket:
-    """Return a socket that listens at an address or a name of this machine, by IPv4 if it can."""
+    """Return a socket that listens at an address or a name of this machine; IPv4 if possible."""
     found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     found.sort(key=lambda address: address[0] != socket.AF_INET)
     for family, _, _, _, address in found:

@@ -30,7 +30,7 @@ class Holder:
         self._token = _holder.set(self)
 
     def end(self) -> None:
-        """Note that the call of the function is over."""
+        """Note that the call has ended, and no longer holds its permit."""
         self.is_over = True
         # If the garbage collector ends the call in another context, there is nothing to reset.
         with contextlib.suppress(ValueError):
@@ -44,7 +44,7 @@ def begin_holding(limit: Limit | None, label: str) -> Holder | None:
     """Note that a call of the function ``label`` holds a permit in the present context.
 
     Returns:
-        The holder, to be ended with the call; ``None`` if the limit has no permits to hold.
+        The holder: call ``end`` when the call ends. ``None``: the limit bounds no calls at once.
 
     Raises:
         StageError: The calling function holds a permit of the same limit.

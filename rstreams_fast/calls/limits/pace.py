@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 __all__ = ["MOST_UNITS", "Numbers", "Pace", "Quota", "per_minute", "per_second"]
 
 LATE_SECONDS: Final = 0.002
-"""The delay of a call's start that does not delay the calls after it."""
+"""A call that starts this much late, or less, does not delay the calls after it."""
 
 AT_ONCE: Final = 1 / 60
 """The share of a quota that calls may spend at once after a pause."""
@@ -20,7 +20,7 @@ MOST_UNITS: Final = 6
 
 @dataclass(frozen=True)
 class Quota:
-    """An amount in a number of seconds; ``per_second`` and ``per_minute`` make a quota."""
+    """An amount for each period of seconds. ``per_second`` and ``per_minute`` make a quota."""
 
     amount: float
     seconds: float
@@ -82,7 +82,7 @@ class Numbers(NamedTuple):
 
 
 class Pace:
-    """Computes when calls may start. A clock is the time up to which a rate or quota is used up.
+    """Computes when calls may start. A "clock" is the time until which a rate or quota is spent.
 
     The first clock is the rate's: calls start evenly spaced, and ``burst`` calls may start at once
     after a pause. Each unit has a clock, too. A call of any weight starts when the quota has
@@ -95,7 +95,7 @@ class Pace:
         self._ahead = (numbers.burst - 1) * self._interval
         self._units = [(of.seconds / of.amount, of.seconds * AT_ONCE) for of in numbers.quotas]
         self.late = math.inf if rate is None else max(LATE_SECONDS, self._interval / 10)
-        """The delay after which a call needs a new start time."""
+        """A call that is late by more than this needs a new start time."""
         self.new = (0.0,) * (1 + len(self._units))
         """The clocks of a limit that was never used."""
 

@@ -37,7 +37,7 @@ _Call = Callable[..., Awaitable[Any]]
 
 
 class _PermitSource(Protocol):
-    """Where a gate gets its permits. Only the loop's thread may use a source."""
+    """Gives permits to a gate. Only the loop's thread may use a source."""
 
     def ask(self, weights: Weights) -> None:
         """Request a permit for a call of ``weights``: the source calls ``PermitGate.grant``."""
@@ -61,7 +61,7 @@ class _PermitSource(Protocol):
         """Adopt the service's report that ``left`` units remain after a call of ``weights``."""
 
     def end(self, inside: int) -> Callable[[], object]:
-        """Return all permits but ``inside``, whose calls on threads still run.
+        """Return all permits except those of ``inside`` threads, whose calls still run.
 
         Each of these threads calls the returned function to give its permit back.
         """
@@ -78,7 +78,7 @@ class PermitGate:
         self._used: list[tuple[Any, float] | None] = []
         self._passing = 0  # the number of permits on their way to waiting calls
         self._window: CallWindow | None = None
-        # Whether the permits of these calls are counted, one for each call.
+        # Whether ``_used`` has an element for each running call.
         self._counts = True
         self._returning: asyncio.TimerHandle | None = None
         self._next_offer = 0.0
@@ -104,8 +104,8 @@ class PermitGate:
 
         Returns a function that replaces ``fn`` for the next calls.
 
-        Permits are not counted while the stage has a permit for each call and no other stage wants
-        one. Then each running call uses one permit.
+        While the stage has enough permits for all calls of the window, and no other stage wants a
+        permit, the gate does not count permits. This saves time.
         """
         idle, used = self._idle, self._used
         take, use, leave = idle.pop, used.append, used.pop
@@ -204,7 +204,7 @@ class PermitGate:
         # The loop has ended, and the garbage collector ends this call: return all permits.
         if self.loop.is_closed():
             self.close()
-        # Return nothing: end() has returned the permit, or the call's thread will return it.
+        # Do not return the permit: end() has returned it, or the call's thread will return it.
         if self._closed:
             return
         now = monotonic()
@@ -259,8 +259,8 @@ class PermitGate:
     def hold(self, seconds: float) -> None:
         """Admit no call under the limit for ``seconds``, or ``PATIENCE_SECONDS`` if that is less.
 
-        The bound is there for later jobs, which must be able to start. Other stages go on until
-        they have used their permits for ``PERMIT_TURN_SECONDS``.
+        ``PATIENCE_SECONDS`` is a bound so that later jobs can start. Other stages go on until they
+        have used their permits for ``PERMIT_TURN_SECONDS``.
         """
         seconds = min(seconds, PATIENCE_SECONDS)
         self._held_until = max(self._held_until, monotonic() + seconds)
@@ -270,7 +270,7 @@ class PermitGate:
     async def hold_and_wait(self, asked: float, pause: float) -> None:
         """Stop all calls under the limit for ``asked`` seconds; wait ``pause`` seconds.
 
-        The admitted call, which waits before its next attempt, gives its permit back meanwhile.
+        The call that waits gives its permit back meanwhile, and gets a permit after the pause.
         """
         if not self._counts:
             # Wait a step: a call of a ``CallWindow`` counts as running only after its first step.
@@ -313,7 +313,7 @@ class PermitGate:
         self.end(0)
 
     def end(self, inside: int) -> Callable[[], object]:
-        """Admit no more calls; return all permits but those of ``inside`` calls on threads.
+        """Admit no more calls. Return all permits except those of ``inside`` calls on threads.
 
         Each of these threads calls the returned function when its call ends, even after the loop is
         closed.

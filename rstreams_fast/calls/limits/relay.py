@@ -29,10 +29,10 @@ FRAME: Final = struct.Struct("!II")
 """The number of a channel, and how many bytes follow."""
 
 LOCK: Final = ".lock"
-"""The end of the name of the relay's lock; the rest is the path of the relay's socket."""
+"""The suffix of the relay's lock file: its path is the path of the relay's socket + ``LOCK``."""
 
 IDLE_SECONDS: Final = 5.0
-"""How long the relay waits for a worker if it has none."""
+"""How long a relay without workers waits for a worker. Then it ends."""
 
 ACCEPT_AGAIN_SECONDS: Final = 0.05
 MOST_BYTES: Final = 1 << 18
@@ -48,9 +48,9 @@ class _Peer:
         self.events = EVENT_READ
 
     def received(self) -> bytes | None:
-        """Return the bytes received; no bytes if the connection has ended; ``None`` if none came.
+        """Return the bytes received; ``None``: no bytes came; ``b""``: the connection has ended.
 
-        The kernel returns the last bytes of a worker that was killed before it reports the end.
+        If a worker was killed, the kernel returns its last bytes before the end.
         """
         try:
             return self.connection.recv(MOST_BYTES)
