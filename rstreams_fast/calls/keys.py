@@ -22,7 +22,7 @@ KEY_BYTES: Final = 16
 
 
 class Keywords(dict[str, Any]):
-    """The keyword arguments of a call, whose text differs from that of a dict."""
+    """The keyword arguments of a call. Their text differs from the text of an equal dict."""
 
 
 _PLAIN: Final = frozenset({bool, bytes, float, int, str, type(None)})
@@ -69,7 +69,8 @@ def text_of(value: Any) -> str:
 def _content(batch: Any) -> str:
     """Return a digest of the names, the types and the values of a record batch.
 
-    The digest is the same for slices of a larger batch, and for any bytes below a null.
+    A slice of a larger batch has the same digest as a copy. The bytes in the place of a null do
+    not matter.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -121,7 +122,7 @@ def may_change(value: Any) -> bool:
 
 
 def own_copy(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return ``key``, or a copy if a function that gets it could change a list or a dict in it."""
+    """Return ``key``; if a function could change a list or a dict in it, return a copy."""
     for value in key:
         if type(value) not in _PLAIN and may_change(value):
             return copy.deepcopy(key)

@@ -1,4 +1,4 @@
-"""``LatestUsed``: objects that a process shares by key, without growing for ever."""
+"""``LatestUsed``: objects that a process shares by key. It drops those not used for long."""
 
 from __future__ import annotations
 

@@ -28,11 +28,11 @@ class Batching:
     Args:
         rows: The most keys of a call.
         bytes: About how many bytes the keys of a call may take, as Python objects; a larger key
-            goes alone. Default: no bound.
+            has a call of its own. Default: no bound.
         linger: Seconds that a key waits for other keys while the call has fewer than ``rows``, and
             while more keys may come. With 0 keys do not wait.
         weight: The most weight of a call, such as the tokens that a service takes at once; a
-            heavier key goes alone. It needs ``weigh``. Default: no bound.
+            heavier key has a call of its own. It needs ``weigh``. Default: no bound.
         weigh: A function of a key's values that returns its weight, a finite number >= 0.
 
     Raises:
@@ -67,7 +67,10 @@ class Batching:
         return self.weight if self.bytes is None else 1.0
 
     def size_of(self, key: tuple[Any, ...]) -> float:
-        """Return the size of a key: its bytes or its weight; with both bounds, the larger share."""
+        """Return the size of a key: its bytes or its weight.
+
+        With both bounds, each of the two is divided by its bound; the larger result is the size.
+        """
         if self.weight is None or self.weigh is None:
             return bytes_of(key if len(key) > 1 else key[0])
         weight = check_amount("Batching(weigh)", self.weigh(*key))
@@ -76,7 +79,7 @@ class Batching:
         return max(weight / self.weight, bytes_of(key if len(key) > 1 else key[0]) / self.bytes)
 
     def describe(self) -> str:
-        """Return a text for people."""
+        """Return a text for people: the most keys, bytes and weight of a call."""
         size = "" if self.bytes is None else f" and {self.bytes} bytes"
         size += "" if self.weight is None else f" and a weight of {self.weight:.12g}"
         return f"of up to {self.rows} keys{size} each"

@@ -52,7 +52,7 @@ class BatchedCalls:
         self._limit = settings.policy.limit
         self._cancelled = False
         self._repeated: dict[asyncio.Future[Any], _Repeated] = {}
-        """Rows that are called again, until each has its result."""
+        """Rows that need another call, until they have their results."""
         self._waiting: deque[tuple[asyncio.Future[Any], Any]] = deque()
         self._most, self._size_of = settings.batch.most, settings.batch.size_of
         self._sizes: deque[float] | None = None if self._most == math.inf else deque()
@@ -103,7 +103,8 @@ class BatchedCalls:
     def hurry(self) -> None:
         """Start the calls of the waiting rows now, because no more rows will come.
 
-        Rows that wait for another attempt still gather: else each would need a call of its own.
+        While rows wait for another attempt, this method does nothing: these rows still have to
+        fill lists.
         """
         if self._waiting and not self._repeated:
             self._due = len(self._waiting)
@@ -198,7 +199,7 @@ class BatchedCalls:
     def _waits(
         self, future: asyncio.Future[Any], key: Any, result: Any, error: Exception, begun: float
     ) -> bool:
-        """Schedule another call for the row; ``False`` if the row may not wait longer."""
+        """Schedule another call for the row; ``False``: no further attempt follows ``error``."""
         row = self._repeated.get(future)
         if row is None:
             row = self._repeated[future] = _Repeated(Tries(self._attempts, 0), begun)
@@ -226,7 +227,7 @@ class BatchedCalls:
             self._line_up(future, key)
 
     def _with_waits(self, future: asyncio.Future[Any], result: Any) -> Any:
-        """Return the result of a row, with all of its attempts counted."""
+        """Return the result of a row; if it is an ``Outcome``, with all attempts of the row."""
         row = self._repeated.get(future)
         if row is None:
             return result
@@ -268,7 +269,7 @@ class _Repeated:
         self.attempts = 0
         """The attempts before the latest call."""
         self.usage: dict[str, float] = {}
-        """The units that they spent."""
+        """The units that the attempts before the latest call spent."""
         self.deadline: asyncio.TimerHandle | None = None
         self.error: Exception | None = None
         """The error of the latest call."""
@@ -322,7 +323,7 @@ def _each(
 def _shares(
     usage: dict[str, float], keys: list[Any], limit: Limit | None
 ) -> list[dict[str, float]]:
-    """Return the part of ``usage`` of each key: by its weight, or equal parts without weights."""
+    """Divide ``usage`` among the keys: by their weights, or equally if they have no weights."""
     shares: list[dict[str, float]] = [{} for _ in keys]
     weights = [{} if limit is None else weights_of_key(limit, key) for key in keys]
     for unit, amount in usage.items():

@@ -41,11 +41,11 @@ class Cache:
     file drops the oldest result. There keys must be plain values, and only results that can be
     pickled are kept.
 
-    Stages may share a cache. It keeps apart the results of each function, of each ``using`` and of
-    each type of keys. Each lambda and each partial object is a function of its own. The cache
-    object and its copies find the same results. If a value that the function reads has changed,
-    make a new cache. Arguments need a hash: a list has none, and ``Policy(key=...)`` can make a
-    tuple of it.
+    Stages may share a cache. The cache keeps apart the results of each function, of each ``using``
+    and of each type of keys. Each lambda and each partial object is a function of its own. The
+    cache object and its copies find the same results. If a value that the function reads has
+    changed, make a new cache. Arguments must be hashable: ``Policy(key=...)`` can make a tuple of a
+    list.
 
     ```python
     import rstreams_fast as rsf
@@ -132,7 +132,7 @@ class CachedResults:
     def around(
         self, fn: Callable[..., Awaitable[Any]], key_of: Callable[..., Any] | None = None
     ) -> Callable[..., Awaitable[Any]]:
-        """Return ``fn``, which is called only for keys that are not in the cache.
+        """Return a wrapper that calls ``fn`` only for keys that are not in the cache.
 
         ``key_of`` makes the key from the arguments. Default: the arguments are the key.
         """
@@ -145,7 +145,7 @@ class CachedResults:
                 place = place_of(of, key)
                 found = get(place)
             except TypeError as error:
-                # For an argument without a hash, such as a list, nothing is cached.
+                # An argument that is not hashable, such as a list, cannot be in a key.
                 warn_once(
                     counts.stage,
                     "%s: its cache keeps no results of calls whose arguments have no hash (%s): "
@@ -195,7 +195,7 @@ class _Failure(NamedTuple):
     error: Exception
 
     def again(self) -> Exception:
-        """Return a copy to raise: notes that a caller adds do not change the stored failure."""
+        """Return a copy to raise, so that notes of callers do not change the stored failure."""
         return _copy_of(self.error) or self.error
 
     def __reduce__(self) -> Any:
@@ -207,7 +207,7 @@ def _failure_by(make: Callable[..., Exception], args: tuple[Any, ...]) -> _Failu
 
 
 def _copy_of(error: Exception) -> Exception | None:
-    """Return a copy, without traceback and context; ``None`` if the exception cannot be copied."""
+    """Return a copy of an exception, without traceback and context; ``None`` if that fails."""
     try:
         make, args = _recipe_of(error)
         copied = make(*args)

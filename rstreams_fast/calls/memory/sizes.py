@@ -1,4 +1,4 @@
-"""How many bytes a user's value keeps alive, and copies that keep no more than they need."""
+"""Counts the bytes that a user's value keeps alive, and replaces views by copies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OBJECT_BYTES: Final = 300
 """About how many bytes an object of Arrow takes besides its buffers."""
 
 PANDAS_BYTES: Final = 1600
-"""About how many bytes pandas takes for the columns of a type, besides their values."""
+"""About how many bytes pandas takes for all columns of one type, besides their values."""
 
 _PARTLESS: Final = frozenset(
     {
@@ -116,7 +116,7 @@ def _owned_arrow(value: Any) -> Any:
     with contextlib.suppress(pa.ArrowException):
         if isinstance(value, pa.Scalar):
             return pa.repeat(value, 1)[0]
-        # The buffers may belong to a large numpy array. concat_arrays copies what is used of it.
+        # The buffers may belong to a large numpy array. concat_arrays copies only the used part.
         return pa.concat_arrays([value])
     return value
 
@@ -124,7 +124,7 @@ def _owned_arrow(value: Any) -> Any:
 def bytes_of(value: Any, most: int = sys.maxsize) -> int:
     """Return about how many bytes ``value`` keeps alive; the count stops above ``most``.
 
-    A view counts as its base. An object of more than ``MOST_PARTS`` parts counts as more than
+    A view has the size of its base. An object of more than ``MOST_PARTS`` parts has a size above
     ``most``: its references may reach a large part of the program.
     """
     kind: Any = type(value)

@@ -45,13 +45,13 @@ MOST_READERS: Final = 4096
 """The most processes and threads that read a host's file at the same moment."""
 
 FORGOTTEN_SECONDS: Final = 900.0
-"""A host's file that no process has had open for so long is removed."""
+"""A host's file is removed if no process had it open for this time."""
 
 _NUMBER_BYTES: Final = 8
 """Each result begins with its number: the oldest result has the smallest number."""
 
 _UNTIL: Final = struct.Struct(">d")
-"""The time at which a result expires, after its number."""
+"""After its number, each result has the time at which it expires."""
 
 _RESULT, _NUMBER = b"k", b"n"
 """The first byte of a key of the file: for a result, or for the number of a result."""
@@ -90,7 +90,9 @@ class ProcessStore:
         self._most = size
 
         def weight(entry: _Entry) -> int:
-            # The total is entries * size: so this weight bounds both the entries and the bytes.
+            # The LRUCache has one bound, entries * size, on the sum of the weights. Each weight is
+            # at least ``size``, so there are at most ``entries``; and the bytes are at most
+            # ``size``.
             return max(size, entries * (ENTRY_BYTES + entry.size))
 
         self._entries: cachetools.LRUCache[Any, _Entry]
@@ -235,7 +237,7 @@ def _opened(folder: Path, size: int) -> tuple[lmdb.Environment, int]:
         folder.mkdir(0o700, exist_ok=True)
         users = os.open(folder / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(users, fcntl.LOCK_SH)
-        # A file without links: another process removed the folder before this lock.
+        # If the file has no links, another process removed the folder before this lock: try again.
         if os.fstat(users).st_nlink:
             os.utime(users)
             break
