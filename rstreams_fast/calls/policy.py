@@ -78,8 +78,8 @@ class Policy(PolicyWords):
             ``cache``.
         patience: Seconds that a call waits in all when its function raises ``RetryAfter``. This
             exception is no failure: it uses up no retries and no budget of retries, and opens no
-            circuit. A ``RetryAfter`` holds the ``limit`` back for at most ``patience`` seconds.
-            With 0 a ``RetryAfter`` is a failure at once. Default: 300.
+            circuit. A ``RetryAfter`` stops the calls under the ``limit`` for at most ``patience``
+            seconds. With 0 a ``RetryAfter`` is a failure at once. Default: 300.
         key: A function of a call's arguments. Cache and journal treat calls with the same result of
             ``key`` as the same call; the result must be hashable. Default: the arguments; in a
             stage the values of the key columns. If an argument is a client, ``key`` must leave it
@@ -105,7 +105,10 @@ class Policy(PolicyWords):
 
 
 class PolicyFunction:
-    """A function or method with its policy. Its pickle has the id by which a cache knows it."""
+    """A function or method with its policy.
+
+    The pickle of this object has the id by which a cache finds the results of the function.
+    """
 
     def __init__(self, settings: CallSettings) -> None:
         fn = unwrapped(settings.fn)  # a partial object has no name: take the name of its function
@@ -163,7 +166,7 @@ class PolicyFunction:
         counts: CallCounts,
         journal: FunctionJournal | None,
     ) -> _Call:
-        """Return ``fn`` with the policy around it. Without a ``loop`` no call may suspend."""
+        """Return a wrapper of ``fn`` with the policy. Without a ``loop`` no call may suspend."""
         cache, cached = self.policy.cache, None
         if cache is not None:
             cached = CachedResults(cache, self._settings.called_id, (), counts)
@@ -184,7 +187,7 @@ class PolicyFunction:
         )
 
     def _counted(self, fn: Callable[..., Awaitable[Any]], counts: CallCounts) -> _Call:
-        """Return ``fn`` with counted calls and failures, and with ``call_id`` in its calls."""
+        """Return a wrapper of ``fn`` that counts calls and failures, and provides ``call_id``."""
         digest_of, key_of = self._digest_of, self._key_at_first
         limit, label = self.policy.limit, self._settings.label
 
@@ -211,7 +214,7 @@ class PolicyFunction:
         return names_call_id(self.fn)
 
     def _key_at_first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any]:
-        """Return a function that makes the key of the call from its present arguments."""
+        """Return a function that makes the key of the call, as the arguments are now."""
         make = functools.partial(self._lasting_key, args, kwargs)
         if not self._names_call_id or not may_change((args, *kwargs.values())):
             return make
@@ -240,7 +243,7 @@ class PolicyFunction:
             return key, _types((key,))
         names = tuple(sorted(kwargs)) if kwargs else ()
         values = (*args, *[kwargs[name] for name in names]) if names else args
-        # The types are in the key, or 1, 1.0 and True would be one key.
+        # The key has the types, because 1, 1.0 and True are equal.
         return values, _types(values), names
 
     def _lasting_key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -283,7 +286,7 @@ def _named(policy: PolicyWords, module: str, name: str, called_id: str) -> Any:
 
 @functools.cache
 def _tell_of_stock_worker() -> None:
-    """Warn once if the environment asks for overlapping UDF calls, but Spark runs no daemon."""
+    """Warn once if the environment asks for overlapping UDF calls, but the worker has no daemon."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     asked = sorted(name for name in os.environ if name.startswith("RSTREAMS_FAST_UDF_"))
     if asked and getattr(spec, "name", None) == "pyspark.worker":
@@ -296,12 +299,12 @@ def _tell_of_stock_worker() -> None:
 
 class _AsyncFunction(PolicyFunction):
     _made: tuple[asyncio.AbstractEventLoop, _Call, Any] | None = None
-    """The loop of the latest call, the function that makes calls on this loop, and a generator that
-    the loop closes at its end."""
+    """The loop of the latest call, a function that makes calls on this loop, and a generator that
+    the loop closes when the loop ends."""
 
     def __init__(self, settings: CallSettings) -> None:
         super().__init__(settings)
-        # Web frameworks, for example, see by these marks that a call must be awaited.
+        # These marks tell other code, such as web frameworks, that a call must be awaited.
         if sys.version_info >= (3, 12):
             inspect.markcoroutinefunction(self)
         else:
@@ -366,7 +369,7 @@ class _PlainFunction(PolicyFunction):
         result = self.fn(*args, **kwargs)
         refuse_coroutine("Policy(fn)", self.fn, result, "; make it 'async def' itself")
         if isinstance(result, types.GeneratorType | types.AsyncGeneratorType):
-            # A generator would run later, without the policy. A cache would keep it, used up.
+            # A generator would run later, without the policy. A cache would keep a used generator.
             raise TypeError(
                 f"Policy(fn): {self._settings.label} is a generator, whose body would run "
                 "without the policy: return a list, or surround the function that it calls"

@@ -13,14 +13,14 @@ RESULTS_PER_TAKE: Final = 1024
 """The most results that are taken from the window at once."""
 
 WORK_PER_TURN: Final = 4096
-"""The calls and results handled before the loop's sockets and timers get a turn."""
+"""The most calls and results in one step: then the loop handles its sockets and timers."""
 
 
 class ItemSource(Protocol):
     """The items that the pump makes calls for. The loop's thread calls its methods."""
 
     def next(self, rows: int) -> Any | None:
-        """Return the next part, of at most ``rows`` rows; ``None``: not ready yet, or the end."""
+        """Return the next part, of at most ``rows`` rows; ``None``: it is not ready, or the end."""
 
 
 class ResultSink(Protocol):
@@ -28,7 +28,7 @@ class ResultSink(Protocol):
 
     @property
     def most_pending(self) -> int:
-        """The most running calls and untaken results at once."""
+        """The most running calls, together with the results that the sink has not taken."""
 
     @property
     def room(self) -> int:

@@ -18,7 +18,7 @@ from rstreams_fast.calls.functions import check_exceptions, check_positive_int
 __all__ = ["PATIENCE_SECONDS", "Retry", "RetryAfter", "is_worth_it"]
 
 PATIENCE_SECONDS: Final = 300.0
-"""The default of ``patience``, and the longest time that a limit is held back."""
+"""The default of ``patience``, and the longest time for which the calls under a limit stop."""
 
 HOPELESS: Final = (
     *(TypeError, AttributeError, NameError, ImportError, SyntaxError, NotImplementedError),
@@ -118,17 +118,17 @@ class Retry:
         backoff: Seconds before the first retry.
         factor: The ratio of each wait to the previous wait, 1 or more.
         max_backoff: The most seconds of a wait.
-        jitter: The largest share of a wait, from 0 to 1, that is left out at random. So many
-            callers do not retry at the same moment. With 1 ("full jitter") a wait is any time up to
-            its full length.
+        jitter: The largest share of a wait, from 0 to 1, that is left out at random. This keeps
+            many callers from retrying at the same moment. With 1 ("full jitter") a wait is any time
+            up to its full length.
         on: The exception types that are worth another attempt. A time-out is a ``TimeoutError``.
-            Default: every ``Exception`` but errors of the program, after which the next attempt
-            would fail in the same way: ``TypeError``, ``AttributeError``,
-            ``NameError``, ``ImportError``, ``SyntaxError``, ``NotImplementedError``,
-            ``RecursionError`` and ``pickle.PickleError``; and but exceptions whose attribute
-            ``is_hopeless`` is true, such as an ``HttpError`` with the status 404. Calls are
-            repeated after a ``ValueError`` or ``KeyError``: a truncated answer raises these errors,
-            too.
+            Default: every ``Exception``, with two exceptions. No retry follows an error of the
+            program, since the next attempt would fail in the same way: ``TypeError``,
+            ``AttributeError``, ``NameError``, ``ImportError``, ``SyntaxError``,
+            ``NotImplementedError``, ``RecursionError`` and ``pickle.PickleError``. No retry follows
+            an exception whose attribute ``is_hopeless`` is true, such as an ``HttpError`` with the
+            status 404. Calls are repeated after a ``ValueError`` or ``KeyError``: a truncated
+            answer raises these errors, too.
         budget: The largest share of the calls that may be retries, such as 0.1. It applies in each
             worker process to all stages with the same object; the first ten retries are free. So
             retries do not multiply the calls of a broken service. Default: no bound.

@@ -13,7 +13,7 @@ from rstreams_fast.core import CallWindow
 __all__ = ["WindowSamples"]
 
 TRACED_OF: Final = 16
-"""If at least one of so many calls is traced, the window calls ``sampled`` for each call."""
+"""If one of ``TRACED_OF`` calls, or more, is traced, the window calls ``sampled`` for each call."""
 
 Call = Callable[..., Awaitable[Any]]
 
@@ -21,8 +21,7 @@ Call = Callable[..., Awaitable[Any]]
 class WindowSamples:
     """Times and traces some of the calls of ``fn`` that a ``CallWindow`` makes.
 
-    For these calls only, another function than ``fn`` is called. Only the loop's thread may
-    use the object.
+    The window calls ``fn`` itself for all other calls. Only the loop's thread may use the object.
     """
 
     def __init__(

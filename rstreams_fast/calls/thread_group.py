@@ -19,7 +19,7 @@ STACK_BYTES: Final = 1 << 20
 """Stack size of a thread if the worker's memory is limited: an eighth of the default."""
 
 M_ARENA_MAX: Final = -8
-"""``M_ARENA_MAX`` of glibc's ``malloc.h``: the option that bounds the number of heaps."""
+"""``M_ARENA_MAX`` in glibc's ``malloc.h``: the option for the largest number of heaps."""
 
 _OF_STREAMS: Final = "rstreams-fast-"
 """The prefix of the names of all threads that streams start."""
@@ -50,7 +50,7 @@ def _stack_bytes() -> int:
 
 @functools.cache
 def _keep_to_one_heap() -> None:
-    """Make all threads share one heap: glibc reserves 64 MiB for each heap of a thread."""
+    """Make all threads share one heap: glibc would reserve 64 MiB for the heap of each thread."""
     # If the C library is not glibc, there is nothing to do.
     with contextlib.suppress(ImportError, OSError, AttributeError):
         import ctypes

@@ -23,7 +23,7 @@ W = TypeVar("W")
 
 
 class CallThreads(Generic[W]):
-    """Up to ``size`` threads that call ``do`` with each item of work, in the order of ``put``.
+    """Up to ``size`` threads, which call ``do`` with each item of work in the order of ``put``.
 
     ``start`` starts a thread when it is needed, as ``ThreadGroup.start`` does. Work that no thread
     has taken at ``close``, and all later work, is passed to ``abandon``. Any thread may call any
@@ -88,7 +88,7 @@ class CallThreads(Generic[W]):
 
 
 class _CallOnThread(asyncio.Future[Any]):
-    """A call on a thread. ``cancel`` cannot stop it: the future ends when the call ends."""
+    """A call on a thread. ``cancel`` cannot stop the call: the future ends when the call ends."""
 
     given_up = False
 

@@ -16,7 +16,8 @@ class Trace(Protocol):
     """The trace of one call."""
 
     counts: object
-    """The counts of the call. A function with a policy that the call calls has other counts."""
+    """The counts of the call. If its function calls another function with a policy, the inner call
+    has other counts."""
 
     def attempted(self, error: BaseException, /) -> None:
         """Note that an attempt has failed with ``error``."""
@@ -35,7 +36,7 @@ class Tracer(Protocol):
     """How many calls come before the next traced one. The code that makes calls counts it down."""
 
     every: int
-    """One of so many calls is traced."""
+    """One of ``every`` calls is traced."""
 
     def begin(self) -> AbstractContextManager[Trace]:
         """Choose the next call to trace. Return a context manager for this call, and its trace.
@@ -60,7 +61,7 @@ def note_wait(seconds: float) -> None:
 
 
 def traced_call(fn: Callable[..., Awaitable[Any]], tracer: Tracer) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` so that all calls are traced. Their first argument is not passed to ``fn``."""
+    """Return a wrapper of ``fn`` that traces all calls; it does not pass on its first argument."""
 
     async def call(_: object, *args: Any) -> Any:
         with tracer.begin():
@@ -70,7 +71,7 @@ def traced_call(fn: Callable[..., Awaitable[Any]], tracer: Tracer) -> Callable[.
 
 
 def sampled(fn: Callable[..., Awaitable[Any]], tracer: Tracer) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` so that the ``tracer`` traces some of its calls."""
+    """Return a wrapper of ``fn`` through which the ``tracer`` traces some calls."""
 
     async def traced(*args: Any) -> Any:
         with tracer.begin() as trace:

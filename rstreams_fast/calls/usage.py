@@ -29,7 +29,7 @@ _LEFT: Final = "_left"
 
 
 Weigh = Callable[[tuple[Any, ...]], dict[str, float]]
-"""Returns the estimate of each unit of a call, by its arguments."""
+"""Estimates the units of a call from its arguments."""
 
 
 class Usage:
@@ -40,8 +40,8 @@ class Usage:
     def __init__(
         self, estimate: dict[str, float], counted: frozenset[str], outer: Usage | None
     ) -> None:
-        """``counted`` are the units of the limit and the budget. The attempt is part of a call
-        whose usage is ``outer``, if a function with a policy calls another.
+        """``counted`` are the units of the limit and the budget. ``outer`` is the usage of the
+        outer call, if a function with a policy calls another such function.
         """
         self.estimate = estimate
         self.counted = counted
@@ -187,9 +187,9 @@ class Meter:
         self._most_held = policy.most_held
 
     def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return ``fn`` with this meter on each call.
+        """Return a wrapper of ``fn`` that measures each call.
 
-        The call adds the units that it spends to ``bill``, a keyword argument with a dict.
+        A call adds the units that it spends to ``bill``, a keyword argument with a dict.
         """
 
         async def call(*args: Any, bill: dict[str, float] | None = None) -> Any:
@@ -206,7 +206,7 @@ class Meter:
                 with contextlib.suppress(ValueError):
                     _current.reset(token)
                 self._leave(usage, permit, error, bill)
-                # The error's traceback refers to this frame: without this line they form a cycle.
+                # The error's traceback refers to this frame: break the cycle of references.
                 error = None
 
         return call
@@ -236,7 +236,7 @@ class Meter:
                 self._refilling = self._loop.run_in_executor(None, account.refill)
             refilling = self._refilling
             try:
-                # Shielded, since other calls wait for the same future.
+                # Other calls wait for the same future: a cancelled call must not cancel it.
                 await asyncio.shield(refilling)
             finally:
                 if refilling.done():

@@ -109,7 +109,8 @@ class CallSettings:
     is_async: bool = field(init=False)
     label: str = field(init=False)
     called_id: str = field(init=False)
-    """An id of ``fn`` and the factory of its client; other functions may have the same name."""
+    """The id of ``fn`` and of the factory of its client. Names would not do: two functions may have
+    the same name."""
 
     def __post_init__(self) -> None:
         if not callable(self.fn):
@@ -143,7 +144,7 @@ class CallSettings:
 
     @property
     def makes_fewer_calls(self) -> bool:
-        """Whether lists, a cache or a journal make ``fn`` have fewer calls than there are rows."""
+        """Whether there may be fewer calls than rows, because of lists, a cache or a journal."""
         return self.batch is not None or self.policy.remembers
 
     @property
