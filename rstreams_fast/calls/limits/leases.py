@@ -423,7 +423,9 @@ class _Lease(asyncio.Protocol):
         self._server.strangers.pop(self, None)
 
     def _declare(self, permits: _Permits, identity: bytes, has: int, units: int) -> None:
-        """Replace an earlier connection of the worker ``identity``; its calls use ``has`` permits."""
+        """Replace an earlier connection of the worker ``identity``. Its calls use ``has`` permits:
+        count them.
+        """
         before = self._server.declared.get(identity)
         self._identity, self._units = identity, units
         self._server.declared[identity] = self
