@@ -14,14 +14,14 @@ __all__ = ["charts_of"]
 _MIB: Final = 1 << 20
 
 LEAST_SHARE: Final = 0.01
-"""A cause of waiting has a line in the chart if its share of the time was ever so large."""
+"""A cause of waiting has a line in the chart if any point of the line has this share or more."""
 
 Values = Sequence[float | None]
 
 
 @dataclass(frozen=True)
 class _Line:
-    """A line of a chart. ``bound``: the line is the bound of the line with the same style."""
+    """A line of a chart. ``bound``: it shows the bound of the other line with this ``style``."""
 
     label: str
     style: int
@@ -34,7 +34,7 @@ def charts_of(samples: Sequence[Sample], *, most: int | None = None) -> list[dic
 
     Args:
         samples: Samples of a ``Watch``.
-        most: The most moments to show. Default: all samples.
+        most: The most samples to show. Default: all samples.
     """
     samples = list(samples)  # a copy: another thread may add to the list
     if most is not None and len(samples) > most:

@@ -37,8 +37,8 @@ def html_of(
     Args:
         heads: The headings of the columns, as HTML.
         rows: The cells, as HTML.
-        numeric: Which of the columns have numbers.
-        ends: After which of the rows a section ends.
+        numeric: For each column: whether it has numbers.
+        ends: For each row: whether a section ends after this row.
     """
     kinds = ["n" if is_numeric else "t" for is_numeric in numeric]
     body = []

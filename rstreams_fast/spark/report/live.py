@@ -1,5 +1,6 @@
-"""A running job on a terminal or in a notebook: a bar for the rows, a line for each phase, and for
-each stall (calls that run, and do not end).
+"""Shows a running job on a terminal or in a notebook: a bar for the rows, and lines.
+
+There is a line for each phase, and for each stall (a stage whose running calls do not end).
 """
 
 from __future__ import annotations
@@ -65,10 +66,10 @@ def watch(
 ) -> Iterator[Watch]:
     """Show a bar while the block runs an action, and tables at its end.
 
-    A thread looks at the metrics four times a second; it ends with the block. With ``page`` a
-    browser shows the run, too. Its address is printed, and is the ``url`` of the ``Watch``. The
-    server answers only at the loopback address, to every user of this machine. It stops within two
-    seconds when the block ends; a page that is open then keeps the last figures.
+    A thread reads the metrics four times a second; it ends with the block. With ``page`` a browser
+    shows the run, too. The address of the page is printed, and is the ``url`` of the ``Watch``. The
+    server answers only at the loopback address, to every user of this machine. The server stops
+    within two seconds when the block ends; an open page keeps the last figures.
 
     Args:
         metrics: The ``Metrics`` that the stages were given.
@@ -179,7 +180,7 @@ class Display:
             self._phases.append((name, begin))
 
     def show_rows(self, watch: Watch, rows: int | None) -> None:
-        """Read the metrics, and show how many rows have left the last stage.
+        """Read the metrics, and show how many rows the last stage has passed on.
 
         Args:
             watch: The ``Watch`` that reads the metrics.

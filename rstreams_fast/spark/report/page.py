@@ -29,7 +29,7 @@ TITLE: Final = "Spark job"
 BOUNDS: Final = "High-water marks and bounds, per task and stage"
 
 MOST_LIVE: Final = 300
-"""The most samples in the charts of a live page, which receives them all twice a second."""
+"""The most samples in the charts of a live page, which receives all samples twice a second."""
 
 OF_LATE: Final = "the task time of the last ten seconds"
 OF_ALL: Final = "the task time of the whole run"
@@ -60,7 +60,7 @@ def write_page(
 
     Args:
         path: The file.
-        watch: The ``Watch`` that looked at the run.
+        watch: The ``Watch`` that sampled the metrics of the run.
         title: The heading of the page.
         tables: Tables of rich, each with its heading. Default: the tables of work and of bounds.
 
@@ -76,7 +76,7 @@ class Page:
     """The document of a run, and its parts as they are now. Any thread may call the methods.
 
     Args:
-        watch: Looks at the run. Another thread may call its ``look``.
+        watch: Samples the metrics of the run. Another thread may call its ``look``.
         title: The heading.
         rows: The number of rows of the whole job, if it is known.
         tables: As for ``write_page``.

@@ -1,4 +1,4 @@
-"""The metrics of stages over time, as samples, for a bar and for charts; stages that stall."""
+"""Samples of the metrics of stages over time, for a bar and for charts; finds stalled stages."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rstreams_fast.spark.report.waits import Stall, TaskTime
 __all__ = ["STALL_SECONDS", "Sample", "Watch", "rates"]
 
 STALL_SECONDS: Final = 2.0
-"""A stage is reported as stalled if it has running calls and none of them ends for so long."""
+"""A stage is reported as stalled if it has running calls and none of them ends for this time."""
 
 RATE_SECONDS: Final = 2.0
-"""The rate that is shown is the mean of so many seconds."""
+"""The rate that is shown is the mean of the last ``RATE_SECONDS``."""
 
 ADVICE_SECONDS: Final = 10.0
-"""The advice on a running job considers the last so many seconds."""
+"""The advice on a running job considers only this number of the latest seconds."""
 
 MOST_SAMPLES: Final = 2_400
 """When there are more samples, every second one is dropped: first after ten minutes."""
@@ -31,7 +31,7 @@ class Sample:
 
     Attributes:
         seconds: Seconds since the first look.
-        rows: Rows that have left the last stage.
+        rows: Rows that the last stage has passed on.
         calls: Calls begun, by stage.
         running: Calls in flight, by stage.
         buffered: Bytes held, by stage.
@@ -63,7 +63,7 @@ class Watch:
 
     Attributes:
         samples: The samples so far.
-        stalls: The stages whose running calls did not end until the latest look.
+        stalls: The stages that were stalled at the latest look.
         stages: The metrics of the latest look, by stage.
         url: The address of the live page; empty if there is none.
     """
@@ -127,9 +127,10 @@ class Watch:
         }
 
     def times_of_late(self) -> dict[str, TaskTime]:
-        """Return how the tasks have spent their last ten seconds, by stage.
+        """Return how the tasks have spent the last ten seconds, by stage.
 
-        If no task has worked in this time, all task seconds count. Any thread may call this method.
+        If no task has worked in this time, the result covers the whole run. Any thread may call
+        this method.
         """
         samples = self.samples
         if not samples:
@@ -169,7 +170,7 @@ class Watch:
 
 
 def rates(samples: Sequence[Sample], counts: Sequence[int]) -> list[float | None]:
-    """Return counts per second at each sample, over about a second before it.
+    """Return counts per second at each sample: the mean of about the last second before it.
 
     Args:
         samples: Samples of a ``Watch``.

@@ -20,18 +20,18 @@ __all__ = ["PageServer"]
 LOOPBACK: Final = "127.0.0.1"
 
 HOSTS: Final = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?", re.IGNORECASE)
-"""The names of this machine that ``Host`` may have. Another site can let its name resolve to
-127.0.0.1, but then the browser sends this name as ``Host``. Behind a tunnel the port differs."""
+"""The values of the header ``Host`` that the server accepts. The name of another site may resolve
+to 127.0.0.1, but then the browser sends that name as ``Host``. A tunnel may change the port."""
 
 NEWS_SECONDS: Final = 0.5
 """How often a page receives new figures (``news``)."""
 
 CLOSE_SECONDS: Final = 0.7
-"""How long a closing server waits until the pages have received the last news. It is also the
-time-out of a connection for a line of its request, and for an answer."""
+"""How long a closing server waits until the pages have received the last news. This is also the
+time-out of a connection for reading a line, and for sending an answer."""
 
 MOST_CONNECTIONS: Final = 32
-"""The most connections: each has a thread. The server refuses more."""
+"""The most connections. Each connection has a thread. The server refuses further connections."""
 
 _HEADERS: Final = {
     "Cache-Control": "no-store",

@@ -1,4 +1,4 @@
-"""Tables of the work of stages, of their waiting times, and of high-water marks beside bounds."""
+"""Tables of the work of stages, of their waiting times, and of their largest values and bounds."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def work_table(stages: Mapping[str, StageMetrics]) -> Table:
 
 
 def bounds_table(stages: Mapping[str, StageMetrics]) -> Table:
-    """Return the table of the most that each stage had at once in one task, beside its bounds.
+    """Return the table of the largest values that a stage had in one task, beside their bounds.
 
     Args:
         stages: The metrics of the stages, by the names to show.

@@ -24,7 +24,7 @@ CAUSES: Final = {
 """What a task spends its time on: the names in the code, and the words that people see."""
 
 ALL_IN_FLIGHT: Final = 0.8
-"""If the calls in flight reach this share of their bound, the bound is what limits them."""
+"""If the calls in flight reach this share of their bound, the advice is a higher bound."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Stall:
 
     Attributes:
         stage: The name of the stage.
-        seconds: Seconds without an answer.
-        running: Calls that wait.
+        seconds: For how many seconds no call has ended.
+        running: How many calls are running.
     """
 
     stage: str
@@ -74,8 +74,8 @@ class TaskTime:
 
         Args:
             stage: The metrics of the stage.
-            in_flight: The known seconds of all calls in flight. They stand in for attempts that
-                have not ended, and so have no latency.
+            in_flight: The seconds of all calls in flight, from the samples. Attempts that have not
+                ended have no latency: the result has these seconds instead.
         """
         waited = stage.waited_limit + stage.waited_service + stage.waited_retry
         return cls(
@@ -97,7 +97,7 @@ class TaskTime:
             before: The seconds until an earlier moment.
         """
         names = [field.name for field in fields(TaskTime)]
-        # A sum drops when a new attempt of a task counts in place of an old one.
+        # A sum decreases when a new attempt of a task replaces an old one.
         return TaskTime(
             **{name: max(0.0, getattr(self, name) - getattr(before, name)) for name in names}
         )
@@ -121,7 +121,7 @@ class TaskTime:
         }
         in_calls = sum(waits.values())
         left = self.calls - self.loop
-        # If the calls took less than the task's time, the task itself worked for the rest.
+        # If the calls took less than the task's time, the rest is the work of the task itself.
         waited = min(left, in_calls)
         parts = {
             name: waited * part / in_calls if in_calls else 0.0 for name, part in waits.items()
@@ -174,8 +174,9 @@ def advise(
 def _bottleneck(times: Mapping[str, TaskTime]) -> tuple[str, str, float] | None:
     """Return the stage that the others wait for, its main cause, and the share of its time.
 
-    A stage waits on upstream because of the stage before it, and on downstream because of the next
-    one. So upstream counts for the first stage alone, and downstream for the last one.
+    A stage waits for input because of the stage before it, and for output because of the next
+    stage. So waits for input count only for the first stage, and waits for output only for the
+    last stage.
     """
     busy = [name for name, time in times.items() if time.seconds > 0]
     candidates = [
