@@ -40,8 +40,8 @@ _open: Final[set[Exporter]] = set()
 class Exporter:
     """Sends spans as they come, and figures every ``interval`` and at the end.
 
-    A thread sends them. It ends with ``close``, at the end of the process, or when the ``owner`` is
-    garbage. Any thread may use the object.
+    A thread sends them. The thread ends with ``close``, at the end of the process, or when the
+    ``owner`` is garbage. Any thread may use the object.
     """
 
     def __init__(self, telemetry: OpenTelemetry, owner: object, folder: Path) -> None:

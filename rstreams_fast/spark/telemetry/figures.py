@@ -161,8 +161,8 @@ DURATION: Final = Figure(
 FIRST_OCTAVE: Final = -10
 
 BOUNDS: Final = tuple(2.0**octave for octave in range(FIRST_OCTAVE, 9))
-"""The bounds of the buckets in seconds, from 1 ms to 256 s. Each is the end of a bucket of
-``latencies``, so the counts are exact."""
+"""The bounds of the buckets in seconds, from 1 ms to 256 s. Each bound is also the end of a bucket
+of ``latencies``, so the counts are exact."""
 
 
 class Point(NamedTuple):
@@ -195,14 +195,14 @@ class Reading(NamedTuple):
 class Figures:
     """Reads the figures of stages. Thread-safe.
 
-    Totals of stages decrease when a new attempt replaces the attempt of a killed task. To other
-    systems a counter that decreases looks like a new process. So a figure that ``grows`` keeps its
-    largest value until the total exceeds it.
+    Totals of stages decrease when a new attempt replaces the attempt of a killed task. Other
+    systems take a counter that decreases for the counter of a new process. So a figure that
+    ``grows`` keeps its largest value until the total exceeds this value.
     """
 
     def __init__(self) -> None:
         self._most: dict[tuple[str, str], dict[Any, float]] = {}
-        """The values of each figure and stage so far, by label or bucket."""
+        """The largest values of each figure and stage so far, by label or bucket."""
         self._lock = threading.Lock()
 
     def read(self, stages: Iterable[StageMetrics]) -> Reading:

@@ -27,11 +27,11 @@ Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
 class OpenTelemetry:
     """Where metrics and spans are sent: ``rs.Metrics(telemetry=rs.OpenTelemetry())``.
 
-    The driver sends them by OTLP over HTTP, on a thread of its own. The workers leave their figures
-    and spans in the directory of the ``Metrics``: no worker needs the collector, its address or a
+    The driver sends them by OTLP over HTTP, on a thread of its own. The workers write their figures
+    and spans to the directory of the ``Metrics``: no worker needs the collector, its address or a
     secret. While a function runs, the span of its call is OpenTelemetry's current span. The parent
-    of all calls is the span that is current on the driver when the ``Metrics`` are made. A
-    collector that does not answer delays no call and fails no job; one warning is logged.
+    of all calls is the span that is current on the driver when the ``Metrics`` are made. If the
+    collector does not answer, no call waits and no job fails; one warning is logged.
 
     This class needs OpenTelemetry: ``pip install 'rstreams_fast[otel]'``. Any thread may use the
     object. It cannot be pickled.

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 __all__ = ["Client"]
 
 LABELS: Final = {"type": "error.type"}
-"""For labels of figures: the attribute names that OpenTelemetry's conventions have for them."""
+"""The name in OpenTelemetry's conventions for a label of figures."""
 
 _CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
 
@@ -199,7 +199,7 @@ class Client:
         return Metric(figure.name, figure.text, figure.unit, data)
 
     def _histogram(self, histograms: Sequence[Histogram], now: int) -> Metric:
-        # The least and the most seconds are not known, which the protocol allows.
+        # The shortest and the longest seconds are not known; in the protocol they are optional.
         unknown: Any = None
         points = [
             HistogramDataPoint(

@@ -33,7 +33,7 @@ NOT_MADE: Final = (BudgetSpentError, CircuitOpenError)
 
 
 class CallSpans:
-    """The spans of the calls of a partition. This is the tracer of the partition's engine.
+    """Makes and writes the spans of a partition's calls: the ``Tracer`` of its ``CallEngine``.
 
     The thread of the loop makes the spans; one thread at a time writes them.
     """
@@ -55,7 +55,8 @@ class CallSpans:
         now, most = time.monotonic(), self.options.most
         self._tokens = min(self._tokens + (now - self._since) * most, most) - 1
         self._since = now
-        # Trace half as many calls if spans come too fast, and twice as many if they do not.
+        # If spans come too fast, trace half as many calls; else trace twice as many, up to the
+        # share of ``options.sample``.
         self._rarer = self._rarer * 2 if self._tokens < most / 2 else max(self._rarer // 2, 1)
         self.left = self.every * self._rarer - 1
         return CallSpan(self)
@@ -81,8 +82,8 @@ class CallSpans:
 class CallSpan:
     """The span of a running call: a context manager.
 
-    It is a class: ``contextlib.contextmanager`` sets the traceback of an exception, and some
-    exceptions (a frozen dataclass) refuse that.
+    The code does not use ``contextlib.contextmanager``, which sets the traceback of an exception:
+    some exceptions (a frozen dataclass) refuse this.
     """
 
     def __init__(self, spans: CallSpans) -> None:
@@ -169,7 +170,7 @@ def _outcome_of(error: BaseException) -> str:
 
 
 def _current_span() -> Any:
-    """Return the module that shows spans to OpenTelemetry; ``None`` if that is not installed."""
+    """Return the module ``current_span``; ``None`` if OpenTelemetry is not installed."""
     try:
         from rstreams_fast.spark.telemetry import current_span
     except ModuleNotFoundError:

@@ -12,7 +12,7 @@ Attributes = dict[str, Any]
 
 @dataclass(frozen=True)
 class SpanOptions:
-    """How spans are made: the ids of the parent span, in hexadecimal digits, and how many spans."""
+    """The ids of the parent span, in hexadecimal digits, and how many calls have spans."""
 
     trace_id: str
     parent_id: str
