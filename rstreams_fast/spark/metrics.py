@@ -100,8 +100,8 @@ class Metrics:
         the same frame adds its partitions. Calls of the other attempts are ``repeated_attempts``.
         ``state`` is ``failed`` if a partition failed, else ``running`` if one runs, else ``lost``
         or ``stopped`` if one was, else ``done``; without partitions ``never ran`` or ``unknown``.
-        Unless ``state`` is ``done``, the sum is incomplete. A sum that is ``done`` lacks only
-        partitions that have not begun.
+        Unless ``state`` is ``done``, the sum is incomplete. Even a sum that is ``done`` does not
+        have the partitions that have not begun.
 
         Args:
             stage: The name of a stage. Default: all stages.

@@ -60,14 +60,15 @@ PATTERNS: Final = (
 HOST: Final = socket.gethostname()
 
 SPARK_STAGES: Final = 256
-"""For so many of the latest Spark stages, the sums list the partitions that they cover, and runs
-that are not done are kept: Spark may make another attempt."""
+"""Spark may make another attempt in this number of the latest Spark stages. For these stages the
+sums list their partitions, and runs that are not done are kept."""
 
 MOST_KEPT: Final = 256
-"""The most runs that are kept because they are not done. The earliest others are added up."""
+"""The most runs that are kept because they are not done. If there are more, the earliest runs are
+added to the sums."""
 
 Place = tuple[str, int, int]
-"""A stage's key, Spark's number of the stage, and the partition."""
+"""The key of one of our stages, the number of its Spark stage, and the partition."""
 
 
 def _place_of(run: StageMetrics) -> Place:
@@ -93,7 +94,7 @@ class Sums:
 
     @classmethod
     def read(cls, file: Path) -> Sums:
-        """Read a file. The result is empty if the file is missing, or of another version."""
+        """Read a file. The result is empty if the file is missing, or another version wrote it."""
         sums = cls()
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             content = json.loads(file.read_text(encoding="utf-8"))
@@ -104,7 +105,7 @@ class Sums:
         return sums
 
     def write(self, file: Path) -> None:
-        """Write the file as a whole."""
+        """Replace the file, so that readers never see a part of it."""
         content = {
             "stages": [_short(total) for total in self.stages.values()],
             "covered": [[*place, _ranges(some)] for place, some in self.covered.items()],
@@ -116,7 +117,7 @@ class Sums:
         aside.replace(file)
 
     def add(self, run: StageMetrics, *, counts: bool) -> None:
-        """Add a run to the sums. Unless it ``counts``, it only adds repeated attempts."""
+        """Add a run to the sums. If it does not count, add only its ``repeated_attempts``."""
         total = self.stages.get(run.stage)
         if total is None:
             total = StageMetrics(run.stage, state="", partitions=0, host=HOST)
@@ -133,7 +134,7 @@ class Sums:
 
 
 def declare(folder: Path, stage: str) -> None:
-    """Note that a frame has a ``stage`` of this name, which may never run."""
+    """Write a file that says: a frame has a ``stage`` of this name, even if it never runs."""
     with contextlib.suppress(OSError):
         (folder / f"{crc32(stage.encode()):08x}{STAGE_SUFFIX}").write_text(stage, encoding="utf-8")
 
@@ -219,14 +220,15 @@ def totals_by_stage(found: Runs) -> dict[str, StageMetrics]:
 
 
 def _chosen(runs: Iterable[StageMetrics]) -> dict[Place, list[StageMetrics]]:
-    """Return for each partition the runs of the attempt that counts, which may have several."""
+    """Return the runs that count, by partition. All runs of a partition are of one attempt."""
     places: dict[Place, dict[tuple[int, int], list[StageMetrics]]] = {}
     for run in runs:
         attempts = places.setdefault(_place_of(run), {})
         attempts.setdefault((run.task, run.attempt), []).append(run)
 
     def weight(attempt: tuple[tuple[int, int], list[StageMetrics]]) -> tuple[bool, tuple[int, int]]:
-        # If Spark runs a speculative copy, one attempt is done; the killed one stays "running".
+        # Prefer an attempt that is done: with a speculative copy, the killed attempt stays
+        # "running".
         number, runs = attempt
         return all(run.state == "done" for run in runs), number
 
@@ -264,7 +266,7 @@ NEVER_RAN: Final = "never ran"
 """The state of a stage that is in a frame and has not run."""
 
 STATES: Final = ("failed", "running", "lost", "stopped", "done", "")
-"""The state of a sum is the first of these states that one of its parts has."""
+"""The states, the most important first: a sum has the first state that any of its parts has."""
 
 _ADDED: Final = [f.name for f in fields(StageMetrics) if f.name not in IDENTITY]
 
@@ -273,7 +275,7 @@ _ADDED: Final = [f.name for f in fields(StageMetrics) if f.name not in IDENTITY]
 
 
 def fold(folder: Path, present: int) -> None:
-    """Add up the runs that have ended in this process, and in processes of this host that are gone.
+    """Add up the runs that have ended, of this process and of dead processes of this host.
 
     The caller keeps other threads from writing the file of this process. ``present`` is the id of
     the task that runs in this process: it may have further runs.
@@ -392,7 +394,7 @@ def _read(file: Path) -> Iterator[StageMetrics]:
 
 
 def _known(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that this version has: another version may have written ``content``."""
+    """Return the known fields of ``content``, which another version may have written."""
     found: dict[str, Any] = {}
     for name, value in content.items():
         kind = _KINDS.get(name)
@@ -434,8 +436,8 @@ def is_lost(metrics: StageMetrics) -> bool:
     theirs = metrics.process.split(" ")
     if len(own) != len(theirs) or len(own) == 1:
         return not _lives(metrics.pid)
-    # Another boot of this machine, or another machine of the same name, wrote the file. The run is
-    # lost if the last update was before this boot.
+    # The file is from an earlier boot of this machine, or from another machine of the same name.
+    # The run is lost if the last update was before this boot.
     if theirs[0] != own[0]:
         return metrics.updated < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     if theirs[1] != own[1]:

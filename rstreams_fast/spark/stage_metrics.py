@@ -17,8 +17,8 @@ class StageMetrics(CallCounts):
     """The work of one stage in one partition, or the sum of several (``Metrics.totals``).
 
     ``max_*`` are bounds and high-water marks, updated at every change. A sum adds up the counts and
-    the seconds of the partitions. Of the marks and bounds, which hold for one partition, it has the
-    largest.
+    the seconds of the partitions. Marks and bounds apply to one partition: a sum has the largest of
+    them.
 
     Attributes:
         stage: The name of the user's function.
@@ -54,7 +54,8 @@ class StageMetrics(CallCounts):
             calls, too.
         running: Calls that run now.
         max_running: The most calls that ran at once.
-        pending: Rows in the window now: their call has started, and their result has not left.
+        pending: Rows in the window now: their call has started, and their result is not in the
+            output yet.
         max_pending: The most rows in the window at once.
         cache_hits: Rows that a ``cache`` answered, without a call.
         journal_hits: Rows that a ``journal`` answered, without a call.
@@ -70,8 +71,8 @@ class StageMetrics(CallCounts):
         latencies: How many attempts took how long; ``latency`` reads this table. A key is the
             number of a bucket; bucket *n* ends at ``2 ** ((n + 1) / 8)`` seconds. After five
             hundred attempts one of 128 is timed, and counts for all 128.
-        waited_limit: Seconds that calls waited for a ``Limit``. The waits of all calls are added
-            up, so they may be more than ``seconds``. The same holds for the next two.
+        waited_limit: Seconds that calls waited for a ``Limit``. This field, ``waited_service`` and
+            ``waited_retry`` add up the waits of all calls, and so may be more than ``seconds``.
         waited_service: Seconds that calls waited because of ``RetryAfter``.
         waited_retry: Seconds that calls waited before a retry.
         circuit_open: Seconds in which the ``Circuit`` was open.
