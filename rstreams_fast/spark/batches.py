@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["MapBatches", "map_batches"]
 
 DEFAULT_BATCH_CONCURRENCY: Final = 4
-"""Batches that are worked on at once in one partition."""
+"""The default of ``concurrency``: the most calls at once in one partition."""
 
 
 def map_batches(
@@ -48,8 +48,8 @@ def map_batches(
     """Make a function from frame to frame that calls ``fn`` for several Arrow batches at once.
 
     Outputs are in the order of the inputs. If ``fn`` has a ``Policy`` with ``retry``, ``limit`` or
-    ``circuit``, or with ``Bounds(seconds=...)`` or another ``on_failure`` than ``"raise"``, no
-    output of a call leaves before the call has ended.
+    ``circuit``, or with ``Bounds(seconds=...)`` or another ``on_failure`` than ``"raise"``, Spark
+    gets no output of a call before the call has ended.
 
     ```python
     import pyarrow as pa
@@ -67,10 +67,10 @@ def map_batches(
 
     Args:
         fn: Gets a ``pyarrow.RecordBatch`` and returns rows: a batch, a ``pyarrow.Table``, a pandas
-            frame, a structured array of numpy, or a list of dicts; or an iterable of such, which
-            runs on the same thread, and pauses while its outputs wait for those of earlier batches.
-            ``fn`` runs on up to ``concurrency`` threads, or it is ``async`` and returns rows or a
-            list of such.
+            frame, a structured array of numpy, or a list of dicts. It may also return an iterable
+            of these, which runs on the same thread, and pauses while its outputs wait for the
+            outputs of earlier batches. ``fn`` runs on up to ``concurrency`` threads, or it is
+            ``async`` and returns rows or a list of these.
         schema: The schema of the output, as DDL, ``StructType`` or Arrow schema. Columns are
             matched by name and cast with checks; a mismatch names the column and the row.
         using: A factory of a context manager, opened once per partition, or a ``PerWorker``; its
@@ -82,8 +82,8 @@ def map_batches(
             ``seconds`` and ``input``, the row that ``fn`` was given; ``error`` and ``input`` are
             null in the rows of other calls. If the policy counts units, there is also ``usage``, as
             in ``lookup``: each row that a call gives has an equal share. ``split_failures``
-            separates the two. The metrics count failures. ``Failures`` bounds how many calls may
-            fail.
+            separates the rows of failed calls. The metrics count failures. ``Failures`` bounds how
+            many calls may fail.
         bounds: A ``Bounds`` of bytes and seconds in each partition at work.
         metrics: The ``Metrics`` that receive live counts; a batch counts as a call. Default: no
             metrics.
@@ -101,7 +101,7 @@ def map_batches(
     if isinstance(bounds, Bounds):
         if bounds.rows is not None:
             raise ValueError("map_batches(bounds): rows are not called one by one: give bytes")
-        # A call counts until its output batches have left. So at most ``concurrency`` calls have
+        # A call counts until Spark has its output batches. So at most ``concurrency`` calls have
         # output in memory.
         bounds = replace(bounds, rows=concurrency)
     options = options_of(

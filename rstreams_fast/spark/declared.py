@@ -81,7 +81,7 @@ def resolve_schema(declared: Any, what: str) -> tuple[StructType, pa.Schema]:
 
 
 def as_arrow_has_it(declared: _DeclaredT) -> _DeclaredT:
-    """Return a Spark type with times and intervals of the finest precision, as Arrow's are."""
+    """Return a Spark type whose times and intervals have the finest precision, as in Arrow."""
     from pyspark.sql import types as t
 
     def finest(part: DataType) -> DataType:
@@ -107,7 +107,7 @@ def _without_lengths(declared: Any) -> Any:
 
 
 def _with_parts(declared: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a Spark type in which ``change`` has replaced each part that is not nested."""
+    """Return ``declared`` with each type in it, at any depth, replaced by ``change(type)``."""
     from pyspark.sql import types as t
 
     if isinstance(declared, t.ArrayType):
@@ -155,7 +155,7 @@ _PLAIN_TYPES: Final = {
     "TimeType": "time64[ns]",
     "TimestampNTZType": "timestamp[us]",
 }
-"""Names of Spark types, some of which an older Spark does not have, and of Arrow types."""
+"""The Arrow type of each Spark type, by names: an older Spark does not have all of these types."""
 
 
 def _arrow_type(declared: DataType, what: str) -> pa.DataType:

@@ -20,8 +20,8 @@ def split_failures(frame: DataFrame, column: str = OUTCOME) -> tuple[DataFrame, 
 
     In the good rows the column of a ``lookup`` is its value, and the column ``outcome`` of
     ``enrich`` and ``map_batches`` is gone. The dead letters keep all columns; those of
-    ``map_batches`` have the input row in ``outcome.input``. Each use of one of the two frames makes
-    the calls again: ``persist()`` the frame first, or write it.
+    ``map_batches`` have the input row in ``outcome.input``. Each of the two returned frames makes
+    the calls again, at each use: ``persist()`` the ``frame`` first, or write it.
 
     Args:
         frame: A frame of ``lookup``, ``enrich`` or ``map_batches`` with ``on_failure="column"``.
@@ -31,7 +31,7 @@ def split_failures(frame: DataFrame, column: str = OUTCOME) -> tuple[DataFrame, 
         The frame of good rows, and the frame of dead letters.
 
     Raises:
-        TypeError: ``column`` is no such column.
+        TypeError: ``column`` is not a column of outcomes.
     """
     check_frame(frame, "split_failures")
     from pyspark.sql.types import StructType

@@ -41,8 +41,8 @@ MapFunction = Callable[[Iterable[Any]], Iterator[Any]]
 class FrameMap(ABC):
     """A function from frame to frame, carried out by ``mapInArrow``. Immutable.
 
-    Spark's workers get a pickle of it, with the user's function. Only the generators that run it
-    have state, one for each partition.
+    Spark's workers get a pickle of this object, with the user's function. The object has no state:
+    a generator for each partition has it.
     """
 
     def __init__(self, options: CallOptions, schema: Any) -> None:
@@ -52,7 +52,7 @@ class FrameMap(ABC):
 
     @abstractmethod
     def work(self, schema: pa.Schema, partition: Partition, held: list[Any]) -> Iterator[Any]:
-        """Return the output batches of a partition. ``held`` is a list of its first input batch.
+        """Return the output batches of a partition. ``held`` has its first input batch, in a list.
 
         The method removes the batch from the list, so that the list does not keep it in memory.
         """
@@ -66,7 +66,7 @@ class FrameMap(ABC):
         return map_in_arrow(frame, run, self.output_of(frame, declared))
 
     def output_of(self, frame: DataFrame, declared: StructType) -> StructType:  # noqa: ARG002
-        """Return the schema of the stage's output for ``frame``. Default: the ``declared`` one."""
+        """Return the schema of the output for ``frame``. Default: the ``declared`` schema."""
         return declared
 
     def as_map_fn(self) -> MapFunction:
@@ -104,7 +104,7 @@ class FrameMap(ABC):
 
 
 class Description(str):
-    """A text of several lines, which a notebook shows as such."""
+    """A text of several lines, which a notebook shows line by line."""
 
     __slots__ = ()
 
@@ -121,7 +121,7 @@ def describe_read_ahead(options: CallOptions) -> str:
 
 
 def describe_words(options: CallOptions) -> list[str]:
-    """Return the lines of ``describe()`` about a policy and other bounds of the calls."""
+    """Return the lines of ``describe()`` about the policy and other bounds of the calls."""
     policy, lines = options.policy, []
     if policy.timeout is not None:
         lines.append(f"  time-out: {policy.timeout} s for each attempt")
@@ -171,9 +171,9 @@ def map_in_arrow(frame: DataFrame, run: MapFunction, schema: StructType) -> Data
     """Return ``frame.mapInArrow(run, schema)``, for columns with any names.
 
     Spark's method selects the columns by their names. It does not find a name with a dot or a
-    backtick, or a name that two columns have, and it expands a star. So the columns get plain names
-    in between; ``run`` sees the real names. Spark matches the results by position. Spark also casts
-    times and intervals that are finer in Arrow than in ``schema``.
+    backtick, or a name that two columns have, and it expands a star. So this function renames the
+    columns for Spark; ``run`` gets the real names. Spark matches the results by position. Spark
+    also casts times and intervals that are finer in Arrow than in ``schema``.
     """
     carried = as_arrow_has_it(schema)
     if carried != schema:
@@ -192,7 +192,7 @@ def map_in_arrow(frame: DataFrame, run: MapFunction, schema: StructType) -> Data
 
 
 def _renamed(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
-    """Return ``batch`` with other names; pyarrow before 16 has no method for it."""
+    """Return ``batch`` with other column names: pyarrow before 16 has no method for this."""
     schema = batch.schema
     for place, name in enumerate(names):
         schema = schema.set(place, schema.field(place).with_name(name))
@@ -215,7 +215,7 @@ def _cast_to(frame: DataFrame, schema: StructType) -> DataFrame:
 def carry_months(frame: DataFrame) -> tuple[DataFrame, Callable[[DataFrame], DataFrame]]:
     """Return ``frame`` with month intervals as numbers, and a function that restores them.
 
-    Python has no value for such an interval, so Spark passes no frame with one to Python.
+    Python has no type for month intervals, so Spark refuses to pass these columns to Python.
     """
     kinds = {
         f"_{place}": field.dataType.simpleString()

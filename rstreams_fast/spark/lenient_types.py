@@ -23,9 +23,9 @@ def lenient(declared: Any) -> Lenient:
     the session's time zone, as in Spark's ``cast``. All other conversions are as exact as without
     ``lenient``: a ``datetime`` without a zone is in the time zone of the worker's process.
 
-    It applies to results that are dicts, data classes, or models of msgspec, pydantic or attrs, and
-    to lists of such results of ``map_batches``. Only the columns that it declares are lenient:
-    other columns of a job stay exact.
+    ``lenient`` applies to results that are dicts, data classes, or models of msgspec, pydantic or
+    attrs, and to lists of these, which ``map_batches`` takes. Only the columns that it declares are
+    lenient: other columns of a job stay exact.
 
     ```python
     import rstreams_fast.spark as rs

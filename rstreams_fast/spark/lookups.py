@@ -92,19 +92,21 @@ def lookup(
         using: A factory of an (async) context manager, opened once per partition on the stage's
             loop; its value is passed to ``fn`` first. Clients, connections and secrets go here,
             never into the closure. A ``PerWorker`` opens it once per Python worker.
-        concurrency: The most calls at once, per partition at work. ``"auto"``: as many as the
-            service answers without queueing them, found from their latencies; at most 1024, or the
-            bound of the policy's ``limit``. It needs an async ``fn``.
-        ordered: It must be ``True``: the values of a column line up with their rows. ``enrich``
+        concurrency: The most calls at once, per partition at work. ``"auto"``: as many calls as the
+            service answers without queueing them. The stage finds this number from the latencies of
+            calls. It is at most 1024, or the bound of the policy's ``limit``. ``"auto"`` needs an
+            async ``fn``.
+        ordered: Must be ``True``: the values of a column have the order of their rows. ``enrich``
             also takes ``False``.
-        batch: ``fn`` is called with a list of up to so many keys (tuples, if there are several key
+        batch: The most keys of a call. ``fn`` gets a list of keys (tuples, if there are several key
             columns), and returns a list of as many results. An exception in this list is the
-            failure of its row; if ``retry`` repeats it, the row joins a later list. The cache and
-            the journal of the policy, ``dedupe`` and ``on_failure`` apply to rows; the rest of the
-            policy applies to calls with lists. A ``Batching`` bounds the bytes of a call, and says
-            how long a key waits for others. Default: one key a call.
+            failure of its row; if ``retry`` repeats the call of the row, the row joins a later
+            list. The cache and the journal of the policy, ``dedupe`` and ``on_failure`` apply to
+            rows; the rest of the policy applies to calls with lists. A ``Batching`` bounds the
+            bytes of a call, and says how long a key waits for others. Default: one key a call.
         dedupe: Whether rows with equal keys share a running call, and its failure. Two NaN are
-            equal. Two times that a clock shows twice, when it is put back, are not.
+            equal. At the end of summer time a clock shows the same hour twice: these times are not
+            equal.
         serialize_by: The name of a parameter of ``fn``. Rows of a partition with the same value of
             this parameter have one call at a time, in their order; other rows do not wait.
         on_null: With ``"skip"`` a null among the keys gives null without a call; with ``"call"``
@@ -118,10 +120,11 @@ def lookup(
             the struct has a field ``usage``: a struct of the amount of each unit that the row's
             call spent in all of its attempts. As in the limit and the budget, the amount is what
             ``spent`` reported, or else the estimate of ``weigh``. The sum over all rows is what
-            their calls spent: with ``batch`` a row has a share of its call by its weight, or an
-            equal share of a unit without weights; with ``dedupe`` the first row that leaves has the
-            amounts of a shared call, and the other rows have 0; so has a row that the cache or the
-            journal answers. After the ``deadline`` of a row in a list nothing is added to it.
+            their calls spent. With ``batch`` a row has a share of its call by its weight, or an
+            equal share of a unit without weights. With ``dedupe`` the first row of a shared call in
+            the output has its amounts, and the other rows have 0. A row that the cache or the
+            journal answers has 0, too. After the ``deadline`` of a row in a list, units of its call
+            are not added to the row.
         bounds: A ``Bounds`` of rows, bytes and seconds in each partition at work.
         metrics: The ``Metrics`` that receive live counts. Default: no metrics.
         loop_factory: Makes the event loop for the calls, one per partition. Default: uvloop's, if
@@ -129,7 +132,8 @@ def lookup(
         deterministic: By default Spark's optimizer neither merges nor moves the calls, and pushes
             no filter below them. Still, if Spark runs a plan twice (a retried task, the sampling of
             an ``orderBy``, a frame used twice and not persisted), it makes the calls twice. With
-            ``True`` the optimizer may do all of this; if it merges plans, a row may have two calls.
+            ``True`` the optimizer may merge and move calls, and push filters below them. If it
+            merges plans, a row may have two calls.
 
     Returns:
         The column function, to be called with the key columns.
@@ -202,13 +206,13 @@ def enrich(
         output: The columns to add, as DDL, ``StructType`` or Arrow schema.
         using: As in ``lookup``.
         concurrency: As in ``lookup``.
-        ordered: Whether rows keep their order within a partition; otherwise they leave as their
-            calls finish.
+        ordered: Whether rows keep their order within a partition; otherwise they have the order in
+            which their calls finish.
         batch: As in ``lookup``.
         dedupe: As in ``lookup``.
         serialize_by: As in ``lookup``.
         on_null: As in ``lookup``.
-        on_failure: As in ``lookup``; but with ``"column"`` the output columns are null where a call
+        on_failure: As in ``lookup``; but with ``"column"`` the output columns are null if the call
             failed, and a last column ``outcome`` says why: a struct of ``error``, ``attempts``,
             ``seconds`` and, if the policy counts units, ``usage``.
         bounds: As in ``lookup``.
@@ -378,7 +382,7 @@ class Enrich:
                     "cast it to a string or a number"
                 )
         check_intervals(carried)
-        # Spark must know that the new columns are nullable: a null key, or a call, gives nulls.
+        # Spark must know that the new columns are nullable: a null key or the function gives nulls.
         added = [StructField(f.name, f.dataType, True, f.metadata) for f in declared.fields]
         schema_after = StructType([*carried.schema.fields, *added])
         return back(map_in_arrow(carried, self._over(keys, schema, frame), schema_after))
@@ -406,7 +410,7 @@ class Enrich:
 
 
 def _lenient_words(declared: Any, frame: DataFrame | None = None) -> dict[str, Any]:
-    """Return the words of a ``Layout`` for a declared type that may be ``Lenient``."""
+    """Return the keyword arguments of a ``Layout`` for a type that may be ``Lenient``."""
     return {"lenient": True, "zone": session_zone(frame)} if isinstance(declared, Lenient) else {}
 
 

@@ -35,13 +35,14 @@ __all__ = [
 ]
 
 DEFAULT_BUFFER_BYTES: Final = 64 << 20
-"""Bytes of input batches that one partition holds; one batch always passes."""
+"""The most bytes of input batches in one partition. One batch of any size is always allowed."""
 
 MOST_AUTO: Final = 1024
 """The most calls at once of ``concurrency="auto"``, if no ``Limit`` bounds them."""
 
 PENDING_PER_CALL: Final = 64
-"""Default capacity of the window per running call: so many rows may wait behind a slow call."""
+"""The default capacity of the window is ``concurrency`` times this number. So many rows may wait
+behind a slow call."""
 
 MAX_DEFAULT_PENDING: Final = 65_536
 """The largest default capacity of the window, unless ``concurrency`` is larger."""
@@ -74,11 +75,11 @@ class Bounds:
 
     Args:
         rows: The most rows whose call has started, or waits for its turn (``serialize_by``), and
-            whose result has not left: so many rows may wait behind one slow call. Default: 64 x
-            ``concurrency``, at most 65 536.
-        bytes: Bytes of input batches. One batch always passes; the next is read ahead only if a
-            batch of the same size still fits. The same number bounds the bytes of results that
-            have not left. Default: 64 MiB.
+            whose result is not in the output yet: so many rows may wait behind one slow call.
+            Default: 64 x ``concurrency``, at most 65 536.
+        bytes: The most bytes of input batches. One batch of any size is allowed; the next is read
+            ahead only if a batch of the same size still fits. The same number bounds the bytes of
+            results that are not in the output yet. Default: 64 MiB.
         seconds: Seconds for a partition; then the task fails with ``TimeoutError``. Default: no
             bound.
 
@@ -106,8 +107,8 @@ class Failures:
     Args:
         become: A value of ``on_failure`` other than ``"raise"``.
         at_most: The most failed calls of a partition before the task fails: a number (an ``int``)
-            or a share of the calls (a ``float``). A share of fewer than a hundred calls is computed
-            as of a hundred. Default: all calls.
+            or a share of the calls (a ``float``). In the first hundred calls a share counts as a
+            share of a hundred calls. Default: all calls.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -198,7 +199,7 @@ class CallOptions(CallSettings):
 
     @property
     def window_rows(self) -> int:
-        """The most rows whose call has started, and whose result has not left."""
+        """The most rows whose call has started, and whose result is not in the output yet."""
         if self.bounds.rows is not None:
             return self.bounds.rows
         running = self.running_rows

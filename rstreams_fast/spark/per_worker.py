@@ -19,11 +19,11 @@ class PerWorker:
     """A context manager that ``using`` opens once per Python worker: a model on a GPU, a pool.
 
     ``using=rs.PerWorker(factory)``. The first partition of a worker enters the context manager. All
-    later partitions of all stages with the same object use its value. If a worker runs two such
-    stages of a plan, both use the value at once, on any thread. A thread of a partition enters the
-    manager, and the worker's main thread leaves it; the manager is not told of partitions that
-    fail. If the factory raises, the next partition calls it again. An async manager is refused: it
-    belongs to a loop, and each partition has its own loop.
+    later partitions of all stages with the same ``PerWorker`` use its value. If a worker runs two
+    of these stages at once, both use the value at the same time, on any thread. A thread of a
+    partition enters the manager, and the worker's main thread leaves it; the manager is not told of
+    partitions that fail. If the factory raises, the next partition calls it again. An async manager
+    is refused: it belongs to a loop, and each partition has its own loop.
 
     The manager is left when the worker ends by itself: after a minute without a task, after a task
     that failed or was not read to its end, and, without ``spark.python.worker.reuse``, after each

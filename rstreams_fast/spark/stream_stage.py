@@ -29,8 +29,8 @@ def stage(
 ) -> StreamStage:
     """Make a function from frame to frame that runs a stream over each partition.
 
-    The stream itself makes calls: it has ``retry``, ``timeout`` and ``on_error_continue``, and the
-    function of ``map_async`` may have a ``Policy``.
+    The stream itself makes the calls: use its ``retry``, ``timeout`` and ``on_error_continue``, or
+    a ``Policy`` on the function of ``map_async``.
 
     ```python
     import rstreams_fast.spark as rs
@@ -50,9 +50,9 @@ def stage(
             ends early (``take``) ends the partition.
         schema: The schema of the output, as in ``map_batches``.
         bounds: ``Bounds(bytes=...)``: the most bytes of input batches that are read ahead or in the
-            stream. The prefetch of the stream's boundaries bounds its results. A stream that keeps
-            batches (``batch``, ``reduce``) and releases none for a second gets one more batch,
-            beyond the bound.
+            stream. The prefetch of stages such as ``publish_on`` bounds the results. A stream that
+            keeps batches (``batch``, ``reduce``) and releases none for a second gets one more
+            batch, beyond the bound.
         metrics: The ``Metrics`` that receive live counts. Default: no metrics.
 
     Returns:

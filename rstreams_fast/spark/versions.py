@@ -61,7 +61,7 @@ def parse_ddl(ddl: str) -> Any:
 
 
 def session_zone(frame: DataFrame | None = None) -> str | None:
-    """Return the time zone of the session: of ``frame``, or else of the active one, if any."""
+    """Return the time zone of the session of ``frame``. Default: of the active session, if any."""
     pyspark_for("rstreams_fast.spark")
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -148,7 +148,7 @@ def _pandas_column(
     keys: tuple[str | Column, ...],
     deterministic: bool,
 ) -> Column:
-    """Do what ``column_of`` does with a pandas UDF: PySpark before 4.1 has no Arrow UDFs.
+    """Do the same as ``column_of``, with a pandas UDF: PySpark before 4.1 has no Arrow UDFs.
 
     pandas turns integers beside a null into floats, and a null struct into a struct of nulls. So
     each key and each result is in an array of one element; an empty array means null. Another
@@ -197,7 +197,10 @@ def _pandas_column(
 
 
 def _takes_timestamps() -> bool:
-    """Whether PySpark lacks the bug SPARK-47202, a misspelt name; a vendor may have mended it."""
+    """Whether PySpark is without the bug SPARK-47202, a misspelt name in its code.
+
+    The version is not enough to know: a vendor may have corrected the bug.
+    """
     from pyspark.sql.pandas import types
 
     return "pd.Timstamp(" not in inspect.getsource(types)
