@@ -72,8 +72,8 @@ class Prefetch:
         self.size = size
         self.replenish_at = replenish_at(size)
         self.asks: deque[tuple[Inner, int]] = deque()
-        # Subscribers whose last request was made only in part. The rest is left to a later turn on
-        # the event loop.
+        # Inners whose last request was made only in part. The rest is left to a later turn on the
+        # event loop.
         self._unfinished: deque[Inner] = deque()
         self._begun = False
         self.waits = Waits(name, publishers * size, on_look=True)

@@ -31,7 +31,7 @@ Failure = tuple[BaseException, TracebackType | None]
 class SerialUpstream(Upstream):
     """An ``Upstream`` on which any thread may call ``ask``. Requests never overlap or nest (§2.7).
 
-    If another thread is in ``request``, that thread makes the request of ``ask``, too.
+    If another thread is in ``request``, ``ask`` returns at once. That thread then requests ``n``.
     """
 
     __slots__ = ("_owed",)

@@ -27,7 +27,7 @@ class Need(NamedTuple):
     def before(self, stage: tuple[Any, ...]) -> Need:
         """Return the most elements that ``stage`` can take from the part above.
 
-        ``self`` has the most elements that the parts below can take from ``stage``.
+        ``self`` says how many elements the parts below can take from ``stage``.
         """
         name, argument = stage[:2]
         match STAGES[name].needs:

@@ -3,7 +3,8 @@
 The operator makes an unbounded request. Upstream signals at any time, from any thread. The
 subscription holds a bounded number of elements and delivers them on demand. When the buffer is
 full, the strategy decides: an element is dropped, or the stream ends with an error. Every end, also
-the error of an overflow, is signalled after the elements that are held.
+the error of an overflow, is signalled after the elements that are held. The exception is
+``take_last``: it signals an error of upstream at once, without these elements.
 """
 
 from __future__ import annotations

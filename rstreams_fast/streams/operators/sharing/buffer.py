@@ -366,7 +366,7 @@ class MulticastBuffer(Generic[R]):
         return max(oldest, self.end - self.size)  # ignore subscribers that are about to be dropped
 
     def leave(self, cursor: Cursor, *, leaves_rest: bool) -> bool | None:
-        """Remove a subscriber. Return whether it was the slowest, or ``None`` if it was not there.
+        """Remove a subscriber. Return whether it was the slowest; ``None`` if already removed.
 
         ``leaves_rest``: if this is the last subscriber, its elements wait for the next subscriber.
         """

@@ -1,4 +1,4 @@
-"""The registry of a multicast's current subscribers, to refuse one that subscribes twice (§1.10).
+"""The registry of a multicast's current subscribers. It finds one that subscribes twice (§1.10).
 
 Two subscribers are the same if they are one object. They are also the same if they have one type
 and one hash, and each equals the other by ``==``. If ``__hash__`` or ``__eq__`` raises, the
