@@ -1,6 +1,6 @@
-"""Checks of cancel: what follows it, how soon it returns, what it drops (§1.8, §3)."""
+"""Checks of ``cancel``: signals after it, its duration, and dropped references (§1.8, §3)."""
 
-# The names of the checks are the official kit's, so that tables of both can be joined.
+# The checks have the names of the official kit, so that results of both can be compared.
 # ruff: noqa: N802
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _SOON = 1 / 6
 
 
 class CancelChecks:
-    """§1.8, §3.5, §3.7, §3.12, §3.13."""
+    """Checks of §1.8, §3.5, §3.7, §3.12 and §3.13."""
 
     # -- what follows ------------------------------------------------------------------------------
 
     @check("1.8", needs="elements on request")
     def beyond_spec108_cancelMustStopTheElementsInTheEnd(self: Kit) -> None:
-        """After a cancel from within on_next, of 2500 elements requested not all come.
-        Look at the loop that sends: it must look at the cancelled state, if only now and then."""
+        """After a cancel from within on_next, not all of 2500 requested elements come.
+        Look at the loop that sends: it must check the cancelled state, at least now and then."""
         after, _ = self._cancel_within_on_next(UNBOUNDED, _UNDER_WAY)
         if after >= _UNDER_WAY - _BEFORE_CANCEL:
             expected = "the elements stop some time after the cancel"
@@ -51,14 +51,15 @@ class CancelChecks:
     @check("1.8", STRICT, needs="elements on request")
     def beyond_spec108_cancelFromWithinOnNextShouldStopTheElementsAtOnce(self: Kit) -> None:
         """After a cancel from within on_next, elements stop: at once, if they come synchronously.
-        Look at the loop that sends: it should look at the cancelled state before each element.
+        Look at the loop that sends: it should check the cancelled state before each element.
         Where batches are handed to another thread, see the setting signals_after_cancel."""
         self._cancel_at_once(_MANY)
 
     @check("1.8", STRICT, needs="elements on request")
     def beyond_spec108_cancelShouldStopUnboundedDemandAtOnce(self: Kit) -> None:
-        """The same where everything was requested, which some publishers send by another loop.
-        Look at the loop for unbounded demand: it should look at the cancelled state, too."""
+        """After a cancel from within on_next, elements stop at once even with unbounded demand.
+        Look at the loop for unbounded demand, if there is one: it should check the cancelled state,
+        too."""
         self._cancel_at_once(UNBOUNDED)
 
     def _cancel_at_once(self: Kit, demand: int) -> None:
@@ -69,7 +70,7 @@ class CancelChecks:
             raise RuleBroken("1.8", expected, f"{after} elements after it")
 
     def _cancel_within_on_next(self: Kit, demand: int, elements: int) -> tuple[int, bool]:
-        """Cancel in mid-stream; how many elements follow, and whether they come synchronously."""
+        """Cancel in mid-stream. Return how many elements follow, and whether synchronously."""
         threads = {threading.get_ident()}
 
         def react(me: ProbeSubscriber) -> None:
@@ -85,7 +86,7 @@ class CancelChecks:
     @check("1.8", needs="on_subscribe")
     def beyond_spec108_cancelFromWithinOnSubscribeMustPreventAllSignals(self: Kit) -> None:
         """A subscriber that cancels from within on_subscribe gets no further signal.
-        Look at what subscribe does after on_subscribe: it must look at the cancelled state."""
+        Look at what subscribe does after on_subscribe: it must check the cancelled state."""
         subscriber = self._subscriber(
             self._some(3), on_subscribe=lambda me: (me.cancel(), me.request(3))
         )
@@ -109,7 +110,7 @@ class CancelChecks:
     @check("3.12", needs="elements on request")
     def required_spec312_cancelMustMakeThePublisherToEventuallyStopSignaling(self: Kit) -> None:
         """After a cancel in mid-stream the elements stop.
-        Look at the loop that sends: it must look at the cancelled state."""
+        Look at the loop that sends: it must check the cancelled state."""
         subscriber = self._subscribed(20)
         subscriber.request(10, 5)
         subscriber.expect_element("3.12", "the first of the elements requested")
@@ -120,7 +121,7 @@ class CancelChecks:
 
     @check("3.5", STRICT, needs="elements on request")
     def beyond_spec305_cancelShouldReturnSoon(self: Kit) -> None:
-        """The best of ten ``cancel()`` in mid-stream returns within ``responsivity``.
+        """The fastest of ten ``cancel()`` calls in mid-stream returns within ``responsivity``.
         Look at what cancel waits for: joins, locks held while signalling, the closing of a source.
         """
 
@@ -155,8 +156,8 @@ class CancelChecks:
 
     @check("3.5", needs="elements on request")
     def beyond_spec305_cancelFromManyThreadsMustBeSafe(self: Kit) -> None:
-        """Threads that no threading.Thread made cancel at once: no error, and then silence.
-        Look at cancel: one caller does the work, the others find it done."""
+        """Several threads cancel at the same time. No call raises, and no signal follows.
+        Look at cancel: one caller must do the work, and the other calls must have no effect."""
         self._needs_threads()
         subscriber = self._subscribed(10, request=1)
         subscriber.expect_element("3.8", "an element")
@@ -201,13 +202,13 @@ class CancelChecks:
     @check("3.13", needs="references dropped by cancel")
     def beyond_spec313_theSubscriberMustBeDroppedWithoutAnyRequest(self: Kit) -> None:
         """A subscriber that cancels without having asked is not kept alive.
-        Look at what is set up by subscribe and cleared by the first element only."""
+        Look at references that subscribe stores and that only the first element clears."""
         self._expect_dropped("a cancel without request", ProbeSubscriber.cancel)
 
     @check("3.13", needs="references dropped by cancel")
     def beyond_spec313_theSubscriberMustBeDroppedAfterACancelWithinOnNext(self: Kit) -> None:
         """A subscriber that cancels from within on_next, with demand left, is not kept alive.
-        Look at what the sending loop holds when it is left early."""
+        Look at references that the sending loop keeps when it ends early."""
 
         def use(subscriber: ProbeSubscriber) -> None:
             subscriber.request(3)
@@ -218,7 +219,7 @@ class CancelChecks:
     @check("3.13", STRICT, needs="references dropped by cancel, on_complete")
     def beyond_spec313_theSubscriberShouldBeDroppedAfterTheEnd(self: Kit) -> None:
         """After on_complete the publisher does not keep the subscriber alive (§1.6).
-        Look at what only cancel clears."""
+        Look at references that only cancel clears."""
 
         def use(subscriber: ProbeSubscriber) -> None:
             subscriber.request(2)
@@ -238,13 +239,13 @@ class CancelChecks:
 
     @check("3.13", STRICT, needs="references dropped by cancel, on_error for request(0)")
     def beyond_spec313_theErrorShouldNotKeepTheSubscriber(self: Kit) -> None:
-        """The error of on_error, where it is kept, does not keep the subscriber alive.
+        """A program that keeps the error of on_error does not keep the subscriber alive.
         Look at where the error was caught: ``error.with_traceback(None)`` drops the frames."""
         self._expect_dropped("on_error, while its error is kept", _provoke_error, part=_SOON)
 
     @check("3.13", STRICT, needs="references dropped by cancel")
     def beyond_spec313_theCancelledSubscriptionShouldNotKeepTheSubscriber(self: Kit) -> None:
-        """The cancelled subscription, where it is kept, does not keep the subscriber alive.
+        """A program that keeps a cancelled subscription does not keep the subscriber alive.
         Look at cancel: the subscription itself should clear its reference."""
 
         def use(subscriber: ProbeSubscriber) -> object:
@@ -262,8 +263,9 @@ class CancelChecks:
         part: float = 1,
         **reactions: Any,
     ) -> None:
-        """Expect that a subscriber is collected after its use, while the publisher lives on, and
-        what ``use`` returns.
+        """Expect that a subscriber is garbage-collected after ``use(subscriber)``.
+
+        Meanwhile the kit keeps the publisher and the result of ``use``.
         """
         if publisher is None:
             publisher = self._some(3)

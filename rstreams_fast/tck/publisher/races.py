@@ -1,4 +1,7 @@
-"""Checks of what meets a publisher while it goes idle: requests and cancels at swept moments."""
+"""Checks of requests and cancels that come while a publisher goes idle.
+
+A check makes the call in many rounds, in each round at another moment.
+"""
 
 # ruff: noqa: N802
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RaceChecks"]
 
-#: Requests by which the window is measured, in which a synchronous publisher goes idle.
+#: Requests by which the kit measures the time (window) in which a publisher goes idle.
 _TRIALS = 8
 #: How long after an element a publisher with a thread of its own may take to go idle; and the
 #: longest such time that is measured of another one (seconds).
@@ -34,11 +37,11 @@ _BEYOND = 1.25
 #: The second thread comes up to so long before the end of on_next (seconds). It has to wait for the
 #: interpreter then, and gets it soon after: the first one may be stopped at any step.
 _BEFORE = 0.0001
-#: The part of the rounds in which it does.
+#: The part of the rounds in which the second thread comes before the end of on_next.
 _PART_BEFORE = 1 / 3
 #: How long a sender may take from an element to the last line that is counted (seconds).
 _TO_THE_LAST_LINE = 0.001
-#: So few lines are all tried, one after the other; of more of them as many as there is time for.
+#: The most lines that are all tried, one after the other; and the most that are tried at all.
 _FEW_LINES, _MOST_LINES = 24, 200
 #: Elements after each of which the lines are counted.
 _COUNTED = 3
@@ -53,13 +56,13 @@ _SUBSCRIBERS = 40
 
 
 class RaceChecks:
-    """§1.7, §3.8, §3.12: at the moment when the publisher has nothing left to do."""
+    """Checks of §1.7, §3.8 and §3.12 at the moment when the publisher has no more work."""
 
     @check("3.8", needs="elements on request")
     def beyond_spec308_aRequestMustWakeAnIdlePublisher(self: Kit) -> None:
-        """Of hundreds of elements each is asked for at another moment after the last: all come.
-        Look at how the thread that sends stops: its last look at the demand, and its mark that it
-        has stopped, must be one step."""
+        """Hundreds of elements are requested, each at another time after the last one. All come.
+        Look at how the sending thread stops: it must see that the demand is 0, and mark itself as
+        stopped, in one step."""
         self._needs_threads()
         senders: set[int] = set()
         subscriber = self._subscribed(
@@ -76,10 +79,11 @@ class RaceChecks:
 
     @check("3.8", STRICT, needs="elements on request")
     def beyond_spec308_twoThreadsThatAskShouldBothBeServed(self: Kit) -> None:
-        """Hundreds of times one thread asks while the publisher goes idle after another's element.
-        Look at how the thread that sends stops: its last look at the demand, and its mark that it
-        has stopped, must be one step. (By §2.7 a subscriber should not call request in two threads
-        at once.)"""
+        """A thread requests while the publisher goes idle after another thread's element. Each
+        request brings its element, hundreds of times.
+        Look at how the sending thread stops: it must see that the demand is 0, and mark itself as
+        stopped, in one step. (By §2.7 a subscriber should not call request in two threads at
+        once.)"""
         with self._idle_window() as idle:
             subscriber = self._subscribed(self._elements(), on_next=idle.on_next)
             for number, part in enumerate(sweep(self.environment), 1):
@@ -93,9 +97,10 @@ class RaceChecks:
 
     @check("3.8", STRICT, needs="elements on request")
     def beyond_spec308_aRequestAtAnyStepOfTheSenderShouldCount(self: Kit) -> None:
-        """After an element the thread that sends is stopped at one line, and another thread asks.
-        Look at what the thread that sends has read before that line: it may not be true any more.
-        (Only lines in Python can be seen. By §2.7 a subscriber should not call request in two
+        """After an element the kit stops the sending thread at one line, and another thread
+        requests. The request counts.
+        Look at values that the sending thread has read before that line: they may have changed.
+        (The kit sees only lines in Python. By §2.7 a subscriber should not call request in two
         threads at once.)"""
         self._needs_threads()
         with SecondThread.beside(self.environment, "3.16") as second:
@@ -123,8 +128,8 @@ class RaceChecks:
 
     @check("1.7", STRICT, needs="on_complete")
     def beyond_spec107_theEndShouldComeOnceWhileTwoThreadsAsk(self: Kit) -> None:
-        """A thread asks while another one's request brings the last element, and the end.
-        Look at the end of the source: one thread finds it, and sends the terminal signal. (By §2.7
+        """While one thread's request brings the last element and the end, another thread requests.
+        Look at the end of the source: only one thread may send the terminal signal. (By §2.7
         a subscriber should not call request in two threads at once.)"""
         subscribers = []
         with self._idle_window() as idle:
@@ -189,7 +194,7 @@ class RaceChecks:
 
     @contextmanager
     def _idle_window(self: Kit) -> Iterator[_IdleWindow]:
-        """A second thread that calls while the publisher goes idle, and when that is."""
+        """Measure how long the publisher takes to go idle; start a thread for calls meanwhile."""
         self._needs_threads()
         with SecondThread.beside(self.environment, "3.16") as second:
             idle = _IdleWindow(second)
@@ -203,7 +208,7 @@ class RaceChecks:
 
     @staticmethod
     def _expect_elements_so_far(subscriber: ProbeSubscriber, count: int, place: str = "") -> None:
-        """Wait for so many elements, and notice the last one within microseconds."""
+        """Wait for ``count`` elements; usually return within microseconds after the last one."""
         if not wait_closely(lambda: subscriber.received >= count):
             expected = f"{count} elements for as many requests"
             if place:
@@ -213,7 +218,10 @@ class RaceChecks:
     def _expect_no_more(
         self: Kit, subscribers: list[ProbeSubscriber], rule: str, expected: str
     ) -> None:
-        """Expect that none of these has an unread signal but one end, or gets one."""
+        """Expect no unread signals, except for subscribers whose stream has ended.
+
+        (These subscribers flag a second terminal signal themselves.)
+        """
 
         def noise() -> list[ProbeSubscriber]:
             return [each for each in subscribers if each.unread and each.terminal is None]
@@ -224,7 +232,7 @@ class RaceChecks:
 
 
 class _IdleWindow:
-    """The time in which the publisher goes idle, after the end of an on_next."""
+    """The short time in which a publisher goes idle, after the end of an ``on_next``."""
 
     def __init__(self, second: SecondThread) -> None:
         self.second = second
@@ -234,20 +242,26 @@ class _IdleWindow:
         self._round = 0
 
     def on_next(self, _subscriber: ProbeSubscriber) -> None:
-        """What every on_next does: the round begins with the first one."""
+        """The reaction to each ``on_next``. The first one in a round fires the second thread."""
         self._last = threading.get_ident(), time.perf_counter()
         if self.second.is_armed:
             self.second.fire(self._round)
             stay_busy(self._stay)
 
     def measure(self) -> None:
-        """Take the time since the last on_next, if that ran in this thread: request returned."""
+        """Note the time since the last ``on_next``, if it ran in this thread.
+
+        Call this when ``request`` has returned.
+        """
         thread, came = self._last
         if thread == threading.get_ident():
             self._measured.append(min(time.perf_counter() - came, _LONGEST_WINDOW))
 
     def arm(self, call: Callable[[], object], part: float) -> None:
-        """Let the second thread call ``call`` at ``part`` of the window, in this round."""
+        """Let the second thread make ``call`` in this round.
+
+        ``part`` (0 to 1) chooses the moment of the call within the time that was measured.
+        """
         before = part < _PART_BEFORE
         self._stay = _BEFORE * (1 - part / _PART_BEFORE) if before else 0.0
         part = 0.0 if before else (part - _PART_BEFORE) / (1 - _PART_BEFORE)
@@ -258,20 +272,20 @@ class _IdleWindow:
         self._round = self.second.arm(call, after)
 
     def let_it_return(self) -> None:
-        """Stay until the second thread's call has returned, but not long: it may be waiting."""
+        """Wait a short time for the second thread's call, which may itself wait for this thread."""
         self.second.let_it_return(self._round)
 
     def join(self, expected: str) -> None:
         """Wait until the call of this round has returned.
 
-        The on_next of this round must have fired before: late, it would fire the next round.
+        First wait for the ``on_next`` of this round: if it came late, it would fire the next round.
         """
         self.second.wait_until_fired()
         self.second.join(expected)
 
 
 class _EachStep:
-    """The lines that the sender executes after an on_next, until it is idle."""
+    """Stops the sender in each round at another of the lines that it executes after ``on_next``."""
 
     def __init__(self, second: SecondThread) -> None:
         self._second = second
@@ -280,15 +294,15 @@ class _EachStep:
 
     @property
     def place(self) -> str:
-        """Where the sender was stopped."""
+        """The line at which the sender was stopped."""
         return self._steps.place
 
     def on_next(self, _subscriber: ProbeSubscriber) -> None:
-        """What every on_next does: the lines after the first one in a round count."""
+        """The reaction to each ``on_next``. The first one in a round starts to count lines."""
         self._steps.begin()
 
     def count(self) -> None:
-        """Begin a round in which nothing is stopped."""
+        """Begin a round that only counts lines, and does not stop the sender."""
         self._steps = Steps()
 
     def end(self) -> None:
@@ -296,7 +310,7 @@ class _EachStep:
         self._lines = max(self._lines, self._steps.seen)
 
     def steps(self, environment: Environment) -> Iterator[int]:
-        """Each line, or as many of them as there is time for."""
+        """Yield the number of each line, or of as many lines as there is time for."""
         for number, part in enumerate(sweep(environment, most=min(self._lines, _MOST_LINES)), 1):
             yield number if self._lines <= _FEW_LINES else 1 + int(part * self._lines)
 
@@ -311,7 +325,10 @@ class _EachStep:
         self._steps = Steps(step, stop)
 
     def join(self, expected: str) -> None:
-        """End the round: the sender may have been stopped, or is idle before it gets there."""
+        """End the round.
+
+        Do not wait long for the sender to be stopped: it may go idle before it reaches the line.
+        """
         wait_closely(lambda: not self._second.is_armed, _TO_THE_LAST_LINE)
         self._second.join(expected)
         self._steps.end()

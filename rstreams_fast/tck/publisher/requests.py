@@ -1,6 +1,6 @@
-"""Checks of request: how deep, how soon, how much, and with which numbers (§3)."""
+"""Checks of ``request``: its recursion, its duration, its demand and its argument (§3)."""
 
-# The names of the checks are the official kit's, so that tables of both can be joined.
+# The checks have the names of the official kit, so that results of both can be compared.
 # ruff: noqa: N802
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["RequestChecks"]
 #: Recursion that goes deeper than this, one level for each element, has no bound.
 _BOUND = 50
 _REQUESTS_PER_THREAD = 50
-#: What a negative request may be at the lowest.
+#: The most negative request is minus this number.
 _MOST_NEGATIVE = 2**31
-#: What the message of the error for request(-1) should hold one of.
+#: The message of the error for request(-1) should have one of these texts in it.
 _WORDS_OF_309 = ("3.9", "non-positive subscription request", "negative subscription request")
 
 
 class RequestChecks:
-    """§3.2 to §3.4, §3.6, §3.8, §3.9, §3.17."""
+    """Checks of §3.2 to §3.4, §3.6, §3.8, §3.9 and §3.17."""
 
     # -- when, how deep, how soon ------------------------------------------------------------------
 
@@ -51,14 +51,15 @@ class RequestChecks:
 
     @check("3.3", needs="elements on request")
     def required_spec303_mustNotAllowUnboundedRecursion(self: Kit) -> None:
-        """Over 1200 elements, each requested within the one before, the depth has a bound.
+        """Each of 1200 elements is requested from within the previous on_next. The recursion of
+        on_next has a bound.
         Look at request: while elements are being sent it must only add to the demand and return."""
         self._expect_depth(max(_BOUND, self.bounded_depth))
 
     @check("3.3", STRICT, needs="elements on request")
     def beyond_spec303_recursionShouldStayWithinTheBoundedDepth(self: Kit) -> None:
-        """The same, and on_next is never deeper in itself than ``bounded_depth``.
-        Look at paths that are taken later only: a buffer that fills, a burst that ends."""
+        """If each on_next requests the next element, on_next is nested at most ``bounded_depth``.
+        Look at code that runs only later in a stream: when a buffer is full, or a burst ends."""
         self._expect_depth(self.bounded_depth)
 
     def _expect_depth(self: Kit, most: int) -> None:
@@ -82,7 +83,7 @@ class RequestChecks:
 
     @check("3.4", STRICT, needs="elements on request")
     def beyond_spec304_requestShouldReturnSoon(self: Kit) -> None:
-        """The best of ten ``request(1)`` returns within ``responsivity``.
+        """The fastest of ten ``request(1)`` calls returns within ``responsivity``.
         Look at what request waits for: it should add demand and return, or send one element."""
 
         def attempt() -> float:
@@ -133,8 +134,8 @@ class RequestChecks:
 
     @check("3.8", needs="elements on request")
     def beyond_spec308_demandFromWithinSignalsMustAddUp(self: Kit) -> None:
-        """Requests while others are unfulfilled: as many elements come as all of them ask for.
-        Look at what request does with the demand that is left: it adds to it."""
+        """Requests add up while earlier requests are unfulfilled: all requested elements come.
+        Look at request: it must add ``n`` to the demand that is left."""
         portions = {1: 3, 2: 1}  # after so many elements, so many more
 
         def react(me: ProbeSubscriber) -> None:
@@ -264,7 +265,7 @@ class RequestChecks:
 
     @check("3.9", STRICT, needs="elements on request, on_error for request(0)")
     def beyond_spec309_anInvalidRequestFromWithinOnNextShouldBeSignalledAfterIt(self: Kit) -> None:
-        """``request(0)`` from within on_next is on_error, once on_next has returned, and the end.
+        """``request(0)`` from within on_next brings on_error, after on_next has returned.
         Look at how the error reaches the loop that sends: it should not overtake on_next."""
         within: list[str] = []
 

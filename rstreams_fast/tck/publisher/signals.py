@@ -1,6 +1,6 @@
 """Checks of what a publisher signals: how much, in which order, and how it ends (§1.1 to §1.7)."""
 
-# The names of the checks are the official kit's, so that tables of both can be joined.
+# The checks have the names of the official kit, so that results of both can be compared.
 # ruff: noqa: N802
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ELEMENTS_BEFORE_FAILURE = 3
 
 
 class SignalChecks:
-    """§1.1 to §1.7."""
+    """Checks of §1.1 to §1.7."""
 
     # -- how much ----------------------------------------------------------------------------------
 
@@ -30,7 +30,7 @@ class SignalChecks:
     def required_spec101_subscriptionRequestMustResultInTheCorrectNumberOfProducedElements(
         self: Kit,
     ) -> None:
-        """Nothing comes before a request; then exactly as much as the requests add up to.
+        """No element comes before a request, and then exactly as many as were requested.
         Look at where demand is read, and whether it is counted down for each element."""
         subscriber = self._subscriber(self._some(5))
         subscriber.expect_silence("1.1", "nothing before the first request")
@@ -45,7 +45,7 @@ class SignalChecks:
 
     @check("1.1", needs="elements on request")
     def beyond_spec101_aLongStreamMustKeepCountAndOrder(self: Kit) -> None:
-        """Over 1200 elements, asked for in uneven portions, demand is kept and none is None.
+        """1200 elements are requested in portions of different sizes. All come, and none is None.
         Look at how demand is counted down, where one burst of elements ends and the next begins."""
         subscriber = self._subscribed(LONG)
         portion = 1
@@ -56,7 +56,7 @@ class SignalChecks:
 
     @check("1.2", needs="on_complete")
     def required_spec102_maySignalLessThanRequestedAndTerminateSubscription(self: Kit) -> None:
-        """Three elements of which ten were requested: three come, then on_complete.
+        """Ten elements of a stream of three are requested: three come, then on_complete.
         Look at the end of the source: demand that is left must not keep the stream open."""
         subscriber = self._subscribed(3, completes=True, request=10)
         subscriber.expect_elements(3, "1.2")
@@ -97,8 +97,8 @@ class SignalChecks:
 
     @check("1.3", needs="elements on request")
     def beyond_spec103_signalsMustNotOverlapOnSubscribe(self: Kit) -> None:
-        """While on_subscribe runs, which has asked, no other thread signals.
-        Look at the thread that sends what on_subscribe asks for: it must wait for its return."""
+        """While on_subscribe runs, and has already called request, no other thread signals.
+        Look at the thread that sends the elements: it must wait until on_subscribe returns."""
 
         def react(me: ProbeSubscriber) -> None:
             me.request(2)
@@ -116,8 +116,8 @@ class SignalChecks:
 
     @check("1.3", STRICT, needs="elements on request, on_error for request(0)")
     def beyond_spec103_anInvalidRequestOfAnotherThreadMustNotOverlapOnNext(self: Kit) -> None:
-        """While on_next runs, another thread's request(-1) waits with its on_error.
-        Look at how request refuses: its on_error is left to the thread that is signalling."""
+        """While on_next runs, another thread calls request(-1). on_error comes after on_next.
+        Look at how request refuses: the thread that is signalling must send the on_error."""
         self._needs_threads()
 
         def react(me: ProbeSubscriber) -> None:
@@ -155,7 +155,7 @@ class SignalChecks:
     @check("1.4")
     def beyond_spec104_aFailureAfterSomeElementsMustBeSignalled(self: Kit) -> None:
         """A source that fails in mid-stream ends in on_error, not in on_complete or silence.
-        Look at what catches the source's exception: it must not take it for the end."""
+        Look at the code that catches the source's exception: it must not call on_complete."""
         publisher = self._make_if_there("create_failing_publisher", _ELEMENTS_BEFORE_FAILURE)
         subscriber = self._subscriber(publisher)
         subscriber.request(_ELEMENTS_BEFORE_FAILURE, 1)
@@ -170,14 +170,15 @@ class SignalChecks:
     @check("1.5", needs="elements on request", establishes="on_complete")
     def required_createPublisher1MustProduceAStreamOfExactly1Element(self: Kit) -> None:
         """``create_publisher(1)`` gives one element and ends.
-        Look at create_publisher itself: many checks rest on its giving what it is asked for. The
-        end may wait for one more request, not longer."""
+        Look at create_publisher itself: many checks need exactly the number of elements that they
+        pass to it. on_complete may wait for one more request, not longer."""
         self._exactly(1)
 
     @check("1.5", needs="on_complete")
     def required_createPublisher3MustProduceAStreamOfExactly3Elements(self: Kit) -> None:
         """``create_publisher(3)`` gives three elements and ends.
-        Look at create_publisher itself: many checks rest on its giving what it is asked for."""
+        Look at create_publisher itself: many checks need exactly the number of elements that they
+        pass to it."""
         self._exactly(3)
 
     @check("1.5", needs="on_complete")
@@ -196,7 +197,7 @@ class SignalChecks:
 
     @check("1.5", needs="on_complete")
     def optional_spec105_emptyStreamMustTerminateBySignallingOnComplete(self: Kit) -> None:
-        """A stream of no elements completes, without one.
+        """An empty stream completes, and sends no element.
         Look at what happens when the source is empty from the start."""
         subscriber = self._subscribed(0, completes=True)
         if not subscriber.unread:
@@ -209,9 +210,9 @@ class SignalChecks:
 
     @check("1.5", STRICT, needs="on_complete")
     def beyond_spec105_onCompleteShouldNeedNoFurtherRequest(self: Kit) -> None:
-        """Three elements of which three were requested: on_complete follows the last one by itself.
-        Look at the end of the source: it should be looked for when the demand is used up, too. A
-        subscriber that wants no more asks for no more, and would never learn of the end."""
+        """All three elements of a stream are requested: on_complete comes without another request.
+        Look at the end of the source: check for it when the demand is used up, too. A subscriber
+        that needs no more elements requests none, and would never learn of the end."""
         subscriber = self._subscribed(3, completes=True)
         subscriber.request(1, 2)
         subscriber.expect_elements(3, "1.5")
@@ -219,8 +220,8 @@ class SignalChecks:
 
     @check("1.5", STRICT, needs="on_complete")
     def beyond_spec105_onCompleteOfAnEmptyStreamShouldNeedNoRequest(self: Kit) -> None:
-        """A stream of no elements completes without a request.
-        Look at what happens when the source is empty from the start: there is nothing to ask for.
+        """An empty stream completes without a request.
+        Look at a source that is empty from the start: it needs no demand to complete.
         """
         if self._subscribed(0, completes=True, request=1).wait_for_any_signal("1.5") == "on_next":
             raise NotApplicable("create_publisher(0) gives an element: no stream of it is empty")
@@ -240,7 +241,7 @@ class SignalChecks:
     @check("1.6", STRICT, needs="on_complete")
     def beyond_spec106_afterTheEndInvalidRequestsMustBeNops(self: Kit) -> None:
         """After on_complete, not even request(-1) or request("1") is answered.
-        Look at the order of the checks in request: first, whether the subscription is over."""
+        Look at the order of the checks in request: first check whether the stream has ended."""
         self._nothing_after_the_end("1.6", 0, -1, "1", None, 2**64)
 
     @check("1.7", needs="on_complete")
@@ -261,7 +262,7 @@ class SignalChecks:
     @check("1.7", needs="on_error for request(0)")
     def beyond_spec107_nothingMustFollowOnErrorOfAnInvalidRequest(self: Kit) -> None:
         """After the on_error that request(-1) brings, requests bring nothing.
-        Look at what request(-1) leaves behind: the subscription must be over."""
+        Look at the state of the subscription after request(-1): it must have ended."""
         subscriber = self._subscriber(self._some(10), request=-1)
         subscriber.expect_error("3.9", "on_error for request(-1)")
         subscriber.request(5)
@@ -269,9 +270,9 @@ class SignalChecks:
 
     @check("1.7", needs="on_complete, on_error for request(0)")
     def beyond_spec107_oneEndMustBeTheOnlyOne(self: Kit) -> None:
-        """Two invalid requests and the end of the source, all at once: one terminal signal comes.
-        Look at what is left waiting when a terminal signal is sent: errors and the end must share
-        one place."""
+        """Two invalid requests are made within the last on_next: only one terminal signal comes.
+        Look at terminal signals that wait to be sent: only the first one, an error or the end, may
+        be kept."""
         subscriber = self._subscribed(
             1, completes=True, on_next=lambda me: me.request(0, -1, 1), request=1
         )

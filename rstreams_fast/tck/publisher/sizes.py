@@ -1,4 +1,4 @@
-"""How much the checks of a publisher do."""
+"""How many elements, rounds and threads the checks of a publisher use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 __all__ = ["LONG", "ROUNDS", "THREADS"]
 
-#: More elements than any counter, queue or burst that a first look would stay below.
+#: So many elements that buffers fill, counters wrap, and bursts end.
 LONG: Final = 1200
 #: How often a race is run, and by how many threads.
 ROUNDS: Final = 20

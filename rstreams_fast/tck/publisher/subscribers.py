@@ -1,6 +1,6 @@
-"""Checks of subscribe, of several subscribers (§1.9 to §1.11), and of those that misbehave (§2)."""
+"""Checks of ``subscribe``, several subscribers (§1.9 to §1.11), and wrong subscribers (§2)."""
 
-# The names of the checks are the official kit's, so that tables of both can be joined.
+# The checks have the names of the official kit, so that results of both can be compared.
 # ruff: noqa: N802
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["SubscribersChecks"]
 
 
 class SubscribersChecks:
-    """§1.9 to §1.11, §2.12, §2.13."""
+    """Checks of §1.9 to §1.11, §2.12 and §2.13."""
 
     # -- subscribe ---------------------------------------------------------------------------------
 
@@ -33,7 +33,7 @@ class SubscribersChecks:
 
     @check("1.9", needs="on_subscribe")
     def required_spec109_subscribeThrowNPEOnNullSubscriber(self: Kit) -> None:
-        """``subscribe(None)`` raises to its caller, whatever the type.
+        """``subscribe(None)`` raises an exception of any type.
         Look at the first line of subscribe."""
         self._expect_raises("1.9", BaseException, self._some(3), "subscribe", None)
 
@@ -46,12 +46,12 @@ class SubscribersChecks:
     @check("1.9", PYTHON, needs="on_subscribe")
     def beyond_spec109_subscribeShouldRefuseWhatIsNoSubscriber(self: Kit) -> None:
         """``subscribe`` raises TypeError for an object without the four methods.
-        Look at the first lines of subscribe: later the mistake shows far from its cause."""
+        Look at the first lines of subscribe: a later error would be far from its cause."""
         self._expect_raises("1.9", TypeError, self._some(3), "subscribe", object())
 
     @check("1.9", STRICT, needs="on_subscribe")
     def beyond_spec109_subscribingFromManyThreadsShouldServeEachOnce(self: Kit) -> None:
-        """Threads subscribe at once: on_subscribe comes once to each, and first.
+        """Several threads call subscribe at once: each subscriber first gets one on_subscribe.
         Look at what subscribe shares between subscribers."""
         self._needs_threads()
         publisher = self._some(3)
@@ -65,9 +65,9 @@ class SubscribersChecks:
 
     @check("1.10", STRICT, needs="on_subscribe")
     def beyond_spec110_theSameSubscriberTwiceShouldBeRejected(self: Kit) -> None:
-        """A subscriber that two threads subscribe at once is given one subscription only.
-        Look at the registry of subscribers, if there is one: its test and its entry must be one
-        step. A publisher that keeps no registry does not meet this, and need not."""
+        """If two threads subscribe the same subscriber at once, it gets only one subscription.
+        Look at the registry of subscribers, if there is one: a thread must look the subscriber up
+        and enter it in one step. A publisher without a registry fails here, and need not pass."""
         self._needs_threads()
         publisher = self._some(3)
         subscriber = ProbeSubscriber(self.environment)
@@ -87,7 +87,8 @@ class SubscribersChecks:
     @check("1.11", STRICT, needs="on_subscribe", establishes="a second subscriber")
     def optional_spec111_maySupportMultiSubscribe(self: Kit) -> None:
         """Two subscribers of one publisher are both given a subscription, and no error.
-        Look at whether it is meant for one subscriber: then set max_supported_subscribers = 1."""
+        Look at whether the publisher is meant for one subscriber: then set
+        max_supported_subscribers = 1."""
         subscribers = self._several(2, 1)
         self.environment.expect_quiet(
             lambda: any(subscriber.unread for subscriber in subscribers),
@@ -144,7 +145,7 @@ class SubscribersChecks:
     def optional_spec111_multicast_mustProduceTheSameElementsInTheSameSequenceToAllOfItsSubscribersWhenRequestingManyUpfrontAndCompleteAsExpected(  # noqa: E501
         self: Kit,
     ) -> None:
-        """The same, and each of the three gets the end.
+        """Three subscribers that ask for everything at once get the same elements and on_complete.
         Look at whether on_complete reaches every subscriber."""
         self._three_at_once(completes=True)
 
@@ -172,7 +173,7 @@ class SubscribersChecks:
 
     @check("1.11", needs="elements on request")
     def beyond_spec111_aSubscriberMustNotTouchAnother(self: Kit) -> None:
-        """What one subscriber asks for does not go to another; nor does its cancel end the other.
+        """The request of one subscriber brings another no elements, and its cancel does not end it.
         Look at demand and the cancelled state: each subscription has its own."""
         publisher = self._publisher(4)
         first, second = self._subscriber(publisher), self._subscriber(publisher)
@@ -185,13 +186,13 @@ class SubscribersChecks:
     @check("1.11", needs="elements on request")
     def beyond_spec111_aLaterSubscriberMustStartAfresh(self: Kit) -> None:
         """Demand that is left when a subscriber cancels does not pass to the next one.
-        Look at what the publisher keeps for itself that belongs to a subscription."""
+        Look at state of the publisher that each subscription should have for itself."""
         self._later_subscriber()
 
     @check("1.11", needs="elements on request")
     def beyond_spec111_aLaterSubscriberMustBeServed(self: Kit) -> None:
         """After one subscriber has cancelled with demand left, the next gets what it asks for.
-        Look at what is left over from a subscriber that cancels: it must not hide new demand."""
+        Look at state that remains when a subscriber has cancelled: it must not hide new demand."""
         self._expect_later_subscriber_served()
 
     def _expect_later_subscriber_served(self: Kit) -> None:
@@ -200,7 +201,7 @@ class SubscribersChecks:
         self._expect_served(second, 1, "an element or the end for a later subscriber, on request")
 
     def _later_subscriber(self: Kit) -> ProbeSubscriber:
-        """A subscriber that comes after another one has cancelled with demand left."""
+        """Return a subscriber that subscribes after another has cancelled with demand left."""
         publisher = self._publisher(10)
         first = self._subscriber(publisher, on_next=ProbeSubscriber.cancel)
         first.request(5)
@@ -214,7 +215,7 @@ class SubscribersChecks:
 
     @staticmethod
     def _expect_served(subscriber: ProbeSubscriber, count: int, expected: str) -> None:
-        """Expect so many elements, or its end: it may have been rejected."""
+        """Expect ``count`` elements or a terminal signal: ``subscriber`` may be rejected."""
         subscriber.wait_until(
             lambda: subscriber.received >= count or subscriber.terminal, "1.11", expected
         )
@@ -234,9 +235,9 @@ class SubscribersChecks:
 
     @check("2.13", STRICT, needs="elements on request")
     def beyond_spec213_whatOnNextRaisesShouldNotLeaveRequest(self: Kit) -> None:
-        """A subscriber that raises in on_next is cancelled; request does not pass its error on.
-        Look at the call of on_next: what it raises is logged, not signalled to the subscriber that
-        raised it, and the subscription is over."""
+        """A subscriber that raises in on_next is cancelled; request does not raise its exception.
+        Look at the call of on_next: log the exception, do not signal it to the subscriber, and end
+        the subscription."""
         subscriber = self._subscribed(10, on_next=failing("on_next"), request=3)
         subscriber.wait_for_elements(1, "3.8", "an element")
         subscriber.request(3)
@@ -247,7 +248,7 @@ class SubscribersChecks:
     @check("2.13", STRICT, needs="elements on request")
     def beyond_spec213_whatOnSubscribeRaisesShouldNotLeaveSubscribe(self: Kit) -> None:
         """A subscriber that raises in on_subscribe is cancelled; subscribe returns normally.
-        Look at the call of on_subscribe: what it raises is logged, and the subscription is over."""
+        Look at the call of on_subscribe: log the exception, and end the subscription."""
 
         def react(me: ProbeSubscriber) -> None:
             me.request(3)
@@ -261,8 +262,8 @@ class SubscribersChecks:
 
     @check("2.13", STRICT, needs="on_complete")
     def beyond_spec213_whatOnCompleteRaisesShouldNotLeaveRequest(self: Kit) -> None:
-        """What on_complete raises reaches neither request nor subscribe.
-        Look at the call of on_complete: what it raises is logged."""
+        """If on_complete raises, neither request nor subscribe raises the exception.
+        Look at the call of on_complete: log the exception."""
         subscriber = self._subscribed(
             1, completes=True, on_terminal=failing("on_complete"), request=2
         )
@@ -271,8 +272,8 @@ class SubscribersChecks:
 
     @check("2.13", STRICT, needs="on_error for request(0)")
     def beyond_spec213_whatOnErrorRaisesShouldNotLeaveRequest(self: Kit) -> None:
-        """What on_error raises does not reach request.
-        Look at the call of on_error: what it raises is logged."""
+        """If on_error raises, request does not raise the exception.
+        Look at the call of on_error: log the exception."""
         subscriber = self._subscriber(self._some(3), on_terminal=failing("on_error"), request=-1)
         subscriber.wait_for_terminal("3.9", "on_error for request(-1)")
         subscriber.expect_nothing_more("1.7", "nothing after an on_error that raised")

@@ -1,7 +1,8 @@
-"""Verification of a publisher: the checks of the official kit by their names, and others.
+"""Verification of a publisher: the checks of the official kit, under the same names, and others.
 
-The checks stand in groups, one for each part of the specification. A group is a class without a
-base: its methods are those of a ``PublisherVerification``, which they call ``Kit``.
+The checks are in several classes, one for each part of the specification. These classes have no
+base class. ``PublisherVerification`` inherits them, so their methods type ``self`` as ``Kit``,
+another name of ``PublisherVerification``.
 """
 
 from __future__ import annotations
@@ -40,11 +41,13 @@ class PublisherVerification(
     bounded_depth: int = 1
     """How deep ``request`` and ``on_next`` may call each other (§3.3); one is recommended."""
     responsivity: float = 0.02
-    """Seconds that ``request(1)`` and ``cancel()`` may take, the best of ten (§3.4, §3.5)."""
+    """Seconds that ``request(1)`` and ``cancel()`` may take, in the fastest of ten calls (§3.4,
+    §3.5).
+    """
     signals_after_cancel: int = 8
-    """How many elements may follow a ``cancel()`` that was called from within ``on_next``, where
-    elements come from another thread than the thread that called ``request``. Where they come
-    from the same thread there is no delay to excuse any.
+    """How many elements may follow a ``cancel()`` that was called from within ``on_next``, if
+    another thread than the requesting thread sends the elements. If the requesting thread sends
+    them, none may follow.
     """
 
     essential_hook = "create_publisher"
@@ -95,7 +98,7 @@ class PublisherVerification(
         return self._make("create_publisher", elements)
 
     def _some(self, elements: int) -> Any:
-        """A publisher of so many elements, or of as many as it can give."""
+        """Return a publisher of ``elements`` elements, or of ``max_elements`` if that is less."""
         return self._publisher(max(1, min(elements, self.max_elements)))
 
     def _needs_subscribers(self, count: int) -> None:
@@ -106,7 +109,7 @@ class PublisherVerification(
             )
 
     def _subscribe(self, publisher: Any, subscriber: Any, rule: str = "1.9") -> None:
-        """Subscribe; that this raises breaks the rule."""
+        """Subscribe. An exception of ``subscribe`` breaks ``rule``."""
         self.environment.history.do_text(f"publisher.subscribe({subscriber.name})")
         try:
             self.environment.call(publisher.subscribe, subscriber)
@@ -120,7 +123,7 @@ class PublisherVerification(
     def _subscriber(
         self, publisher: Any, *, request: object = ..., **reactions: Any
     ) -> ProbeSubscriber:
-        """A new subscriber that has been given its subscription, and has asked for so many."""
+        """Return a new subscriber that has got its subscription and made ``request``, if given."""
         subscriber = ProbeSubscriber(self.environment, **reactions)
         self._subscribe(publisher, subscriber)
         subscriber.expect_subscription()
@@ -129,7 +132,7 @@ class PublisherVerification(
         return subscriber
 
     def _subscribed(self, elements: int, *, completes: bool = False, **how: Any) -> ProbeSubscriber:
-        """The same, of a new publisher of so many elements."""
+        """Return a new subscriber of a new publisher of ``elements`` elements."""
         return self._subscriber(self._publisher(elements, completes=completes), **how)
 
     def _is_late(self) -> bool:
@@ -141,7 +144,7 @@ class PublisherVerification(
         return self.environment.history.seconds() > self.timeout / 3
 
     def _linger(self, subscriber: ProbeSubscriber) -> None:
-        """Stay within a signal until there is another one, or for one silence window."""
+        """Wait within a signal until the next signal comes, at most ``silence`` seconds."""
         before = len(subscriber.signals)
         self.environment.pause(lambda: len(subscriber.signals) > before, self.environment.silence)
 
@@ -150,7 +153,7 @@ class PublisherVerification(
         subscriber.wait_for_elements(count, "3.8", f"{count} elements, as requested")
 
     def _expect_soon(self, rule: str, call: str, attempt: Callable[[], float]) -> None:
-        """Expect one of several attempts to be quick: the machine may be busy, once."""
+        """Expect that one of several attempts is quick: a busy machine may slow down some."""
         best = math.inf
         for _ in range(_ATTEMPTS):
             best = min(best, attempt())
@@ -161,7 +164,7 @@ class PublisherVerification(
         raise RuleBroken(rule, expected, came)
 
     def _expect_settled(self, *subscribers: ProbeSubscriber, rule: str = "1.8") -> None:
-        """Wait until no subscriber is signalled for one silence window."""
+        """Wait until no subscriber gets a signal for ``silence`` seconds."""
 
         def count() -> int:
             return sum(len(subscriber.signals) for subscriber in subscribers)
