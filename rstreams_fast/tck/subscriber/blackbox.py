@@ -1,4 +1,4 @@
-"""Verification of a subscriber from outside: by what it asks for."""
+"""Verification of a subscriber from outside, by its calls of ``request`` and ``cancel``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["SubscriberBlackboxVerification"]
 class SubscriberBlackboxVerification(SubscriberChecks, SubscriberRaceChecks, Verification):
     """Verifies a subscriber: define ``create_subscriber()`` in a subclass.
 
-    The whitebox verification sees more, and is the one to prefer where it is possible.
+    The whitebox verification sees more. Prefer it if you can.
     """
 
     essential_hook = "create_subscriber"
@@ -32,7 +32,7 @@ class SubscriberBlackboxVerification(SubscriberChecks, SubscriberRaceChecks, Ver
         raise NotImplementedError("create_subscriber() is the hook that makes a subscriber")
 
     def trigger_request(self, subscriber: Any) -> None:
-        """Make the subscriber ask for (more) elements. By default it does so by itself.
+        """Make the subscriber request elements. The default does nothing: it requests by itself.
 
         Args:
             subscriber: A result of ``create_subscriber``.

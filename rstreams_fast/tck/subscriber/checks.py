@@ -1,7 +1,7 @@
 """Checks of a subscriber, whether it is seen from outside or from within (§2)."""
 
-# The names of the checks are the official kit's (there those of the blackbox have ``blackbox_`` in
-# them), so that tables of both can be joined.
+# The checks have the names of the official kit, so that results of both can be compared. (Its
+# blackbox checks also have ``blackbox_`` in their names.)
 # ruff: noqa: N802
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _MOST_ELEMENTS = 512
 
 
 class SubscriberChecks:
-    """What both verifications of subscribers check.
+    """The checks that both verifications of subscribers have.
 
-    A group of checks is a class without a base: its methods are those of a verification, which
-    they call ``Kit``.
+    The verifications inherit this class, which has no base class. So its methods type ``self`` as
+    ``Kit``, another name of the verifications.
     """
 
     hooks: ClassVar[tuple[str, ...]] = ("create_element", "create_failing_subscriber")
 
     def create_element(self, index: int) -> Any:
-        """The element that is sent; the number itself by default.
+        """Return the element that the kit sends as number ``index``. Default: ``index`` itself.
 
         Args:
             index: The number of the element, from 0.
@@ -56,12 +56,12 @@ class SubscriberChecks:
     # -- for the checks ----------------------------------------------------------------------------
 
     def _needs_cancel(self) -> None:
-        """``NotApplicable`` if the kit has no means to make the subscriber cancel."""
+        """Raise ``NotApplicable`` if the kit cannot make the subscriber cancel."""
 
     def _stage(
         self: Kit, *, linger: int = 0, subscribed: bool = True, answers: list[Any] | None = None
     ) -> Any:
-        """A stage, as the class of the verification makes it, with a new subscriber."""
+        """Return a ``Stage``: a new subscriber with the kit's publisher above it."""
         stage = self._new_stage(linger)
         if subscribed:
             stage.start(answers or [])
@@ -71,14 +71,14 @@ class SubscriberChecks:
         return self._make("create_element", index)
 
     def _asked(self: Kit, count: int = 1) -> Stage:
-        """A stage whose subscriber has asked for something."""
+        """Return a ``Stage`` whose subscriber has called ``request``."""
         stage: Stage = self._stage()
         stage.trigger_request(count)
         stage.expect_request("2.1", "a request(n) for its first elements")
         return stage
 
     def _cancelled(self: Kit, requests: int) -> Stage:
-        """A stage whose subscriber has asked, and then cancelled."""
+        """Return a ``Stage`` whose subscriber has called ``request`` and then ``cancel``."""
         self._needs_cancel()
         stage = self._asked(requests)
         stage.trigger_cancel()
@@ -86,7 +86,7 @@ class SubscriberChecks:
         return stage
 
     def _send(self: Kit, stage: Stage, count: int) -> list[Any]:
-        """Send so many elements, each only when asked for; stop where the subscriber cancels."""
+        """Send ``count`` elements, each when it is requested. Stop if the subscriber cancels."""
         sent: list[Any] = []
         while len(sent) < count and self._is_wanted(stage, len(sent)):
             sent.append(self._element(len(sent)))
@@ -94,7 +94,7 @@ class SubscriberChecks:
         return sent
 
     def _is_wanted(self: Kit, stage: Stage, sent: int) -> bool:
-        """Wait until one more is asked for; False if the subscriber cancels."""
+        """Wait until one more element is requested; ``False`` if the subscriber cancels."""
         if not stage.cancels:
             stage.trigger_request(1)  # for each one: what is asked ahead may be buffered till then
         self.environment.wait(
@@ -109,9 +109,9 @@ class SubscriberChecks:
 
     @check("2.1", establishes="a request")
     def required_spec201_mustSignalDemandViaSubscriptionRequest(self: Kit) -> None:
-        """The subscriber asks, and accepts as many elements as it asked for, then the end.
-        Look at on_subscribe: something must call request. If that is the user's act, the hook
-        trigger_request, or the puppet, must perform it."""
+        """The subscriber calls request, and accepts the requested elements and then the end.
+        Look at on_subscribe: something must call request. If the subscriber's user decides when,
+        the hook trigger_request, or the puppet, must do so."""
         stage = self._stage()
         stage.trigger_request(1)
         requested = stage.expect_request()
@@ -123,8 +123,8 @@ class SubscriberChecks:
 
     @check("2.1", STRICT, needs="a request", establishes="further requests")
     def beyond_spec201_demandShouldGoOnAsLongAsElementsCome(self: Kit) -> None:
-        """A subscriber that is sent what it asked for goes on asking, or cancels.
-        Look at where demand is renewed: after the last element of a portion."""
+        """A subscriber that has got all requested elements requests more, or cancels.
+        Look at what happens after the last requested element: the next request."""
         stage = self._stage()
         stage.expect_processed(self._send(stage, _ELEMENTS), "2.1")
         stage.send("on_complete")
@@ -143,13 +143,13 @@ class SubscriberChecks:
 
     @check("2.4", STRICT, needs="a request")
     def beyond_spec204_nothingShouldBeRequestedAfterOnComplete(self: Kit) -> None:
-        """After on_complete the subscription is not asked any more. (§3.6: it would do nothing.)
+        """After on_complete the subscriber does not call request. (§3.6: it would do nothing.)
         Look at request and its callers: on_complete should make them forget the subscription."""
         self._expect_no_request_after("on_complete")
 
     @check("2.4", STRICT, needs="a request")
     def beyond_spec204_nothingShouldBeRequestedAfterOnError(self: Kit) -> None:
-        """After on_error the subscription is not asked any more. (§3.6: it would do nothing.)
+        """After on_error the subscriber does not call request. (§3.6: it would do nothing.)
         Look at request and its callers: on_error should make them forget the subscription."""
         self._expect_no_request_after("on_error")
 
@@ -189,16 +189,15 @@ class SubscriberChecks:
         self: Kit,
     ) -> None:
         """A second subscription is cancelled.
-        Look at on_subscribe: it must look whether it has a subscription before it uses the new one.
-        """
+        Look at on_subscribe: it must first check whether the subscriber has a subscription."""
         stage = self._stage()
         self._second_subscription(stage)
         stage.send("on_complete")
 
     @check("2.5", STRICT, needs="second subscriptions are cancelled, further requests")
     def beyond_spec205_theFirstSubscriptionShouldSurviveASecondOne(self: Kit) -> None:
-        """A second subscription is asked for nothing, and the first goes on.
-        Look at on_subscribe: it should neither ask the new subscription nor replace the old one."""
+        """The subscriber requests nothing of a second subscription, and the first goes on.
+        Look at on_subscribe: it should not use the new subscription in place of the old one."""
         stage = self._stage()
         second = self._second_subscription(stage)
         if second.requests:
@@ -216,8 +215,8 @@ class SubscriberChecks:
     @check("2.5", STRICT, needs="second subscriptions are cancelled")
     def beyond_spec205_ofSubscriptionsFromTwoThreadsOneShouldBeCancelled(self: Kit) -> None:
         """Two threads call on_subscribe at once: one subscription is kept, the other cancelled.
-        Look at on_subscribe: its look at the subscription it has and its keeping of the new one
-        should be one step."""
+        Look at on_subscribe: it should check for a subscription and store the new one in one
+        step."""
         self._needs_threads()
         for _ in range(_RACES):
             subscriber = self._stage(subscribed=False).subscriber
@@ -261,7 +260,7 @@ class SubscriberChecks:
         self: Kit,
     ) -> None:
         """Elements that were requested, and the end, are accepted after cancel.
-        Look at what cancel clears and on_next then uses."""
+        Look at attributes that cancel clears and on_next uses."""
         stage = self._cancelled(3)
         for index in range(min(2, stage.demand)):
             stage.send_next(self._element(index))
@@ -270,7 +269,7 @@ class SubscriberChecks:
 
     @check("2.8", STRICT, needs="cancel on demand")
     def beyond_spec208_signalsRacingWithCancelShouldBeAccepted(self: Kit) -> None:
-        """Elements and the end come from one thread while another makes the subscriber cancel.
+        """Elements and the end are accepted while another thread makes the subscriber cancel.
         Look at attributes that cancel clears between two uses in on_next."""
         self._needs_threads()
         self._needs_cancel()
@@ -322,8 +321,8 @@ class SubscriberChecks:
 
     @check("2.10", needs="further requests")
     def beyond_spec210_onErrorMustBeAcceptedAfterElements(self: Kit) -> None:
-        """on_error may come after some elements, with others asked for.
-        Look at what on_error does with what was received: it neither raises nor calls cancel."""
+        """on_error is accepted after some elements, while more elements are requested.
+        Look at what on_error does with received elements: it must neither raise nor cancel."""
         stage = self._stage()
         stage.expect_processed(self._send(stage, 3), "2.11")
         stage.end("on_error", "2.10")
@@ -355,7 +354,7 @@ class SubscriberChecks:
     def required_spec213_onSubscribe_mustThrowNullPointerExceptionWhenParametersAreNull(
         self: Kit,
     ) -> None:
-        """``on_subscribe(None)`` raises, whatever the type.
+        """``on_subscribe(None)`` raises an exception of any type.
         Look at the first line of on_subscribe."""
         self._expect_refusal("on_subscribe", BaseException)
 
@@ -363,7 +362,7 @@ class SubscriberChecks:
     def required_spec213_onNext_mustThrowNullPointerExceptionWhenParametersAreNull(
         self: Kit,
     ) -> None:
-        """``on_next(None)`` raises, whatever the type.
+        """``on_next(None)`` raises an exception of any type.
         Look at the first line of on_next."""
         self._expect_refusal("on_next", BaseException)
 
@@ -371,7 +370,7 @@ class SubscriberChecks:
     def required_spec213_onError_mustThrowNullPointerExceptionWhenParametersAreNull(
         self: Kit,
     ) -> None:
-        """``on_error(None)`` raises, whatever the type.
+        """``on_error(None)`` raises an exception of any type.
         Look at the first line of on_error."""
         self._expect_refusal("on_error", BaseException)
 
@@ -389,8 +388,8 @@ class SubscriberChecks:
     @check("2.13", needs="a request")
     def beyond_spec213_elementsFromWithinRequestMustBeAccepted(self: Kit) -> None:
         """A publisher may call on_next, and at last on_complete, before request returns (§3.10).
-        Look at locks held while request is called, and at what is set up only after it: the
-        subscription must be kept before it is asked."""
+        Look at locks that are held while request is called, and at attributes that are set only
+        afterwards: on_subscribe must store the subscription before it calls request."""
         elements = [self._element(index) for index in range(_ELEMENTS)]
         stage = self._stage(answers=elements)
         stage.trigger_request(_ELEMENTS)
@@ -402,7 +401,7 @@ class SubscriberChecks:
         stage.expect_processed(elements[: stage.sent], "2.11")
 
     def _goes_on(self: Kit, stage: Stage) -> bool:
-        """Whether the subscriber asks for more, which is its own choice."""
+        """Return whether the subscriber requests more elements, which it need not do."""
         before = stage.sent
         stage.trigger_request(1)
         return not self.environment.is_quiet(
@@ -436,10 +435,10 @@ _PLAIN = (int, float, complex, str, bytes, bytearray, tuple, list, dict, set, fr
 
 
 def _hostile(element: Any) -> Any:
-    """The same as ``element``, and of its type, but ==, hash and bool raise.
+    """Return a copy of ``element`` whose ==, hash and bool raise.
 
-    A subscriber may rely on the type and the contents of its elements: where no such copy can be
-    made, there is nothing to send it.
+    The copy has the type (a subclass) and the contents of ``element``, because a subscriber may
+    need them. If no such copy can be made, the check does not apply.
     """
     fail = failing("an element's own method")
     methods = {"__eq__": fail, "__hash__": fail, "__bool__": fail, "__ne__": fail}

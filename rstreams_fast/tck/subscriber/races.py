@@ -1,4 +1,7 @@
-"""Checks of what meets a subscriber while it goes idle: signals and stops at swept moments."""
+"""Checks of signals and stops that come while a subscriber goes idle.
+
+A check makes the call in many rounds, in each round at another moment.
+"""
 
 # ruff: noqa: N802
 
@@ -15,20 +18,21 @@ if TYPE_CHECKING:
 
 __all__ = ["SubscriberRaceChecks"]
 
-#: How long after its last act a subscriber with a thread of its own may take to go idle (seconds).
+#: Seconds after an element within which a subscriber with its own thread usually goes idle.
 _WINDOW = 0.001
 #: Subscribers of a sweep in which each is used once.
 _SUBSCRIBERS = 30
 
 
 class SubscriberRaceChecks:
-    """§2.1, §2.6, §2.11: at the moment when the subscriber has nothing left to do."""
+    """Checks of §2.1, §2.6 and §2.11 at the moment when the subscriber has no more work."""
 
     @check("2.11", STRICT, needs="further requests")
     def beyond_spec211_anElementShouldWakeAnIdleSubscriber(self: Kit) -> None:
-        """Of hundreds of elements each comes at another moment after the last was dealt with.
-        Look at how the thread that works stops: its last look at the queue, and its mark that it
-        has stopped, must be one step."""
+        """Hundreds of elements come, each at another time after the last one was processed. All are
+        processed.
+        Look at how the working thread stops: it must see that the queue is empty, and mark itself
+        as stopped, in one step."""
         self._needs_threads()
         stage = self._stage()
         for sent, part in enumerate(sweep(self.environment)):
@@ -43,9 +47,9 @@ class SubscriberRaceChecks:
 
     @check("2.11", STRICT, needs="a request")
     def beyond_spec211_theEndShouldWakeAnIdleSubscriber(self: Kit) -> None:
-        """on_complete comes at another moment after the last element was dealt with, many times.
-        Look at how the thread that works stops, and at who looks whether the stream is over: the
-        last look and the mark that it has stopped must be one step."""
+        """on_complete is processed, at whatever time it comes after the last element.
+        Look at how the working thread stops: it must see that the stream goes on, and mark itself
+        as stopped, in one step."""
         self._needs_threads()
         for part in sweep(self.environment, most=_SUBSCRIBERS):
             stage = self._asked()
@@ -57,9 +61,10 @@ class SubscriberRaceChecks:
 
     @check("2.6", STRICT, needs="cancel on demand")
     def beyond_spec206_aStopWhileAnElementIsDealtWithShouldCancel(self: Kit) -> None:
-        """A thread stops the subscriber while it deals with an element: it cancels all the same.
-        Look at the state that on_next writes when it is done: it must not overwrite that the
-        subscriber was stopped."""
+        """A thread stops the subscriber while it processes an element: the subscriber still
+        cancels.
+        Look at the state that on_next writes at its end: it must not overwrite that the subscriber
+        was stopped."""
         self._needs_threads()
         self._needs_cancel()
         with SecondThread.beside(self.environment, "2.6") as second:

@@ -1,4 +1,4 @@
-"""Where a subscriber under test stands: below a publisher that the check moves by hand."""
+"""The kit's publisher above a subscriber under test. The check tells it what to send."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ __all__ = ["Stage"]
 
 
 class Stage(Upstream):
-    """What is above the subscriber, and the means to move it: seen from outside, two hooks."""
+    """The kit's publisher above a subscriber; it can also make the subscriber request and cancel.
+
+    For that it calls the hooks ``trigger_request`` and ``trigger_cancel``.
+    """
 
     def __init__(self, verification: Any, subscriber: Any, linger: int) -> None:
         super().__init__(verification.environment, subscriber, linger=linger)
@@ -21,19 +24,19 @@ class Stage(Upstream):
         self._sending = False
 
     def start(self, answers: list[Any]) -> None:
-        """Send the subscription."""
+        """Send the subscription; answer requests by ``answers``, a list of elements, if any."""
         self.answer_by(answers)
         self.send_subscription()
         self.environment.verify()
 
     def answer_by(self, answers: list[Any]) -> None:
-        """Send these from within request, from now on."""
+        """From now on send the elements ``answers`` from within ``request``."""
         if answers:
             self._answers = answers
             self.answer = self.send_answers
 
     def trigger_request(self, n: int) -> None:  # noqa: ARG002
-        """Make the subscriber ask for more, if it needs to be made to."""
+        """Make the subscriber request elements, if it does not do so by itself."""
         self.verification._hook("trigger_request", self.subscriber)
 
     def trigger_cancel(self) -> None:
@@ -41,13 +44,13 @@ class Stage(Upstream):
         self.verification._hook("trigger_cancel", self.subscriber)
 
     def forget(self) -> None:
-        """Drop what the kit itself knows of the subscription."""
+        """Drop the kit's own references to the subscription."""
 
     def expect_processed(self, elements: list[Any], rule: str) -> None:
-        """Expect that the subscriber has processed these, as far as the kit can see that."""
+        """Expect that ``elements`` were processed. From outside the kit cannot see that."""
 
     def expect_terminal(self, rule: str, *signal: Any) -> None:
-        """Expect that the subscriber has processed the end, as far as the kit can see that."""
+        """Expect that the end was processed. From outside the kit cannot see that."""
 
     def end(self, terminal: str, rule: str = "2.13") -> None:
         """Signal ``on_complete`` or ``on_error``, and expect that it is processed."""
@@ -58,9 +61,9 @@ class Stage(Upstream):
     # -- elements from within request --------------------------------------------------------------
 
     def send_answers(self) -> None:
-        """Send what is asked for before ``request`` returns (§3.10), and then the end (§3.11).
+        """Send requested elements before ``request`` returns (§3.10), and at last the end (§3.11).
 
-        A request from within on_next is left to the call that sends already (§3.3).
+        If a call of this method is already sending, that call also answers this request (§3.3).
         """
         with self.environment.changed:
             if self._sending:

@@ -1,6 +1,6 @@
-"""Verification of a subscriber from within: it tells a probe what it processes."""
+"""Verification of a subscriber from within: it tells the kit's probe what it processes."""
 
-# The names of the checks are the official kit's, so that tables of both can be joined.
+# The checks have the names of the official kit, so that results of both can be compared.
 # ruff: noqa: N802
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ __all__ = ["Puppet", "SubscriberWhiteboxVerification", "WhiteboxProbe"]
 
 
 class Puppet(Protocol):
-    """Moves the subscriber for the kit; ``register_on_subscribe`` hands it over."""
+    """An object by which the kit makes the subscriber request and cancel.
+
+    The subscriber passes it to ``register_on_subscribe``.
+    """
 
     def trigger_request(self, n: int, /) -> None:
         """Make the subscriber ask for elements, at once or one after the other.
@@ -34,7 +37,7 @@ class Puppet(Protocol):
 
 
 class WhiteboxProbe:
-    """The subscriber tells it each signal, as the signal is processed. Any thread may call it."""
+    """The subscriber calls it for each signal that it has processed. Any thread may call it."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -44,10 +47,10 @@ class WhiteboxProbe:
         self._read = 0
 
     def register_on_subscribe(self, puppet: Puppet, /) -> None:
-        """The subscriber has accepted a subscription.
+        """Call this when the subscriber has accepted a subscription.
 
         Args:
-            puppet: Moves the subscriber from now on.
+            puppet: Makes the subscriber request and cancel from now on.
         """
         if self.puppet is not None:
             came = "register_on_subscribe was called again"
@@ -58,7 +61,7 @@ class WhiteboxProbe:
         self._environment.notify()
 
     def register_on_next(self, element: Any, /) -> None:
-        """The subscriber has processed an element.
+        """Call this when the subscriber has processed an element.
 
         Args:
             element: The element.
@@ -73,7 +76,7 @@ class WhiteboxProbe:
             self._environment.notify()
 
     def register_on_error(self, error: BaseException, /) -> None:
-        """The subscriber has processed an error.
+        """Call this when the subscriber has processed an error.
 
         Args:
             error: The error.
@@ -81,7 +84,7 @@ class WhiteboxProbe:
         self._register_terminal("on_error", error)
 
     def register_on_complete(self) -> None:
-        """The subscriber has processed ``on_complete``."""
+        """Call this when the subscriber has processed ``on_complete``."""
         self._register_terminal("on_complete")
 
     def _register_terminal(self, *signal: Any) -> None:
@@ -117,7 +120,7 @@ class WhiteboxProbe:
 
 
 class _WhiteboxStage(Stage):
-    """The same, seen from within: moved by the puppet, seen by the probe."""
+    """A ``Stage`` that uses the subscriber's puppet, and sees by the probe what was processed."""
 
     def __init__(
         self, verification: Any, subscriber: Any, linger: int, probe: WhiteboxProbe
@@ -174,8 +177,8 @@ class SubscriberWhiteboxVerification(SubscriberChecks, SubscriberRaceChecks, Ver
     """Verifies a subscriber: define ``create_whitebox_subscriber(probe)`` in a subclass."""
 
     delivers_at_end: bool = False
-    """Whether it processes elements only after ``on_complete``, as a stage that sorts or takes the
-    last ones does. Its elements are then expected after the end.
+    """Whether the subscriber processes elements only after ``on_complete``, as a sorting stage
+    does. The kit then expects the elements after the end.
     """
 
     essential_hook = "create_whitebox_subscriber"
@@ -199,7 +202,7 @@ class SubscriberWhiteboxVerification(SubscriberChecks, SubscriberRaceChecks, Ver
 
     @check("2.1", needs="a request")
     def required_exerciseWhiteboxHappyPath(self) -> None:
-        """Ask, be sent, process, ask, be sent, process: the puppet and the probe work.
+        """The subscriber requests an element and processes it, twice: puppet and probe work.
         Look at the subscriber's calls of the probe, and at its puppet."""
         stage = self._stage()
         stage.trigger_request(1)
@@ -213,7 +216,7 @@ class SubscriberWhiteboxVerification(SubscriberChecks, SubscriberRaceChecks, Ver
 
     @check("3.8", needs="a request")
     def required_spec308_requestMustRegisterGivenNumberElementsToBeProduced(self) -> None:
-        """A request of two is asked for, at once or one by one, and both elements are processed.
+        """Two elements are requested by the puppet, at once or one by one, and are processed.
         Look at puppet.trigger_request, and at what happens after the first of several elements."""
         stage = self._stage()
         stage.trigger_request(2)
