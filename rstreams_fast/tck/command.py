@@ -52,16 +52,16 @@ EPILOG = (
 )
 
 
-#: What an attribute is that is not there.
+#: Stands for an attribute that does not exist.
 _ABSENT: Final = object()
 
 
 class CouldNotRun(Exception):
-    """There is nothing to verify; the text says why."""
+    """The kit cannot run; the message says why."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command understands."""
+    """Add the arguments of the command to ``parser``."""
     parser.description = DESCRIPTION
     parser.epilog = EPILOG
     parser.add_argument("target", metavar="TARGET", help="package.module:attribute, or a module")
@@ -141,7 +141,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _check_writable(file: Path) -> None:
-    """Say before the run, not after it, that its results cannot be written."""
+    """Raise ``CouldNotRun``, before the run, if its results cannot be written to ``file``."""
     try:
         file.open("a").close()
     except OSError as failed:
@@ -150,8 +150,9 @@ def _check_writable(file: Path) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep off the screen what implementations log, unless logging was set up, and what ends their
-    threads: errors are meant.
+    """Hide log messages of implementations, and errors that end their threads.
+
+    The checks provoke such errors. If logging was set up before, messages are still logged.
     """
     handler = logging.NullHandler()
     logging.getLogger().addHandler(handler)
@@ -181,9 +182,9 @@ def _load(target: str) -> Any:
 
 
 def verifications_of(target: Any) -> dict[str, Callable[[], Verification]]:
-    """The verifications of ``target``, by kind: a maker of a fresh verification each.
+    """Return for each kind of verification a function that makes a verification of ``target``.
 
-    ``CouldNotRun`` if it has none of the hooks.
+    Raises ``CouldNotRun`` if ``target`` has none of the hooks.
     """
     if inspect.isclass(target) and issubclass(target, Verification):
         for kind, base in reversed(VERIFICATIONS.items()):
@@ -205,7 +206,7 @@ def verifications_of(target: Any) -> dict[str, Callable[[], Verification]]:
 
 
 def _make(target: type[Any]) -> Any:
-    """``target()``; every test has one of its own."""
+    """Return ``target()``. Raises ``CouldNotRun`` if that call fails."""
     try:
         return target()
     except (Exception, SystemExit) as raised:
@@ -213,7 +214,7 @@ def _make(target: type[Any]) -> Any:
 
 
 def _attribute(target: Any, name: str) -> Any:
-    """A hook or a setting of ``target``; ``_ABSENT`` if it has none."""
+    """Return the hook or setting ``name`` of ``target``; ``_ABSENT`` if there is none."""
     try:
         return getattr(target, name)
     except AttributeError:
@@ -232,7 +233,7 @@ def _checked(found: dict[str, type[Verification]]) -> dict[str, Callable[[], Ver
 
 
 def _adapt(base: type[Verification], target: Any) -> type[Verification]:
-    """A verification that takes its hooks and settings from ``target``."""
+    """Return a verification class that takes its hooks and settings from ``target``."""
     members: dict[str, Any] = {
         name: staticmethod(hook)
         for name in base.hooks
@@ -245,7 +246,7 @@ def _adapt(base: type[Verification], target: Any) -> type[Verification]:
 
 
 def _is_setting(value: object) -> bool:
-    """Whether it can be meant as a setting: a module may have a function called ``limit``."""
+    """Whether ``value`` can be a setting: not a function or module of the same name."""
     return value is not _ABSENT and not callable(value) and not inspect.ismodule(value)
 
 
@@ -281,14 +282,14 @@ def _matches(check: Check, pattern: str) -> bool:
 
 
 def _show(result: runner.Result, *, verbose: bool) -> None:
-    """One check, as soon as it is over; what it found follows at the end, with all others."""
+    """Print the result of one check at once, if ``verbose`` or if the check could not run."""
     if verbose or result.outcome == runner.ERROR:
         print(f"  {result.outcome}: {result.check.name} ({result.seconds:.2f} s)")
         print("".join(f"    {line}\n" for line in result.message.splitlines()), end="")
 
 
 def _conclude(results: list[runner.Result], fail_on: str) -> int:
-    """Print what to mend, and the counts; return the exit status."""
+    """Print the broken rules, and how many checks had each result; return the exit status."""
     findings = runner.order_findings(result.broken for result in results if result.broken)
     for line in runner.summary(findings, fail_on):
         print(f"  {line}")

@@ -1,4 +1,4 @@
-"""What one check works with: its history, its waiting, its threads, its clean-up."""
+"""The environment of one check: its history, its threads, its waits and its clean-up."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["Environment", "frequent_switches"]
 
 #: While threads race, the interpreter is made to switch between them often (seconds).
 _SWITCH_INTERVAL = 1e-5
-#: How long a thread is held that signals to a check that was left (seconds).
+#: How long a thread sleeps that signals to an abandoned check (seconds).
 _PAUSE_OF_THE_LEFT = 0.05
 
 
 class Environment:
-    """What a check and its probes share.
+    """The state that a check shares with its probes.
 
-    A probe may find a rule broken in any thread. It then *flags* that, and the next expectation of
-    the check raises it. The kit waits for events, with ``timeout`` as the deadline; only silence
-    takes time, ``silence`` seconds of it.
+    A probe may find a broken rule in any thread. It then *flags* the rule: the next expectation of
+    the check raises the error. The kit waits at most ``timeout`` seconds for an event that must
+    come. To see that no event comes, it waits ``silence`` seconds.
     """
 
     def __init__(self, *, timeout: float, silence: float, on_loop: bool, rule: str = "") -> None:
@@ -37,8 +37,8 @@ class Environment:
         self.silence = silence
         self.history = History()
         self.changed = threading.Condition()
-        self.over = threading.Event()  #: the check has ended, or was left
-        self.left = False  #: the check was left: signals may still come, and nobody waits for them
+        self.over = threading.Event()  #: the check has ended, or was abandoned
+        self.left = False  #: the check was abandoned: signals may still come
         self._loop = LoopThread() if on_loop else None
         self._flagged: list[RuleBroken] = []
         self._subscribers: list[weakref.ref[Any]] = []
@@ -47,25 +47,28 @@ class Environment:
     # -- violations --------------------------------------------------------------------------------
 
     def flag(self, rule: str, expected: str, came: str) -> None:
-        """Note that a rule is broken. Any thread."""
+        """Note that a rule is broken. Any thread may call this."""
         with self.changed:
             self._flagged.append(RuleBroken(rule, expected, came))
             self.changed.notify_all()
 
     def leave(self, rule: str, expected: str, came: str) -> None:
-        """Note that a rule is broken, and give the check up: its thread may never return."""
+        """Note that a rule is broken, and abandon the check: its thread may never end."""
         with self.changed:
             self.flag(rule, expected, came)
             self.left = True
             self.over.set()
 
     def stop_the_caller(self) -> NoReturn:
-        """End a thread that signals to a check that was left; slow it down if it goes on."""
+        """End the calling thread, which signals to an abandoned check.
+
+        The thread sleeps first: if it catches the exception and goes on, it is slow at least.
+        """
         time.sleep(_PAUSE_OF_THE_LEFT)
         raise CheckLeft
 
     def notify(self) -> None:
-        """Let every waiting expectation look again. Any thread."""
+        """Let all waiting expectations check their conditions. Any thread may call this."""
         with self.changed:
             self.changed.notify_all()
 
@@ -90,13 +93,19 @@ class Environment:
         *,
         timeout: float | None = None,
     ) -> None:
-        """Wait until ``condition``, looked at after each signal; else ``rule`` is broken."""
+        """Wait until ``condition()`` is true. If it is false at the time-out, ``rule`` is broken.
+
+        The condition is checked again after each signal.
+        """
         timeout = self.timeout if timeout is None else timeout
         if not self._happens(condition, timeout):
             raise RuleBroken(rule, expected, f"{came()} within {timeout:g} s")
 
     def is_quiet(self, noise: Callable[[], object]) -> bool:
-        """Whether ``noise`` stays false for one silence window. Flagged violations are raised."""
+        """Return whether ``noise()`` stays false for ``silence`` seconds.
+
+        Flagged violations are raised.
+        """
         return not self._happens(noise, self.silence)
 
     def expect_quiet(
@@ -118,29 +127,33 @@ class Environment:
                 self.changed.wait(left)
 
     def pause(self, condition: Callable[[], object], seconds: float) -> bool:
-        """Wait until ``condition``, at most so long, from within a signal: nothing is raised."""
+        """Wait until ``condition()`` is true, at most ``seconds``; return whether it is true.
+
+        Flagged violations are not raised, so this may be called within a signal.
+        """
         with self.changed:
             return bool(self.changed.wait_for(condition, seconds))
 
     # -- calling the implementation ----------------------------------------------------------------
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call the implementation: here, or on the loop it is bound to."""
+        """Call a function of the implementation: on the kit's event loop, if any, or here."""
         if self._loop is None or self._loop.is_current():
             return function(*args)
         return self._loop.call(function, *args, timeout=self.timeout)
 
     def name(self, kind: str) -> str:
-        """``kind`` for the first of a kind, ``kind-2`` for the second."""
+        """Return a new name: ``kind`` for the first object of a kind, ``kind-2`` for the next."""
         number = self._names[kind] = self._names.get(kind, 0) + 1
         return kind if number == 1 else f"{kind}-{number}"
 
     # -- threads -----------------------------------------------------------------------------------
 
     def start(self, call: Callable[[], object], rule: str) -> threading.Event:
-        """Run ``call`` in a free-running thread, one that ``threading`` did not make.
+        """Run ``call`` in a new thread that the module ``threading`` did not make.
 
-        The event is set when it has ended. That it raises breaks ``rule``.
+        Return an event that is set when the call has ended. An exception of ``call`` breaks
+        ``rule``.
         """
         ended = threading.Event()
 

@@ -1,4 +1,4 @@
-"""The record of one check: every call and every signal, when, and in which thread."""
+"""The record of one check: every call and every signal, with its time and its thread."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["History", "show", "show_call"]
 _HEAD, _TAIL = 30, 30
 _FIRST_DONE, _LAST_DONE = 5, 3
 _LONGEST = 60
-#: Of lists in lists in lists, so many levels are cut.
+#: Nested lists are shortened down to this level.
 _LEVELS = 4
 
 
 def show(value: object) -> str:
-    """``repr(value)``, cut; also of objects whose ``__repr__`` raises."""
+    """Return ``repr(value)``, shortened. If ``repr`` raises, return a text that says so."""
     try:
         text = repr(_beginning(value, _LEVELS))
     except Exception as raised:
@@ -31,7 +31,7 @@ def show_call(name: str, *arguments: object) -> str:
 
 
 def _beginning(value: Any, levels: int) -> Any:
-    """The part of it that is shown: an element may be a batch of many thousand rows."""
+    """Return the beginning of ``value``: an element may be a batch of many thousand rows."""
     kind = type(value)
     if kind in (str, bytes):
         return value[:_LONGEST]
@@ -44,7 +44,7 @@ def _beginning(value: Any, levels: int) -> Any:
 
 
 class History:
-    """Keeps text only, so it never keeps a subscriber or an element alive. Thread-safe."""
+    """Records calls and signals as text, so it keeps no objects alive. Thread-safe."""
 
     def __init__(self) -> None:
         self._start = self.last = time.monotonic()  #: ``last``: when something last happened
@@ -52,12 +52,12 @@ class History:
         self._done: list[str] = []
 
     def seconds(self) -> float:
-        """How long ago the check began."""
+        """Return the seconds since the check began."""
         return time.monotonic() - self._start
 
     def add(self, text: str) -> None:
-        """Something happened: a signal, or a call of the implementation."""
-        # Not current_thread(): it would make a Thread object for every free-running thread.
+        """Record ``text``, which describes a signal or a call of the implementation."""
+        # current_thread() would make a Thread object for a thread that threading did not make.
         ident = threading.get_ident()
         thread = threading._active.get(ident)  # type: ignore[attr-defined]
         name = f"thread {ident}" if thread is None else thread.name
@@ -65,16 +65,16 @@ class History:
         self._entries.append((self.last - self._start, name, text))
 
     def do(self, who: str, call: str, *values: Any) -> None:
-        """The kit is about to call the implementation."""
+        """Record a call of the implementation, which the kit makes next."""
         self.do_text(show_call(f"{who}.{call}", *values))
 
     def do_text(self, text: str) -> None:
-        """The same, in words of one's own."""
+        """Record a call of the implementation that ``text`` describes."""
         self._done.append(text)
         self.add(text)
 
     def done(self) -> str:
-        """The calls of the kit, in short."""
+        """Return a short list of the calls that the kit has made."""
         runs = [(text, len(list(group))) for text, group in itertools.groupby(list(self._done))]
         texts = [text if times == 1 else f"{text} {times} times" for text, times in runs]
         if len(texts) > _FIRST_DONE + _LAST_DONE:

@@ -1,4 +1,4 @@
-"""An asyncio loop in a thread of its own, for implementations that live on one."""
+"""An asyncio event loop in its own thread, for implementations that need a running loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["LoopThread"]
 
 
 class LoopThread:
-    """Runs calls on its loop and waits for their results; a coroutine is awaited there."""
+    """Calls functions on its event loop and waits for their results. Coroutines are awaited."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -27,7 +27,7 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def call(self, function: Callable[..., Any], *args: Any, timeout: float) -> Any:
-        """Call on the loop; raises what the call raised, or ``TimeoutError``."""
+        """Call ``function`` on the loop; raise its exception, or ``TimeoutError``."""
         answer = asyncio.run_coroutine_threadsafe(self._run(function, args), self._loop)
         try:
             return answer.result(timeout)
@@ -40,7 +40,7 @@ class LoopThread:
         return await made if inspect.iscoroutine(made) else made
 
     def close(self, timeout: float) -> None:
-        """Cancel what still runs on the loop, then end it."""
+        """Cancel the tasks that still run on the loop, then end the loop."""
 
         async def finish() -> None:
             tasks = asyncio.all_tasks() - {asyncio.current_task()}

@@ -1,4 +1,4 @@
-"""What can become of a check, other than that the rule was kept."""
+"""The exceptions that end a check which does not pass."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ _IMPORTS = ("<frozen importlib", str(Path(importlib.__file__)))
 
 
 def raised_by(raised: BaseException) -> str:
-    """``raised ...``, and where."""
+    """Return a text such as ``raised ValueError('x') (file.py:3, in f)``."""
     return f"raised {raised!r}{place_of(raised)}"
 
 
 def place_of(raised: BaseException) -> str:
-    """Where it was raised, in brackets; nothing if the kit itself raised it, or an import."""
+    """Return in brackets where ``raised`` was raised.
+
+    The text is empty if the kit itself, or a failed import, raised it.
+    """
     for frame in reversed(traceback.extract_tb(raised.__traceback__)):
         if frame.filename.startswith(_KIT):
             break
@@ -43,7 +46,7 @@ class RuleBroken(AssertionError):
     Args:
         rule: The number of the rule.
         expected: The sentence that says what the rule demands.
-        came: The sentence that says what was.
+        came: The sentence that says what happened instead.
     """
 
     def __init__(self, rule: str, expected: str, came: str) -> None:
@@ -51,14 +54,14 @@ class RuleBroken(AssertionError):
         self.rule = rule
         self.expected = expected
         self.came = came
-        # What the check adds that has met this.
+        # ``Verification`` sets these attributes: they describe the check that failed.
         self.grade = self.check = self.title = self.look = self.done = self.history = ""
 
     def __str__(self) -> str:
         return f"{self.brief()}\n{self.history}" if self.history else self.brief()
 
     def brief(self) -> str:
-        """The text without the signals."""
+        """Return the text without the history of calls and signals."""
         told = {
             "checked": self.title,
             "done": self.done,
@@ -72,14 +75,14 @@ class RuleBroken(AssertionError):
 
 
 class CheckLeft(BaseException):
-    """Raised by the kit's subscriber, once its check was left, to end the thread that signals.
+    """Raised by the kit's subscriber after its check was abandoned, to end the calling thread.
 
-    Not an ``Exception``, so that it also ends a loop which forgives what ``on_next`` raises.
+    It is not an ``Exception``, so it also ends a loop that catches exceptions of ``on_next``.
     """
 
 
 class NotJudged(Exception):
-    """The check was not run, since it needs what another check has found missing."""
+    """The check was not run, because it needs a property that another check found missing."""
 
 
 class NotApplicable(Exception):

@@ -1,8 +1,8 @@
-"""The pytest plugin of ``rstreams_fast.tck``: collects the kit's checks and words their outcomes.
+"""The pytest plugin of ``rstreams_fast.tck``: collects the kit's checks and reports their results.
 
-A test suite asks for it, in its top ``conftest.py`` or on the command line, since a plugin that
-pytest finds by itself would import ``rstreams_fast`` in every run in its environment, before
-coverage is measured and before a suite has chosen a backend::
+A test suite loads the plugin in its top ``conftest.py`` or on the command line. Pytest does not
+load the plugin by itself: every run of pytest would then import ``rstreams_fast``, before coverage
+is measured and before a suite has chosen a backend::
 
     pytest_plugins = ["rstreams_fast.tck.plugin"]  # or: pytest -p rstreams_fast.tck.plugin
 """
@@ -45,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class VerificationClass(pytest.Class):
-    """A verification: its checks have the kit's names, which do not begin with ``test``."""
+    """Collects the checks of a verification, although their names do not begin with ``test``."""
 
     def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
         self.verdicts = runner.Verdicts()
@@ -56,7 +56,7 @@ class VerificationClass(pytest.Class):
     def funcnamefilter(self, name: str) -> bool:
         if name in self.checks:
             return True
-        # The stand-in for a pytest without this plugin.
+        # This test is only for a pytest without the plugin: it fails there.
         return name != "test_is_collected_by_the_plugin" and super().funcnamefilter(name)
 
 
@@ -74,7 +74,7 @@ def pytest_pycollect_makeitem(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
-    """Run no check that could only fail again."""
+    """Raise ``NotJudged`` in place of a check that need not be run (see ``Verdicts``)."""
     verification = pyfuncitem.parent
     if isinstance(verification, VerificationClass) and pyfuncitem.name in verification.checks:
         obstacle = verification.verdicts.obstacle(verification.checks[pyfuncitem.name])
@@ -127,7 +127,10 @@ def pytest_report_teststatus(report: Any) -> tuple[str, str, tuple[str, dict[str
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Each broken rule once, in the order to mend; with ``-v`` also what was left out."""
+    """Print each broken rule once, in the order in which to repair them.
+
+    With ``-v`` also print the checks that were not judged or do not apply.
+    """
     for name, (fail_on, broken) in config.stash.get(_FINDINGS, {}).items():
         terminalreporter.section(f"Reactive Streams: {name}")
         for line in runner.summary(runner.order_findings(broken), fail_on):

@@ -1,4 +1,4 @@
-"""The kit's own subscriber. It judges while it records: what breaks a rule, it flags at once."""
+"""The kit's own subscriber: it records every signal, and flags a broken rule at once."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Reaction = Callable[[Any], object]
 
 #: A message shows so many signals; the history has them all.
 _SHOWN = 8
-#: Several times what any check asks for, or waits for after a cancel: who sends more never ends.
+#: More than any check requests or waits for: a publisher that sends as many never ends.
 _MOST_ELEMENTS = 10_000
 _SUBSCRIPTION = ("request", "cancel")
 
 
 class ProbeFailed(Exception):
-    """What the kit's subscribers raise, to see where it goes (§2.13)."""
+    """The exception that the kit's subscribers raise, to see whether a caller gets it (§2.13)."""
 
 
 def failing(where: str) -> Callable[..., NoReturn]:
-    """A reaction, or a method, that raises."""
+    """Return a function that raises ``ProbeFailed(where)``."""
 
     def fail(*_arguments: object) -> NoReturn:
         raise ProbeFailed(where)
@@ -37,11 +37,11 @@ def failing(where: str) -> Callable[..., NoReturn]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two elements are the same: the same object, or equal.
+    """Return whether two elements are the same object, or equal.
 
-    Where ``==`` raises, gives what is neither true nor false (arrays do), or does not even say that
-    an element equals itself (NaN), they are compared by their ``repr``. Elements without one count
-    as the same: nothing can be seen of them.
+    If ``==`` raises or gives no truth value (as with arrays), or if an element is not equal to
+    itself (NaN), the elements are compared by ``repr``. If ``repr`` raises, two elements of the
+    same type count as the same.
     """
     if one is other:
         return True
@@ -59,7 +59,10 @@ def same(one: Any, other: Any) -> bool:
 
 
 class ProbeSubscriber:
-    """Records every signal and asks only when a check or its reactions say so."""
+    """A subscriber that records every signal. It requests elements only if the check says so.
+
+    The check may give it *reactions*: functions that it calls within its signals.
+    """
 
     def __init__(
         self,
@@ -92,7 +95,7 @@ class ProbeSubscriber:
 
     def on_subscribe(self, subscription: Any, /) -> None:
         with self._signal("on_subscribe"):
-            # Its methods may come from __getattr__, which protocols do not ask.
+            # Not isinstance: protocols do not find methods that come from __getattr__.
             if not all(callable(getattr(subscription, each, None)) for each in _SUBSCRIPTION):
                 expected = "on_subscribe with a subscription (request and cancel)"
                 self._environment.flag("1.9", expected, show(subscription))
@@ -123,7 +126,7 @@ class ProbeSubscriber:
 
     @contextmanager
     def _signal(self, *signal: Any) -> Iterator[None]:
-        """Record a signal, judge it, and know that it is going on."""
+        """Record and judge a signal. The signal lasts as long as the context."""
         me = threading.get_ident()
         deeper = signal[0] == "on_next"
         if self._environment.left:
@@ -171,7 +174,7 @@ class ProbeSubscriber:
             self.terminal = self.terminal or signal
 
     def _leave_the_check(self) -> None:
-        """Elements come on and on: a wait for their end, or for a call, has no end."""
+        """Abandon the check, because elements come without end: it could wait for ever."""
         came = f"{self.received} elements, and they go on"
         if self._calling:
             came += f"; {self._calling[0]} has not returned"
@@ -186,7 +189,7 @@ class ProbeSubscriber:
     # -- the check's side --------------------------------------------------------------------------
 
     def request(self, *portions: Any) -> None:
-        """Call ``subscription.request(n)`` for each ``n``; that it raises breaks §3.16."""
+        """Call ``subscription.request(n)`` for each ``n``. An exception breaks §3.16."""
         for n in portions:
             with self._environment.changed:
                 if type(n) is int and n > 0:
@@ -194,7 +197,7 @@ class ProbeSubscriber:
             self._use_subscription("3.16", "request", n)
 
     def cancel(self) -> None:
-        """Call ``subscription.cancel()``; that it raises breaks §3.15."""
+        """Call ``subscription.cancel()``. An exception breaks §3.15."""
         if self.cancelled_after < 0:
             self.cancelled_after = self.received
         self._use_subscription("3.15", "cancel")
@@ -213,7 +216,7 @@ class ProbeSubscriber:
             self._calling.remove(call)
 
     def leave(self) -> None:
-        """Cancel, if there is anything to cancel, without judging: the check is over."""
+        """Cancel a subscription that has not ended. An exception breaks no rule any more."""
         if self.subscription is not None and self.terminal is None:
             try:
                 self._environment.call(self.subscription.cancel)
@@ -269,26 +272,29 @@ class ProbeSubscriber:
         return error
 
     def wait_for_any_signal(self, rule: str) -> str:
-        """Wait for the first signal after on_subscribe; its name."""
+        """Wait for the first signal after ``on_subscribe``, and return its name."""
         self._environment.wait(lambda: self.signals, rule, "a signal", self.came)
         return str(self.signals[0][0])
 
     def expect_end(self) -> None:
-        """Expect ``on_complete``; ask once more before, as some publishers need it."""
+        """Expect ``on_complete``. If it has not come, first request one more element.
+
+        Some publishers complete only then.
+        """
         if not self.unread:
             self.request(1)
         self.expect_completion("1.5", "on_complete after the last element")
 
     def expect_silence(self, rule: str, expected: str) -> None:
-        """Expect that there is no unread signal, and comes none for one silence window."""
+        """Expect that all signals were read, and that none comes for ``silence`` seconds."""
         self._environment.expect_quiet(lambda: self.unread, rule, expected, self.came)
 
     def expect_nothing_more(self, rule: str, expected: str) -> None:
-        """Expect that nothing comes from now on, for one silence window."""
+        """Expect that no signal comes for ``silence`` seconds from now on."""
         self.read_all()
         self.expect_silence(rule, expected)
 
-    # The following wait for a state of this subscriber, and read nothing.
+    # The following methods wait for a state of this subscriber. They leave signals unread.
 
     def wait_for_elements(self, count: int, rule: str, expected: str) -> None:
         self.wait_until(lambda: self.received >= count, rule, expected)
@@ -297,7 +303,10 @@ class ProbeSubscriber:
         self.wait_until(lambda: self.terminal, rule, expected)
 
     def wait_until(self, condition: Callable[[], object], rule: str, expected: str) -> None:
-        """The deadline is for the next signal, not for all: a long stream may take its time."""
+        """Wait until ``condition()`` is true.
+
+        Each signal starts the time-out anew, so a long stream may take longer.
+        """
 
         def state() -> str:
             end = show_call(*self.terminal) if self.terminal else "no end"

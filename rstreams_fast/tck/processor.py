@@ -21,7 +21,7 @@ _LONG_AGO = 20
 
 
 class _AboveProcessor(Upstream):
-    """What is above a processor under test."""
+    """The kit's publisher above a processor under test."""
 
     def __init__(self, verification: IdentityProcessorVerification) -> None:
         super().__init__(verification.environment, verification._processor())
@@ -31,7 +31,10 @@ class _AboveProcessor(Upstream):
         self.environment.verify()
 
     def downstream(self, request: int = 0) -> ProbeSubscriber:
-        """A new subscriber below, that has asked for so many elements, and so upstream is asked."""
+        """Return a new subscriber of the processor that has requested ``request`` elements.
+
+        If ``request`` is not 0, first wait until the processor has requested elements upstream.
+        """
         subscriber = self._verification._subscriber(self.subscriber)
         if request:
             subscriber.request(request)
@@ -51,7 +54,7 @@ class _AboveProcessor(Upstream):
         return error
 
     def expect_demand(self) -> None:
-        """Wait until the processor has asked for more than it was sent."""
+        """Wait until the processor has requested more elements than it was sent."""
         self.environment.wait(
             lambda: self.demand > self._sent,
             "2.1",
@@ -64,13 +67,13 @@ class _AboveProcessor(Upstream):
 class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVerification):
     """Verifies a processor: define ``create_identity_processor(buffer_size)`` in a subclass.
 
-    It runs all checks of both sides, and those of a processor as a whole.
+    It runs the checks of publishers, the checks of subscribers, and further checks of processors.
     """
 
     buffer_size: int = 16
     """How many elements the processor must be able to hold."""
     coordinated_emission: bool = False
-    """Whether it emits only when *all* its subscribers have asked."""
+    """Whether the processor emits an element only when *all* its subscribers have requested it."""
 
     essential_hook = "create_identity_processor"
     hooks: ClassVar[tuple[str, ...]] = (
@@ -102,11 +105,11 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         )
 
     def create_publisher(self, elements: int) -> Any:
-        """The processor itself, with a correct publisher of so many elements above it."""
+        """Return a new processor below a correct publisher of ``elements`` elements."""
         return self._below(CorrectSource(self.create_element, elements))
 
     def create_failing_publisher(self, elements: int) -> Any:
-        """The processor itself, with a publisher above it that fails after some elements.
+        """Return a new processor below a publisher that fails after some elements.
 
         Args:
             elements: The number of elements before the error.
@@ -115,7 +118,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         return self._below(CorrectSource(self.create_element, elements, failure))
 
     def create_whitebox_subscriber(self, probe: WhiteboxProbe) -> Any:
-        """The processor itself, with a subscriber below it that works ``probe``."""
+        """Return a new processor above a subscriber that calls ``probe``."""
         processor = self._processor()
         self.environment.call(processor.subscribe, Downstream(probe))
         return processor
@@ -147,7 +150,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     def required_spec104_mustCallOnErrorOnAllItsSubscribersIfItEncountersANonRecoverableError(
         self,
     ) -> None:
-        """An error from upstream reaches each of two subscribers, asked or not.
+        """An error from upstream reaches each of two subscribers, with or without demand.
         Look at on_error of the processor: it must go through all its subscribers."""
         self._needs_subscribers(2)
         stage = _AboveProcessor(self)
@@ -174,7 +177,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     @check("4.2", establishes="errors passed on")
     def mustImmediatelyPassOnOnErrorEventsReceivedFromItsUpstreamToItsDownstream(self) -> None:
         """An error from upstream goes downstream at once, without a request.
-        Look at on_error of the processor: it waits for no demand."""
+        Look at on_error of the processor: it must not wait for demand."""
         stage = _AboveProcessor(self)
         subscriber = stage.downstream()
         error = stage.fail("from upstream")
@@ -182,7 +185,8 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
 
     @check("2.1", needs="elements passed on")
     def required_mustRequestFromUpstreamForElementsThatHaveBeenRequestedLongAgo(self) -> None:
-        """What one subscriber asked for long ago is still asked for upstream, beside another one.
+        """Elements that one subscriber requested long ago are still requested upstream, when
+        another subscriber has come.
         Look at how the demands of several subscribers become one demand upstream."""
         self._needs_subscribers(2)
         stage = _AboveProcessor(self)
@@ -211,8 +215,8 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
 
     @check("4.1", establishes="elements passed on")
     def beyond_spec401_everyElementMustPassInOrder(self) -> None:
-        """Three times its buffer's worth of elements go through, each once and in order.
-        Look at the buffer: where it wraps, and where it is full or empty."""
+        """Three times ``buffer_size`` elements pass through, each once and in order.
+        Look at the buffer: where its index wraps, and where it is full or empty."""
         stage = _AboveProcessor(self)
         subscriber = stage.downstream()
         total = 3 * self.buffer_size
@@ -225,8 +229,8 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
 
     @check("4.1", needs="elements passed on")
     def beyond_spec401_whatIsBufferedMustPassBeforeTheEnd(self) -> None:
-        """Elements that upstream sent before on_complete come before it, even if asked for late.
-        Look at on_complete of the processor: it waits until the buffer is empty."""
+        """Buffered elements are delivered before on_complete, even if they are requested late.
+        Look at on_complete of the processor: it must wait until the buffer is empty."""
         stage = _AboveProcessor(self)
         subscriber = stage.downstream(1)
         asked = min(stage.demand, self.buffer_size)
@@ -241,7 +245,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     @check("4.1", needs="elements passed on, errors passed on")
     def beyond_spec401_failureInMidStreamMustPass(self) -> None:
         """An error after some elements goes downstream, and nothing follows it.
-        Look at on_error of the processor: what it does with elements that are buffered."""
+        Look at on_error of the processor, and what it does with buffered elements."""
         stage = _AboveProcessor(self)
         subscriber = stage.downstream(3)
         self._expect_same(subscriber, stage.pass_on(), "4.1")
@@ -253,7 +257,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     @check("4.1", needs="elements passed on")
     def beyond_spec401_cancelOfOneSubscriberMustNotCancelUpstream(self) -> None:
         """When one of two subscribers cancels, upstream goes on for the other.
-        Look at cancel of the processor's subscriptions: it looks whether it was the last one."""
+        Look at cancel of the processor's subscriptions: only the last one cancels upstream."""
         self._needs_subscribers(2)
         stage = _AboveProcessor(self)
         first, second = stage.downstream(), stage.downstream()
@@ -267,25 +271,25 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     @check("4.1", STRICT, establishes="cancel upstream")
     def beyond_spec401_cancelOfTheLastSubscriberShouldCancelUpstream(self) -> None:
         """When its only subscriber cancels, the processor cancels upstream.
-        Look at cancel of the processor's subscriptions. Staying alive may be a choice."""
+        Look at cancel of the processor's subscriptions. Not to cancel upstream can be a choice."""
         stage = _AboveProcessor(self)
         subscriber = stage.downstream(1)
         subscriber.cancel()
         stage.expect_cancel("4.1", "cancel() upstream after the last cancel downstream")
 
-    # Weaker than for a publisher: what upstream was asked for it still owes, and no rule says that
-    # the processor must ask it again for a subscriber that came later.
+    # The grade is weaker than for a publisher. Upstream still owes what the cancelled subscriber
+    # requested, and no rule says that the processor must request it again for a later subscriber.
     @check("1.11", STRICT, needs="elements on request")
     def beyond_spec111_aLaterSubscriberMustBeServed(self) -> None:
         """After one subscriber has cancelled with demand left, the next gets what it asks for.
-        Look at what was asked of upstream for subscribers that have cancelled: elements that come
-        for them, and are dropped, should be asked for again."""
+        Look at requests upstream for a subscriber that has cancelled. If the processor drops their
+        elements, it should request as many again."""
         self._expect_later_subscriber_served()
 
     @check("4.1", STRICT, needs="elements passed on")
     def beyond_spec401_demandUpstreamShouldStayWithinTheBuffer(self) -> None:
-        """What is asked of upstream is at most what downstream asked for plus ``buffer_size``.
-        Look at request upstream: what no subscriber has asked for must fit into the buffer."""
+        """The processor requests at most ``buffer_size`` more elements than its subscriber did.
+        Look at requests upstream: elements that no subscriber requested must fit in the buffer."""
         stage = _AboveProcessor(self)
         stage.downstream(1)
         bound = 1 + self.buffer_size

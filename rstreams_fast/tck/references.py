@@ -1,4 +1,4 @@
-"""Whether an object is collected: references that are kept too long."""
+"""Checks that an object is garbage-collected, to find references that are kept too long."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def expect_collected(
     expected: str,
     part: float = 1,
 ) -> None:
-    """Expect that the referent is collected; ``rule`` is the one that is broken otherwise.
+    """Expect that the referent is garbage-collected; otherwise ``rule`` is broken.
 
-    Another thread may need a while to drop its reference, so collections are repeated, with pauses
-    of that ``part`` of the timeout together. There are few collections: each one takes as long as
-    the whole process has objects, and the check has a bound.
+    Another thread may need some time to drop its reference. So collections are repeated, with
+    pauses. The pauses together take at most ``part`` of the timeout. They get longer, because a
+    collection is slow if the process has many objects.
     """
-    # A lock, not an event: its referent may die while this very thread is within the event's own
-    # lock, and setting it would take that again.
+    # A lock, not a threading.Event: the callback may run while this thread holds the event's
+    # internal lock. Then set() would wait for that lock for ever.
     gone = threading.Lock()
     gone.acquire()
     watch = _watch(reference, gone)

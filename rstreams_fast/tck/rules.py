@@ -1,4 +1,4 @@
-"""Each rule of Reactive Streams 1.0 in one sentence of our own, and in which order to mend."""
+"""The rules of Reactive Streams 1.0, a sentence for each, and the order in which to repair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the checks of a verification without pytest, and orders what they found."""
+"""Runs the checks of a verification without pytest, and sorts the broken rules."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PATIENCE: Final = 15.0
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one check."""
+    """The result of one check."""
 
     check: Check
     outcome: str  #: one of the words above
@@ -58,19 +58,19 @@ class Result:
 
 
 def fails(grade: str, fail_on: str) -> bool:
-    """Whether a rule that is broken at ``grade`` is a failure where ``fail_on`` is asked for."""
+    """Return whether a broken rule is a failure: whether ``grade`` is within ``fail_on``."""
     return GRADES.index(grade) <= GRADES.index(fail_on)
 
 
 class Verdicts:
-    """What is known of one implementation so far: which checks need not be run any more."""
+    """The results so far of one implementation. They tell which checks need not be run."""
 
     def __init__(self) -> None:
         self._missing: dict[str, str] = {}  # what is not established: the check that broke
         self._lost = 0.0
 
     def obstacle(self, check: Check) -> str:
-        """Why this check is not to be run; empty if it is."""
+        """Return the reason not to run ``check``; empty if ``check`` is to be run."""
         for need in check.needs:
             if need in self._missing:
                 cause = self._missing[need]
@@ -91,7 +91,7 @@ class Verdicts:
 
 
 def run(make: Callable[[], Verification], checks: list[Check] | None = None) -> Iterator[Result]:
-    """Run every check, or ``checks``, each on a verification of its own made by ``make``."""
+    """Run all checks, or ``checks``, each on a new verification that ``make`` returns."""
     verdicts = Verdicts()
     for check in list_checks(type(make())) if checks is None else checks:
         obstacle = verdicts.obstacle(check)
@@ -119,7 +119,7 @@ def _run_one(verification: Verification, check: Check) -> tuple[str, str, RuleBr
 
 
 def outcome_of(error: BaseException) -> str:
-    """The word for a check that ended in this error."""
+    """Return the outcome, such as ``BROKEN``, of a check that raised ``error``."""
     if isinstance(error, RuleBroken):
         return BROKEN
     if isinstance(error, NotApplicable):
@@ -132,7 +132,7 @@ def outcome_of(error: BaseException) -> str:
 
 @dataclass
 class Finding:
-    """One broken rule: the failure that shows it best, and the other checks that met it."""
+    """One broken rule: its first failure, and the names of the other checks that found it."""
 
     grade: str
     broken: RuleBroken
@@ -140,7 +140,10 @@ class Finding:
 
 
 def order_findings(broken: Iterable[RuleBroken]) -> list[Finding]:
-    """Each broken rule once, in the order to mend: by grade, then the most fundamental first."""
+    """Return each broken rule once, in the order in which to repair them.
+
+    The order is by grade. Within a grade the most fundamental rule is the first.
+    """
     found: dict[tuple[str, str], Finding] = {}
     for each in broken:
         finding = found.setdefault((each.grade, each.rule), Finding(each.grade, each, []))
@@ -156,7 +159,7 @@ def _place(finding: Finding) -> tuple[int, int]:
 
 
 def summary(findings: list[Finding], fail_on: str) -> Iterator[str]:
-    """The list of broken rules in the order to mend them, as lines of text."""
+    """Yield the list of broken rules, in the given order, as lines of text."""
     grade = ""
     for number, finding in enumerate(findings, 1):
         if finding.grade != grade:

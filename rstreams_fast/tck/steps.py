@@ -11,16 +11,16 @@ from typing import Any, Final
 
 __all__ = ["Steps"]
 
-#: What is no code of the implementation: the kit, and how Python's threads wait.
+#: Files that are no code of the implementation: the kit's, and Python's module threading.
 _NOT_THEIRS: Final = (str(Path(__file__).parent), threading.__file__)
 
 
 class Steps:
-    """Counts the lines of Python that a thread executes from ``begin`` on, and stops it at one.
+    """Counts the Python lines that a thread executes after ``begin``, and stops it at one line.
 
-    Before line number ``stop_at`` (1 is the first one) ``at_step`` is called; the thread goes on
-    when that returns. Where a debugger or a measurement of coverage traces the thread already, no
-    line is seen.
+    Before line number ``stop_at``, counted from 1, the thread calls ``at_step``, and goes on when
+    ``at_step`` returns. If a debugger or a coverage tool already traces the thread, no lines are
+    counted.
     """
 
     def __init__(self, stop_at: int = 0, at_step: Callable[[], object] | None = None) -> None:
@@ -32,9 +32,9 @@ class Steps:
         self._is_over = False
 
     def begin(self) -> None:
-        """Count the lines of this thread from now on: of its callers, and of all they call.
+        """Count the lines of this thread from now on, in its callers and in all their calls.
 
-        Only the first call does anything.
+        Only the first call has an effect.
         """
         if self._is_on or self._is_over or not _is_free(sys.gettrace()):
             return
@@ -47,7 +47,7 @@ class Steps:
         sys.settrace(self._trace)
 
     def end(self) -> None:
-        """Count no more. Another thread that is traced learns of it at its next line."""
+        """Stop counting. If another thread is traced, its trace ends at its next line."""
         self._is_over = True
         self._leave_this_thread()
 
@@ -76,5 +76,5 @@ def _is_theirs(frame: FrameType) -> bool:
 
 
 def _is_free(trace: object) -> bool:
-    """Whether nobody traces this thread, or only what is over."""
+    """Whether this thread is not traced, or only by an earlier ``Steps``."""
     return trace is None or isinstance(getattr(trace, "__self__", None), Steps)

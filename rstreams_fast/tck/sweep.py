@@ -1,4 +1,4 @@
-"""Races on purpose: a second thread that calls at a chosen moment, swept over a window of time."""
+"""Provokes races: a second thread makes a call at a chosen moment, in each round at another."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOOKOUT = 0.002
 
 
 def sweep(environment: Environment, *, most: int = _MOST_ROUNDS) -> Iterator[float]:
-    """Numbers from 0 to 1, evenly spread: one for each round. Slow rounds make fewer of them."""
+    """Yield a number from 0 to 1 for each round, evenly spread. Slow rounds make them fewer."""
     start = time.perf_counter()
     for number in range(most):
         seconds = time.perf_counter() - start
@@ -34,7 +34,7 @@ def sweep(environment: Environment, *, most: int = _MOST_ROUNDS) -> Iterator[flo
 
 
 def pause(seconds: float) -> None:
-    """Wait so long, to some microseconds, and let other threads run meanwhile."""
+    """Wait ``seconds``, exact to some microseconds, and let other threads run meanwhile."""
     end = time.perf_counter() + seconds
     if seconds > _SHORTEST_SLEEP:
         time.sleep(seconds - _SHORTEST_SLEEP)
@@ -43,15 +43,16 @@ def pause(seconds: float) -> None:
 
 
 def stay_busy(seconds: float) -> None:
-    """Spend so long without giving way to another thread."""
+    """Keep this thread busy for ``seconds``, without a sleep."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass
 
 
 def wait_closely(condition: Callable[[], object], seconds: float = _LOOKOUT) -> bool:
-    """Notice ``condition`` within microseconds, or less closely if it takes its time; False if it
-    has not come after so long.
+    """Wait until ``condition()`` is true; return ``False`` after ``seconds``.
+
+    In the first 2 ms the condition is checked without a break, and later every 0.2 ms.
     """
     start = time.perf_counter()
     while not condition():
@@ -63,9 +64,9 @@ def wait_closely(condition: Callable[[], object], seconds: float = _LOOKOUT) -> 
 
 
 class SecondThread:
-    """Makes one call in each round: so long after ``fire``, in a thread of its own.
+    """A thread that makes one call in each round, a given time after ``fire``.
 
-    That thread is awake and on the lookout before the round begins, so the moment is exact.
+    The thread is already awake when ``fire`` is called, so the moment of the call is exact.
     """
 
     def __init__(self, environment: Environment, rule: str) -> None:
@@ -82,7 +83,7 @@ class SecondThread:
     @classmethod
     @contextmanager
     def beside(cls, environment: Environment, rule: str) -> Iterator[SecondThread]:
-        """A second thread for as long as the context; what its calls raise breaks ``rule``."""
+        """A context with a second thread. Exceptions of the thread's calls break ``rule``."""
         second = cls(environment, rule)
         try:
             with frequent_switches():
@@ -93,7 +94,7 @@ class SecondThread:
         environment.wait(second._ended.is_set, rule, "the calls return", lambda: "one has not")
 
     def arm(self, call: Callable[[], object], after: float) -> int:
-        """Let the second thread call ``call`` ``after`` seconds from ``fire``. Return the round."""
+        """Let the thread make ``call`` ``after`` seconds from ``fire``; return the round number."""
         self._ready = self._calling = self._returned = False
         self._number += 1
         self._round = call, after
@@ -102,13 +103,14 @@ class SecondThread:
         return self._number
 
     def _begin(self) -> None:
-        # It is unlocked already where the thread has not taken the round before, or has ended.
+        # The lock is already free if the thread has not taken the previous round, or has ended.
         if self._begins.locked():
             self._begins.release()
 
     def fire(self, number: int) -> None:
-        """The moment from which the seconds count. Nothing, if that round is over: a thread of the
-        implementation may come late.
+        """Start the time of round ``number``.
+
+        No effect if that round is over: a thread of the implementation may call this late.
         """
         with self._firing:
             self._fired = max(self._fired, number)
@@ -119,8 +121,9 @@ class SecondThread:
         return self._fired != self._number
 
     def let_it_return(self, number: int) -> None:
-        """Wait until the call of that round has returned, or for a tenth of a silence window after
-        it was begun: it may wait for the thread that waits here.
+        """Wait until the call of round ``number`` has returned, but not long.
+
+        The call may itself wait for the thread that waits here.
         """
         environment = self._environment
         wait_closely(lambda: self._calling or number != self._number, environment.timeout / 6)
@@ -131,7 +134,7 @@ class SecondThread:
         self._wait(lambda: not self.is_armed, "the on_next of this round runs")
 
     def join(self, expected: str) -> None:
-        """Wait until the call of this round has returned; it may not have been fired."""
+        """Fire this round, if that was not done, and wait until its call has returned."""
         self.fire(self._number)
         self._wait(lambda: self._returned, expected)
 

@@ -1,4 +1,4 @@
-"""The kit's own publishers: one that a check moves by hand, one that works by itself."""
+"""The kit's own publishers: one sends what a check tells it to, one works by itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["CorrectSource", "TestError", "Upstream"]
 
 #: A message shows so many calls; the history has them all.
 _SHOWN = 8
-#: Several times as many calls as any check gives cause for: who makes more never ends.
+#: More calls than any check causes: a subscriber that makes as many never ends.
 _MOST_CALLS = 10_000
 
 
@@ -26,9 +26,10 @@ class TestError(Exception):
 
 
 class Upstream:
-    """What is above a subscriber under test: sends what the check tells it to, and keeps no demand.
+    """The kit's publisher above a subscriber under test: it sends what the check tells it to.
 
-    It is the subscription, too: it records and judges the calls of it.
+    It is also the subscription: it records and judges the calls of ``request`` and ``cancel``. It
+    does not check that elements are requested.
     """
 
     def __init__(self, environment: Environment, subscriber: Any, *, linger: int = 0) -> None:
@@ -101,7 +102,10 @@ class Upstream:
         self.send("on_next", element)
 
     def send(self, name: str, *arguments: Any) -> None:
-        """Signal; that this raises breaks §2.13, and what a terminal signal calls breaks §2.3."""
+        """Send a signal. An exception of the subscriber breaks §2.13.
+
+        A call on the subscription from within a terminal signal breaks §2.3.
+        """
         shown = tuple(each for each in arguments if each is not self)
         self.environment.history.do("subscriber", name, *shown)
         try:
@@ -120,7 +124,7 @@ class Upstream:
 
     @property
     def demand(self) -> int:
-        """All that was asked for."""
+        """The number of elements that were requested so far."""
         return sum(n for n in self.requests if isinstance(n, int))
 
     def came(self) -> str:
@@ -130,7 +134,7 @@ class Upstream:
         )
 
     def expect_request(self, rule: str = "2.1", expected: str = "a request(n)") -> int:
-        """Expect that there is one more request than has been read."""
+        """Wait for the next unread request; return its ``n``."""
         self.environment.wait(lambda: self.requests[self._read :], rule, expected, self.came)
         n: int = self.requests[self._read]
         self._read += 1
@@ -143,8 +147,8 @@ class Upstream:
 class CorrectSource:
     """A correct publisher of ``create(0)``, ``create(1)`` ..., for one subscriber.
 
-    After ``count`` elements it completes, or fails with ``failure``. It is its own subscription:
-    one thread at a time drains, and a request that finds it at work leaves its demand (§1.3).
+    After ``count`` elements it completes, or fails with ``failure``. It is also the subscription.
+    One thread at a time sends; a request that comes meanwhile only adds to the demand (§1.3).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What all verifications share: checks and their grades, settings, and how one check is run."""
+"""The base of all verifications: checks, grades, settings, and the code that runs a check."""
 
 from __future__ import annotations
 
@@ -26,18 +26,17 @@ from rstreams_fast.tck.outcome import (
 
 __all__ = ["GRADES", "PYTHON", "SPEC", "STRICT", "Check", "Verification", "check", "list_checks"]
 
-#: What a check judges by: what the specification says must be; how Python maps the types of Java;
-#: what a careful implementation does, also where the other side breaks a rule first.
+#: The grades of checks: see ``GRADES``.
 SPEC, PYTHON, STRICT = "spec", "python", "strict"
 GRADES: Final = (SPEC, PYTHON, STRICT)
-"""The grades of checks. ``spec``: the specification says it must be. ``python``: how Python maps
-the types of Java. ``strict``: what a careful implementation does, also where the other side
-breaks a rule first.
+"""The grades of checks. ``spec``: the specification demands it. ``python``: the types of Python
+stand for those of Java. ``strict``: a careful implementation does so, even if the other side has
+broken a rule first.
 """
 
 _CHECK = "__tck_check__"
 _SUBSCRIBER = ("on_subscribe", "on_next", "on_error", "on_complete")
-#: The methods without which there is nothing to judge, of what each hook makes.
+#: For each hook the methods that its result must have.
 _METHODS = {
     "create_publisher": ("subscribe",),
     "create_failed_publisher": ("subscribe",),
@@ -92,12 +91,12 @@ class Check:
     Attributes:
         name: The name of the official kit's check, or ``beyond_...`` for a check that the official
             kit lacks.
-        rule: Such as ``"1.9"``.
+        rule: The number of the rule, such as ``"1.9"``.
         grade: One of ``GRADES``.
         title: The sentence that says what is checked.
         look: Where to look when the check fails.
-        needs: What must have been established before.
-        establishes: What other checks may need.
+        needs: Names of properties that other checks must have established before.
+        establishes: The name of the property that this check establishes if it passes.
     """
 
     name: str
@@ -110,7 +109,7 @@ class Check:
 
     @property
     def is_official(self) -> bool:
-        """Whether the official kit has it, under the same name."""
+        """Whether the official kit has this check, under the same name."""
         return not self.name.startswith("beyond_")
 
 
@@ -125,9 +124,9 @@ def check(
     Args:
         rule: The number of the rule, such as ``"1.9"``.
         grade: One of ``GRADES``.
-        needs: Names that other checks ``establish``, with commas. Without them this check is not
-            run, since it could only fail again.
-        establishes: The name that other checks may need.
+        needs: Names of properties that other checks establish, with commas. If such a check has
+            failed, this check is not run, because it would fail, too.
+        establishes: The name of the property that this check establishes if it passes.
 
     Returns:
         The decorator.
@@ -150,7 +149,7 @@ def check(
 
 
 def list_checks(verification: type[Verification]) -> list[Check]:
-    """The table of a verification: first the checks that others need, then by rule.
+    """Return the checks of a verification: first those that others need, then by rule.
 
     Args:
         verification: A class.
@@ -175,9 +174,9 @@ def list_checks(verification: type[Verification]) -> list[Check]:
 
 
 def _stop(thread: threading.Thread) -> None:
-    """End a thread that was left, at its next step in Python: it may loop, and slow down the rest.
+    """End the thread of an abandoned check: it may be in a loop that slows down other checks.
 
-    A thread that is blocked lives on, as a daemon.
+    A blocked thread is not ended. It is a daemon.
     """
     if thread.ident is not None and thread.is_alive():
         ident = ctypes.c_ulong(thread.ident)
@@ -185,18 +184,19 @@ def _stop(thread: threading.Thread) -> None:
 
 
 class Verification:
-    """The settings of every verification. One instance serves one check at a time."""
+    """The base of all verifications, with their settings. An instance runs one check at a time."""
 
     timeout: float = 3.0
-    """Seconds that something which must happen may take. Only a broken implementation uses them up.
+    """The most seconds to wait for an event that must come. Only a broken implementation takes as
+    long.
     """
     silence: float = 0.05
     """Seconds without a signal that count as silence."""
     fail_on: str = SPEC
     """The grade up to which a broken rule is a failure: ``spec``, ``python`` or ``strict``."""
     not_claimed: tuple[str, ...] = ()
-    """Checks of grade ``strict`` that do not apply, by name, with ``*`` and ``?``: what the
-    implementation chooses not to do, and the specification does not ask for.
+    """Names (with ``*`` and ``?``) of ``strict`` checks that do not apply: the implementation does
+    not claim to do what they check, and the specification does not demand it.
     """
     asyncio_bound: bool = False
     """Whether hooks, publishers and subscribers may only be called on a running asyncio loop. The
@@ -205,9 +205,9 @@ class Verification:
     """
 
     essential_hook: ClassVar[str] = ""
-    """The hook that makes a class a verification of something."""
+    """The hook that a subclass must define: it makes the object to verify."""
     hooks: ClassVar[tuple[str, ...]] = ()
-    """Every hook, for classes that do not inherit."""
+    """The names of all hooks, to find them in objects that do not inherit from this class."""
     settings: ClassVar[tuple[str, ...]] = (
         "timeout",
         "silence",
@@ -215,14 +215,14 @@ class Verification:
         "not_claimed",
         "asyncio_bound",
     )
-    """Every setting, for classes that do not inherit."""
+    """The names of all settings, to find them in objects that do not inherit from this class."""
     more_needs: ClassVar[dict[str, tuple[str, ...]]] = {}
-    """By the name of a check: what it needs in this verification beside its own ``needs``."""
+    """Name of a check -> what it needs in this verification, in addition to its own ``needs``."""
 
     environment: Environment
 
     def test_is_collected_by_the_plugin(self) -> None:
-        """Fail under a pytest that would otherwise find no test in this class and say nothing."""
+        """Fail if the pytest plugin is not loaded, because no check would be run."""
         raise RuntimeError(
             "the pytest plugin of rstreams_fast is not loaded, so no check of "
             f"{type(self).__name__} is collected: run pytest with -p rstreams_fast.tck.plugin"
@@ -230,18 +230,18 @@ class Verification:
 
     @classmethod
     def is_complete(cls) -> bool:
-        """Whether the hook is there without which there is nothing to verify."""
+        """Return whether the class defines its ``essential_hook``."""
         return bool(cls.essential_hook) and cls._has(cls.essential_hook)
 
     @classmethod
     def _has(cls, hook: str) -> bool:
-        """Whether a hook comes from the user, not from the kit."""
+        """Return whether the user has defined ``hook``, not the kit."""
         return not next(base for base in cls.__mro__ if hook in vars(base)).__module__.startswith(
             f"{__package__}."
         )
 
     def check_settings(self) -> None:
-        """Refuse a setting of the wrong type or size, for which the implementation would be blamed.
+        """Raise an error for a wrong setting: else the implementation might be blamed.
 
         Raises:
             HookFailed: A setting is wrong; the message names it.
@@ -269,8 +269,10 @@ class Verification:
             raise raised
 
     def _run_in_a_thread(self, row: Check, method: _Method) -> BaseException | None:
-        """Leave a check in which nothing has happened for longer than any wait of the kit, or in
-        which elements come without end: what it has called may never return.
+        """Run a check in a new thread; return its exception, or ``None``.
+
+        The check is abandoned if nothing happens for longer than any wait of the kit, or if
+        elements come without end: its thread may never end.
         """
         self._make_environment(row.rule)
         environment = self.environment
@@ -316,8 +318,10 @@ class Verification:
     # -- for the checks ----------------------------------------------------------------------------
 
     def _hook(self, name: str, *arguments: Any) -> Any:
-        """What a hook returns; ``HookFailed`` if it raises, is a coroutine without a loop, or makes
-        what cannot be judged.
+        """Call the hook ``name`` and return its result, which may be ``None``.
+
+        Raises ``HookFailed`` if the hook raises, if its result lacks a method, or if it is a
+        coroutine function and ``asyncio_bound`` is false.
         """
         made = self._call_user("", self, name, *arguments)
         if made is not None:
@@ -338,14 +342,14 @@ class Verification:
         return made
 
     def _make(self, name: str, *arguments: Any) -> Any:
-        """What a hook returns that must return something."""
+        """Return the result of a hook. Raises ``HookFailed`` if the result is ``None``."""
         made = self._hook(name, *arguments)
         if made is None:
             raise HookFailed(f"{name} returned None")
         return made
 
     def _make_if_there(self, name: str, *arguments: Any) -> Any:
-        """What an optional hook returns."""
+        """Return the result of a hook. Raises ``NotApplicable`` if the result is ``None``."""
         made = self._hook(name, *arguments)
         if made is None:
             raise NotApplicable(f"there is no {name}")
@@ -354,7 +358,7 @@ class Verification:
     def _expect_raises(
         self, rule: str, error: type[BaseException], owner: Any, method: str, argument: object
     ) -> None:
-        """Expect that the implementation refuses an argument by such an error."""
+        """Expect that ``owner.method(argument)`` raises ``error``."""
         call = f"{method}({'None' if argument is None else 'object()'})"
         expected = f"{call} raises" + ("" if error is BaseException else f" {error.__name__}")
         who = "publisher" if method == "subscribe" else "subscriber"
@@ -372,6 +376,6 @@ class Verification:
             raise NotApplicable("asyncio_bound: all calls come from one loop")
 
     def _call_from_a_new_thread(self, call: Callable[[], object], rule: str) -> None:
-        """Call from a thread that ``threading`` did not make, and wait until it has returned."""
+        """Make ``call`` in a thread that ``threading`` did not make; wait until it returns."""
         ended = self.environment.start(call, rule)
         self.environment.wait(ended.is_set, rule, "the call returns", lambda: "it has not returned")
