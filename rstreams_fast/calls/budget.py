@@ -1,4 +1,4 @@
-"""``Budget``: what all calls together may spend, in one process or in a whole job."""
+"""``Budget``: a bound on what all calls together spend, in one process or in a whole job."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Budget:
         return account_of(self).figures()[1]
 
     def describe(self) -> str:
-        """Return a text for people: what may be spent."""
+        """Return a text for people: the amount of each unit."""
         units = ", ".join(f"{amount:.12g} {unit}" for unit, amount in self.units.items())
         where = "the whole job" if self.scope == "job" else "each process"
         return f"budget {self.name!r}: {units}, by {where}"

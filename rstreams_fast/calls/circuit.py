@@ -96,7 +96,7 @@ class CircuitState:
         self._opened_at: float | None = None
         self._open_seconds = 0.0
         self._era = 0
-        """Counts the changes of state: results of calls from an earlier era are ignored."""
+        """How often the state has changed. Results of calls from before a change are ignored."""
 
     def check(self) -> None:
         """Raise ``CircuitOpenError`` if no call may be made now."""

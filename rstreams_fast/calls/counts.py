@@ -282,7 +282,7 @@ _SUMMED: Final = [field.name for field in fields(CallCounts) if field.name != "s
 
 
 def summed(parts: Iterable[CallCounts], stage: str = "") -> CallCounts:
-    """Return the sums of the counts, under the name ``stage``. Any thread may call it."""
+    """Return the sums of the counts, under the name ``stage``. Thread-safe."""
     parts = list(parts)
     total = CallCounts(stage)
     total._is_sum = True

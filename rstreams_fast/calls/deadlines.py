@@ -16,7 +16,7 @@ __all__ = ["Deadlines", "cancellations"]
 
 
 def cancellations() -> int:
-    """Return ``Task.cancelling()`` of the current task: its cancellations that hold.
+    """Return how many cancellations of the current task are pending (``Task.cancelling``).
 
     The number is above 0 before a call, too, if a cancelled task makes the call to clean up.
     """

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 MOST_CALLS: Final = 2**31
-"""The largest capacity of a window of calls, and of the failures that a ``Circuit`` counts."""
+"""The largest capacity of a window of calls, and the most failures that a ``Circuit`` counts."""
 
 
 def check_positive_int(name: str, value: object, most: int | None = None) -> int:
@@ -101,13 +101,13 @@ _ids: Final[dict[int, tuple[weakref.ref[Any], str]]] = {}
 
 
 def lasting_name_of(fn: Any) -> str | None:
-    """Return the name under which each process that imports the module of ``fn`` has the function.
+    """Return the module and name of ``fn``, if they are the same in every process.
 
     ``None``: ``fn`` is no function, or is local, or its module is the program itself.
     """
     if not isinstance(fn, types.FunctionType):
         return None
-    # The names of fn itself may be those of another function, because of functools.wraps.
+    # functools.wraps may have given fn the names of another function: ask its globals and code.
     module, name = fn.__globals__.get("__name__"), fn.__code__.co_qualname
     is_in_program = module in (None, "__main__", "__mp_main__")
     return None if is_in_program or "<" in name else f"{module}.{name}"

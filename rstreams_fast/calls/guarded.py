@@ -30,7 +30,7 @@ ROW: Final = ", all attempts and waits together"
 def called_with(
     given: Callable[[Any], Any], fn: Callable[..., Awaitable[Any]]
 ) -> Callable[..., Awaitable[Any]]:
-    """Return a function of keys that calls ``fn`` with ``given(key)`` for each key."""
+    """Return a wrapper that takes keys, and passes ``given(key)`` to ``fn`` instead of each key."""
     return lambda *keys: fn(*map(given, keys))
 
 
@@ -288,10 +288,10 @@ def _judged(
 def holding(
     fn: Callable[..., Awaitable[Any]], gate: PermitGate, most: float
 ) -> Callable[..., Awaitable[Any]]:
-    """Return a wrapper of ``fn``, which gets lists of keys, that stops calls after ``RetryAfter``.
+    """Return a wrapper of ``fn`` that stops all calls under the limit after a ``RetryAfter``.
 
-    If the result of a key is a ``RetryAfter``, all calls under the limit stop for its seconds, at
-    most for ``most`` seconds.
+    ``fn`` gets lists of keys. If the result of a key is a ``RetryAfter``, the calls stop for its
+    seconds, at most for ``most`` seconds.
     """
 
     async def call(*args: Any) -> Any:

@@ -63,7 +63,7 @@ class WindowSamples:
     def _is_traced(self, started: int) -> bool:
         if self._tracer is None:
             return False
-        # Count the calls that have started: a call may wait for a limit before it gets here.
+        # Count the calls that the window has started: some of them still wait for the limit.
         self._tracer.left -= 1 if self._looks_at_each else started - self._begun
         self._begun = started
         return self._tracer.left < 0

@@ -60,8 +60,8 @@ PATTERNS: Final = (
 HOST: Final = socket.gethostname()
 
 SPARK_STAGES: Final = 256
-"""Spark may make another attempt in this number of the latest Spark stages. For these stages the
-sums list their partitions, and runs that are not done are kept."""
+"""For this number of the latest Spark stages the sums list the partitions, and runs that are not
+done are kept: Spark may make another attempt."""
 
 MOST_KEPT: Final = 256
 """The most runs that are kept because they are not done. If there are more, the earliest runs are
@@ -145,7 +145,7 @@ class Runs:
 
     Attributes:
         runs: The runs of partitions that are not in the sums.
-        sums: The sums of the hosts, one for each stage.
+        sums: A sum for each host and stage.
         covered: The partitions in the sums.
         declared: The names of all stages in frames, even if they never ran.
     """

@@ -122,7 +122,7 @@ class Answers:
                 self._unwritten.pop(digest, None)
 
     def _add(self, found: AbstractSet[str]) -> bool:
-        """Index the new segments. ``False``: a segment was replaced meanwhile, list them again."""
+        """Index the new segments. ``False``: a segment was replaced meanwhile, so list again."""
         import pyarrow as pa
 
         whole = True
@@ -203,7 +203,7 @@ class Answers:
         return reader
 
     def places(self, digest: bytes) -> list[tuple[str, int]]:
-        """Return the segment and row of each key with the same first eight bytes of its digest."""
+        """Return the segment and row of each key whose digest has the same first eight bytes."""
         (first,) = _first_of(digest)
         names, runs = self._index
         return [(names[at], row) for run in runs for at, row in run.places(first) if names[at]]

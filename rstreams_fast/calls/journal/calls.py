@@ -198,7 +198,7 @@ def find_answers(writer: JournalWriter, answers: Answers, journal: Journal) -> N
         folder.newest = newest(journal.uri)
     # Read the logs before the segments: an answer may move from a log to a segment meanwhile.
     logged = writer.left()
-    # Until the refresh, other threads need the earlier logged answers: their segments may be new.
+    # Keep the earlier logged answers until the refresh: their segments may not be indexed yet.
     answers.logged = {**answers.logged, **logged}
     answers.refresh()
     answers.logged = logged

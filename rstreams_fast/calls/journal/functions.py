@@ -1,4 +1,4 @@
-"""The journal of a function that is called outside stages: it is opened and closed as needed."""
+"""The journal of a function that is called outside stages: calls open it, ``end`` closes it."""
 
 from __future__ import annotations
 

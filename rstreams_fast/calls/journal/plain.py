@@ -16,7 +16,7 @@ __all__ = ["answer_of", "text_of_answer"]
 _AS_THEY_ARE: Final = frozenset({type(None), bool, int, float, str})
 
 _MARK: Final = "$"
-"""The first character of the only key of an object that represents a value of another type."""
+"""A JSON object whose only key begins with this character is a value of a type that JSON lacks."""
 
 _encode: Final = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
 

@@ -58,7 +58,7 @@ class BlockingGate:
             self._loop = None
 
     def take(self, weights: tuple[float, ...] = ()) -> tuple[_PermitLoop, _Permit]:
-        """Block until a call of ``weights`` may start; return its permit, for ``release``."""
+        """Block until a call may start that needs the units ``weights``; return its permit."""
         loop = self._enter()
         try:
             return loop, loop.weighed_permit(weights) if weights else loop.permit()
@@ -86,7 +86,7 @@ class BlockingGate:
             loop.leave()
 
     def see(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
-        """Adopt the service's report that ``left`` units remain after a call of ``weights``."""
+        """Adopt the service's report that ``left`` units remain. ``weights``: the call's units."""
         loop = self._enter()
         loop.tell(lambda gate: gate.see(left, weights))
         loop.leave()
@@ -198,7 +198,7 @@ class _PermitLoop:
         self._run(partial(self._hold, seconds))
 
     def weighed_permit(self, weights: tuple[float, ...]) -> _Permit:
-        """Block until there is a permit for a call of ``weights``; the permit is for this call."""
+        """Block until there is a permit for one call that needs the units ``weights``."""
         ticket: _Ticket = Future()
         return self._wait_for(ticket, partial(self._weigh, ticket, weights), ticket.set_exception)
 

@@ -79,7 +79,7 @@ class Channels(asyncio.Protocol):
             at = start + size
             channel = self._open.get(number)
             if channel is None:
-                # The driver may have ended an old channel before the relay has sent this frame.
+                # A frame with an old number is for a channel that the driver has ended: ignore it.
                 if number > self._newest:
                     self._newest = number
                     channel = self._open[number] = Channel(self, number, self._make())

@@ -175,7 +175,7 @@ class HostLocks:
         os.close(own)
 
     def join(self, numbers: Numbers) -> None:
-        """Use the limit until ``leave``. ``numbers`` apply unless newer numbers are in use."""
+        """Use the limit until ``leave``. Its ``numbers`` apply unless newer numbers are in use."""
         with self._lock, naming(self.path):
             self._next_look = 0.0
             self._follow()
@@ -277,7 +277,10 @@ class HostLocks:
                 self._held.discard(byte)
 
     def reserve(self, weights: tuple[float, ...], latest: float) -> float:
-        """Return when a call of ``weights`` may start; reserve this time if it is <= ``latest``."""
+        """Return when a call that needs the units ``weights`` may start.
+
+        Reserve this time if it is not later than ``latest``.
+        """
         if not (weights or self.numbers.are_paced):
             return self.held_until()
         with self._state() as (not_before, clocks):
@@ -300,7 +303,7 @@ class HostLocks:
             self._write(not_before, self.pace.spend(time.monotonic(), clocks, change))
 
     def see(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
-        """Adopt the service's report that ``left`` units remain after a call of ``weights``."""
+        """Adopt the service's report that ``left`` units remain. ``weights``: the call's units."""
         with self._state() as (not_before, clocks):
             now = time.monotonic()
             self._write(not_before, self.pace.follow(now, clocks, left, weights))
@@ -321,7 +324,7 @@ class HostLocks:
                 fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, self._unlock_state)
 
     def _read(self) -> tuple[float, tuple[float, ...]]:
-        """Return the time before which no call may start, and the clocks."""
+        """Return the time before which no call may start, and the clocks (see ``Pace``)."""
         found = os.pread(self._file, self.STATE.size, 0)
         if not found:
             return 0.0, (0.0,) * (1 + MOST_UNITS)

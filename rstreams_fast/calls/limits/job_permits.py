@@ -189,7 +189,7 @@ class JobPermits:
             self._gate.grant(None, self._asks.popleft())
 
     def paced(self, are_paced: bool) -> None:
-        """Note whether each call needs a new permit: the driver's numbers of the limit changed."""
+        """Note whether each call needs a new permit: the limit's rate or units may have changed."""
         if are_paced != self._are_paced:
             self._are_paced = are_paced
             self._gate.follow_numbers(are_paced)

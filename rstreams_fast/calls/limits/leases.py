@@ -1,4 +1,4 @@
-"""Permits of a whole job: a small server in the driver's process, with the clocks of the limits.
+"""A small server in the driver's process, which gives permits of limits to the workers of a job.
 
 With Spark Connect the server is in the process of the client. ``messages`` defines the messages
 between worker and server.

@@ -140,7 +140,7 @@ class Limit:
 
     @property
     def numbers(self) -> Numbers:
-        """The numbers of the limit, without its name."""
+        """The numbers of the limit: concurrency, rate, burst and quotas."""
         rate: Any = self.rate
         quotas = tuple((self.units or {}).values())
         return Numbers(self.made, self.concurrency, rate, self.burst, quotas)

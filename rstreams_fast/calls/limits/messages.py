@@ -93,9 +93,9 @@ COUNT: Final = struct.Struct("!I")
 DECLARED: Final = struct.Struct("!16sIB")
 CHALLENGE_BYTES: Final = 32
 SIZES: Final = {HOLD: SECONDS.size, KEEP: COUNT.size, DECLARE: DECLARED.size}
-"""How many bytes follow a message."""
+"""How many bytes of data follow a message of this kind."""
 NUMBERS: Final = {ASK: 1, SPEND: 1, SEE: 2}
-"""How many numbers for each unit follow a message."""
+"""How many numbers for each unit follow a message of this kind."""
 # The answer to the challenge: a digest, and the number by which the server knows the limit.
 ANSWER: Final = struct.Struct("!32sI")
 RELAY: Final = (1 << 32) - 1

@@ -15,7 +15,7 @@ AT_ONCE: Final = 1 / 60
 """The share of a quota that calls may spend at once after a pause."""
 
 MOST_UNITS: Final = 6
-"""The most units of a limit: the file of a host has room for so many clocks."""
+"""The most units of a limit: the file of a host has room for this number of clocks."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def _quota(name: str, amount: object, seconds: float) -> Quota:
 
 
 class Numbers(NamedTuple):
-    """The numbers of a limit. For each name the newest numbers apply."""
+    """The numbers of a limit. All limits of one name have the numbers of the newest of them."""
 
     made: float
     """When the limit was made, in seconds since the epoch."""
@@ -159,12 +159,12 @@ class Pace:
     def restart(self, now: float, clocks: tuple[float, ...]) -> tuple[float, ...]:
         """Return the clocks after a change of the limit's numbers.
 
-        The old use of the limit then delays at most one call.
+        Calls from before the change then delay at most one call.
         """
         latest = [now + self._interval, *(now + ahead for _, ahead in self._units)]
         return tuple(map(min, clocks, latest)) + clocks[len(latest) :]
 
     def margins(self, weights: tuple[float, ...]) -> list[float]:
-        """Return the units that must be left so that a call of ``weights`` need not wait."""
+        """Return how many units must be left so that a call with ``weights`` need not wait."""
         units = zip(self._units, weights, strict=False)
         return [max(weight, ahead / each) for (each, ahead), weight in units]

@@ -40,7 +40,10 @@ class _PermitSource(Protocol):
     """Gives permits to a gate. Only the loop's thread may use a source."""
 
     def ask(self, weights: Weights) -> None:
-        """Request a permit for a call of ``weights``: the source calls ``PermitGate.grant``."""
+        """Request a permit for a call that needs the units ``weights``.
+
+        The source calls ``PermitGate.grant``.
+        """
 
     def give_back(self, permit: Any) -> None:
         """Take a permit back."""
@@ -58,7 +61,7 @@ class _PermitSource(Protocol):
         """Charge ``change`` more units than were asked for; negative numbers give back."""
 
     def see(self, left: Weights, weights: Weights) -> None:
-        """Adopt the service's report that ``left`` units remain after a call of ``weights``."""
+        """Adopt the service's report that ``left`` units remain. ``weights``: the call's units."""
 
     def end(self, inside: int) -> Callable[[], object]:
         """Return all permits except those of ``inside`` threads, whose calls still run.
@@ -171,7 +174,7 @@ class PermitGate:
         return self._idle.pop() if self._idle else None
 
     async def acquire(self, weights: Weights = ()) -> tuple[Any, float]:
-        """Wait for a permit for a call of ``weights``; return it for ``release``."""
+        """Wait for a permit for a call that needs the units ``weights``; return the permit."""
         if self._failure is not None:
             raise self._failure
         future: asyncio.Future[tuple[Any, float]] = self.loop.create_future()
@@ -225,7 +228,7 @@ class PermitGate:
             self._rest()
 
     def grant(self, permit: Any, weights: Weights = ()) -> None:
-        """Receive a permit from the source. The request for it had the units ``weights``."""
+        """Receive a permit from the source. ``weights``: the units with which it was requested."""
         self._asked -= 1
         if not self._pass((permit, monotonic() + PERMIT_TURN_SECONDS), weights):
             self._source.give_back(permit)
@@ -236,12 +239,12 @@ class PermitGate:
             self._source.spend(tuple(times * weight for weight in weights))
 
     def see(self, left: Weights, weights: Weights) -> None:
-        """Adopt the service's report that ``left`` units remain after a call of ``weights``."""
+        """Adopt the service's report that ``left`` units remain. ``weights``: the call's units."""
         if not self._closed:
             self._source.see(left, weights)
 
     def follow_numbers(self, are_paced: bool) -> None:
-        """Note whether each call needs a new permit: the numbers of the limit changed."""
+        """Note whether each call needs a new permit: the limit's rate or units may have changed."""
         self._may_keep = not are_paced
         self.suspend(False)
         if are_paced:

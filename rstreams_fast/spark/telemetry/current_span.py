@@ -49,7 +49,7 @@ class _CurrentSpan(NonRecordingSpan):
 
 
 def sampled_context(trace_id: int, span_id: int) -> SpanContext:
-    """Return the context of a span of this process that is sent to the collector."""
+    """Return a ``SpanContext`` that is marked as sampled, so that the span is exported."""
     flags = TraceFlags(TraceFlags.SAMPLED)
     return SpanContext(trace_id, span_id, is_remote=False, trace_flags=flags)
 

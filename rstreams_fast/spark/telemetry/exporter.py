@@ -38,7 +38,7 @@ _open: Final[set[Exporter]] = set()
 
 
 class Exporter:
-    """Sends spans as they come, and figures every ``interval`` and at the end.
+    """Sends spans every ``SPANS_SECONDS``, figures every ``interval``, and both at the end.
 
     A thread sends them. The thread ends with ``close``, at the end of the process, or when the
     ``owner`` is garbage. Any thread may use the object.

@@ -1,4 +1,4 @@
-"""The span of a call, as workers write it for the driver, and how many calls have one."""
+"""The span of a call, as workers write it for the driver, and the options for spans."""
 
 from __future__ import annotations
 
