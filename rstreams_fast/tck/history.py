@@ -9,7 +9,7 @@ from typing import Any
 
 __all__ = ["History", "show", "show_call"]
 
-#: A longer history is printed without its middle; so is what was done.
+#: Longer histories, and longer lists of calls, are printed without their middle.
 _HEAD, _TAIL = 30, 30
 _FIRST_DONE, _LAST_DONE = 5, 3
 _LONGEST = 60

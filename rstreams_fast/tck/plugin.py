@@ -22,7 +22,7 @@ with importing("pytest", __name__, "pytest"):
 
 __all__ = ["VerificationClass"]
 
-#: What pytest prints for each outcome that is neither passed nor failed, in short and with -v.
+#: What pytest prints, in short and with -v, for each outcome that is neither passed nor failed.
 WORDS = {
     "python": ("p", "BROKEN (PYTHON)"),
     "strict": ("s", "BROKEN (STRICT)"),
@@ -30,7 +30,7 @@ WORDS = {
     runner.NOT_APPLICABLE: ("n", "NOT APPLICABLE"),
 }
 _OUTCOME = "rstreams_tck_outcome"
-#: By verification: up to which grade it fails, and what was found.
+#: Name of a verification -> the grade up to which it fails, and its broken rules.
 _FINDINGS = pytest.StashKey[dict[str, tuple[str, list[tck.RuleBroken]]]]()
 
 
@@ -100,7 +100,7 @@ def pytest_runtest_makereport(
     if isinstance(error, tck.RuleBroken):
         found = item.config.stash.setdefault(_FINDINGS, {})
         found.setdefault(verification.nodeid, (_fail_on(item), []))[1].append(error)
-        report.longrepr = text  # it says more than the frames of the kit
+        report.longrepr = text  # the text says more than the frames of the kit
         if runner.fails(error.grade, _fail_on(item)):
             return report
         outcome = error.grade

@@ -16,7 +16,7 @@ __all__ = ["ProbeFailed", "ProbeSubscriber", "failing", "same"]
 Signal = tuple[Any, ...]
 Reaction = Callable[[Any], object]
 
-#: A message shows so many signals; the history has them all.
+#: The most signals that a message shows; the history has them all.
 _SHOWN = 8
 #: More than any check requests or waits for: a publisher that sends as many never ends.
 _MOST_ELEMENTS = 10_000
@@ -80,7 +80,7 @@ class ProbeSubscriber:
         self.requested = 0
         self.received = 0
         self.deepest = 0
-        self.cancelled_after = -1  # so many elements; -1 while it has not cancelled
+        self.cancelled_after = -1  # how many elements came before cancel; -1 before it
         self.terminal: Signal | None = None
         self._depth = 0
         self._read = 0

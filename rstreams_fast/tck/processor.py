@@ -16,7 +16,7 @@ from rstreams_fast.tck.verification import STRICT, check
 
 __all__ = ["Downstream", "IdentityProcessorVerification"]
 
-#: A subscriber that has asked long ago has asked for so many.
+#: How many elements the first of two subscribers requests long before they come.
 _LONG_AGO = 20
 
 
@@ -257,7 +257,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     @check("4.1", needs="elements passed on")
     def beyond_spec401_cancelOfOneSubscriberMustNotCancelUpstream(self) -> None:
         """When one of two subscribers cancels, upstream goes on for the other.
-        Look at cancel of the processor's subscriptions: only the last one cancels upstream."""
+        Look at cancel of the processor's subscriptions: only the last cancel may go upstream."""
         self._needs_subscribers(2)
         stage = _AboveProcessor(self)
         first, second = stage.downstream(), stage.downstream()
@@ -271,7 +271,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     @check("4.1", STRICT, establishes="cancel upstream")
     def beyond_spec401_cancelOfTheLastSubscriberShouldCancelUpstream(self) -> None:
         """When its only subscriber cancels, the processor cancels upstream.
-        Look at cancel of the processor's subscriptions. Not to cancel upstream can be a choice."""
+        Look at cancel of the processor's subscriptions. A processor may choose to go on."""
         stage = _AboveProcessor(self)
         subscriber = stage.downstream(1)
         subscriber.cancel()
@@ -281,7 +281,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     # requested, and no rule says that the processor must request it again for a later subscriber.
     @check("1.11", STRICT, needs="elements on request")
     def beyond_spec111_aLaterSubscriberMustBeServed(self) -> None:
-        """After one subscriber has cancelled with demand left, the next gets what it asks for.
+        """After one subscriber has cancelled with demand left, the next one gets what it requests.
         Look at requests upstream for a subscriber that has cancelled. If the processor drops their
         elements, it should request as many again."""
         self._expect_later_subscriber_served()

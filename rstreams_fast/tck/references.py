@@ -13,7 +13,7 @@ from rstreams_fast.tck.outcome import RuleBroken
 
 __all__ = ["expect_collected"]
 
-#: The first pause between two collections, in seconds; each one is twice as long.
+#: The first pause between two collections, in seconds. Each later pause is twice as long.
 _FIRST_PAUSE = 0.001
 
 

@@ -61,7 +61,7 @@ UNBREAKABLE: Final[dict[str, str]] = {
     "3.14": "a permission: publishers may shut down, or stay",
 }
 
-#: Rules on which others rest, the most fundamental first; after them mend in order of number.
+#: Rules on which others depend, the most fundamental first. Repair the rest in order of number.
 MEND_FIRST: Final = (
     "1.9", "2.12", "2.1", "2.5", "1.1", "3.8", "1.3", "2.7", "3.2", "3.3", "3.16", "3.15",
     "2.13", "1.5", "1.2", "1.7", "1.4", "3.9", "3.6", "3.7", "1.8", "3.12", "2.3",

@@ -33,7 +33,7 @@ NOT_APPLICABLE = "not applicable"
 NOT_JUDGED = "not judged"
 ERROR = "could not run"
 
-#: Seconds that broken checks may take, all together, before the others are left.
+#: When broken checks have taken this many seconds together, the other checks are not run.
 PATIENCE: Final = 15.0
 
 
@@ -66,7 +66,7 @@ class Verdicts:
     """The results so far of one implementation. They tell which checks need not be run."""
 
     def __init__(self) -> None:
-        self._missing: dict[str, str] = {}  # what is not established: the check that broke
+        self._missing: dict[str, str] = {}  # property -> the check that should have established it
         self._lost = 0.0
 
     def obstacle(self, check: Check) -> str:
@@ -113,7 +113,7 @@ def _run_one(verification: Verification, check: Check) -> tuple[str, str, RuleBr
     except (RuleBroken, NotApplicable, HookFailed) as raised:
         broken = raised if isinstance(raised, RuleBroken) else None
         return outcome_of(raised), str(raised), broken
-    except BaseException as raised:  # what a hook skips its test by, for example
+    except BaseException as raised:  # for example the exception by which a hook skips the test
         return ERROR, f"{type(raised).__name__}: {raised}", None
     return KEPT, "", None
 

@@ -12,14 +12,14 @@ from rstreams_fast.tck.environment import Environment, frequent_switches
 
 __all__ = ["SecondThread", "pause", "stay_busy", "sweep", "wait_closely"]
 
-#: Rounds of one sweep; and how many there are, if they fit into a sixth of the timeout, even where
-#: they take longer than one silence window.
+#: The most rounds of a sweep; and the rounds after which it ends, if it has taken longer than one
+#: silence window. It ends in any case after a sixth of the timeout.
 _MOST_ROUNDS, _LEAST_ROUNDS = 300, 24
-#: Multiples of this, modulo 1, fill the range from 0 to 1 evenly, however many there are.
+#: Any number of multiples of this, modulo 1, are evenly spread between 0 and 1.
 _GOLDEN: Final = 0.6180339887498949
-#: A shorter pause is spent spinning: the operating system wakes no thread so exactly (seconds).
+#: A shorter pause (seconds) is a busy wait, as the system does not wake a thread so exactly.
 _SHORTEST_SLEEP = 0.0003
-#: How long a thread looks out for an event before it waits for it (seconds).
+#: Seconds for which a thread checks for an event without a break, before it sleeps.
 _LOOKOUT = 0.002
 
 
@@ -77,7 +77,7 @@ class SecondThread:
         self._begins.acquire()
         self._firing = threading.Lock()
         self._ready = self._calling = self._returned = False
-        self._number = self._fired = 0  # of the round; of the one that was fired last
+        self._number = self._fired = 0  # the current round; the round that was fired last
         self._ended = environment.start(self._main, rule)
 
     @classmethod

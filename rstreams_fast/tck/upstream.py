@@ -13,7 +13,7 @@ from rstreams_fast.tck.history import show_call
 
 __all__ = ["CorrectSource", "TestError", "Upstream"]
 
-#: A message shows so many calls; the history has them all.
+#: The most calls that a message shows; the history has them all.
 _SHOWN = 8
 #: More calls than any check causes: a subscriber that makes as many never ends.
 _MOST_CALLS = 10_000
@@ -39,7 +39,7 @@ class Upstream:
         self.cancels = 0
         self.answer: Callable[[], object] | None = None  # what request does before it returns
         self._name = environment.name("subscription")
-        self._linger = linger  # so many calls wait for another one to overlap them
+        self._linger = linger  # how many calls wait for a call that overlaps them
         self._terminal: tuple[int, str] | None = None  # the thread and name of a terminal signal
         self._inside: list[tuple[int, str]] = []
         self._read = 0
@@ -88,7 +88,7 @@ class Upstream:
             if thread != me:
                 came = f"{call} while another thread is inside {other}"
                 flag("2.7", "calls on a subscription one after the other", came)
-        terminal = self._terminal  # one look: the signal's own thread may end it right now
+        terminal = self._terminal  # read once: another thread may clear it now
         if terminal is not None and terminal[0] == me:
             name = terminal[1]
             flag("2.3", f"{name} calls nothing on the subscription", f"{call} from within {name}")

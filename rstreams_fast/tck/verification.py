@@ -29,9 +29,9 @@ __all__ = ["GRADES", "PYTHON", "SPEC", "STRICT", "Check", "Verification", "check
 #: The grades of checks: see ``GRADES``.
 SPEC, PYTHON, STRICT = "spec", "python", "strict"
 GRADES: Final = (SPEC, PYTHON, STRICT)
-"""The grades of checks. ``spec``: the specification demands it. ``python``: the types of Python
-stand for those of Java. ``strict``: a careful implementation does so, even if the other side has
-broken a rule first.
+"""The grades of checks. ``spec``: the specification demands it. ``python``: it follows from
+how Java's types are translated to Python. ``strict``: a careful implementation does so, even if
+the other side has broken a rule first.
 """
 
 _CHECK = "__tck_check__"
@@ -320,7 +320,7 @@ class Verification:
     def _hook(self, name: str, *arguments: Any) -> Any:
         """Call the hook ``name`` and return its result, which may be ``None``.
 
-        Raises ``HookFailed`` if the hook raises, if its result lacks a method, or if it is a
+        Raises ``HookFailed`` if the hook raises, if its result lacks a method, or if the hook is a
         coroutine function and ``asyncio_bound`` is false.
         """
         made = self._call_user("", self, name, *arguments)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CancelChecks"]
 
-#: More than any publisher has under way when it is cancelled: later elements are no delay.
+#: More elements than any publisher is sending when it is cancelled.
 _UNDER_WAY = 2500
 #: Elements that would all come if a cancel were not seen.
 _MANY = 100
@@ -201,7 +201,7 @@ class CancelChecks:
 
     @check("3.13", needs="references dropped by cancel")
     def beyond_spec313_theSubscriberMustBeDroppedWithoutAnyRequest(self: Kit) -> None:
-        """A subscriber that cancels without having asked is not kept alive.
+        """A subscriber that cancels without any request is not kept alive.
         Look at references that subscribe stores and that only the first element clears."""
         self._expect_dropped("a cancel without request", ProbeSubscriber.cancel)
 

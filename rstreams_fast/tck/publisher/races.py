@@ -1,6 +1,6 @@
 """Checks of requests and cancels that come while a publisher goes idle.
 
-A check makes the call in many rounds, in each round at another moment.
+A check repeats the request or cancel in many rounds, in each round at another moment.
 """
 
 # ruff: noqa: N802
@@ -29,13 +29,13 @@ __all__ = ["RaceChecks"]
 
 #: Requests by which the kit measures the time (window) in which a publisher goes idle.
 _TRIALS = 8
-#: How long after an element a publisher with a thread of its own may take to go idle; and the
-#: longest such time that is measured of another one (seconds).
+#: Seconds in which a publisher with its own thread usually goes idle after an element; and the
+#: longest time that is measured for other publishers.
 _WINDOW, _LONGEST_WINDOW = 0.001, 0.005
-#: The window is swept a little beyond its end.
+#: Calls are made in the window and a little after it: up to this multiple of its length.
 _BEYOND = 1.25
-#: The second thread comes up to so long before the end of on_next (seconds). It has to wait for the
-#: interpreter then, and gets it soon after: the first one may be stopped at any step.
+#: The second thread calls up to this many seconds before the end of on_next. Then it waits for the
+#: GIL, and gets it soon afterwards, when the first thread may be at any step.
 _BEFORE = 0.0001
 #: The part of the rounds in which the second thread comes before the end of on_next.
 _PART_BEFORE = 1 / 3
@@ -47,9 +47,9 @@ _FEW_LINES, _MOST_LINES = 24, 200
 _COUNTED = 3
 #: The part of the rounds in which the second thread asks before on_subscribe has returned.
 _PART_WITHIN = 1 / 2
-#: Elements within each of which one more is asked for.
+#: The number of on_next calls that request one more element each.
 _ASKED_WITHIN = 3
-#: Elements for one sweep, and how few would be none.
+#: The most elements of a sweep; and the fewest, even if ``max_elements`` is less.
 _ELEMENTS, _TOO_FEW = 600, 48
 #: Subscribers of a sweep in which each is used once.
 _SUBSCRIBERS = 40
@@ -72,7 +72,7 @@ class RaceChecks:
             if number > self._elements():
                 break
             if number > _TRIALS and senders == {threading.get_ident()}:
-                break  # it is idle when request returns: there is no other moment
+                break  # the publisher is always idle when request returns
             subscriber.request(1)
             self._expect_elements_so_far(subscriber, number)
             pause(_WINDOW * part**3)
@@ -165,9 +165,9 @@ class RaceChecks:
 
     @check("3.8", STRICT, needs="elements on request")
     def beyond_spec308_demandFromSignalsAndAThreadShouldAddUp(self: Kit) -> None:
-        """on_subscribe, on_next and another thread ask at once: each request counts.
-        Look at how demand is added, and at what is asked for before on_subscribe has returned. (By
-        §2.7 a subscriber should not call request in two threads at once.)"""
+        """on_subscribe, on_next and another thread call request at once: each request counts.
+        Look at how demand is added, and at requests before on_subscribe has returned. (By §2.7 a
+        subscriber should not call request in two threads at once.)"""
         with self._idle_window() as idle:
             for part in sweep(self.environment, most=ROUNDS):
 
@@ -268,7 +268,7 @@ class _IdleWindow:
         if self._measured:
             after = statistics.median(self._measured) * _BEYOND * part
         else:
-            after = _WINDOW * part**3  # when it goes idle cannot be seen: soon, most likely
+            after = _WINDOW * part**3  # not measured: most likely it goes idle soon
         self._round = self.second.arm(call, after)
 
     def let_it_return(self) -> None:
@@ -285,7 +285,7 @@ class _IdleWindow:
 
 
 class _EachStep:
-    """Stops the sender in each round at another of the lines that it executes after ``on_next``."""
+    """Stops the sending thread at a line after ``on_next``, in each round at another line."""
 
     def __init__(self, second: SecondThread) -> None:
         self._second = second

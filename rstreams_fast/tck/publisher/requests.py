@@ -40,7 +40,7 @@ class RequestChecks:
         self: Kit,
     ) -> None:
         """request works from within on_subscribe and on_next.
-        Look at locks held while signalling, and at demand set before on_subscribe returns."""
+        Look at locks held while signalling, and at requests before on_subscribe returns."""
 
         def react(me: ProbeSubscriber) -> None:
             if me.requested < 6:  # noqa: PLR2004
@@ -136,7 +136,7 @@ class RequestChecks:
     def beyond_spec308_demandFromWithinSignalsMustAddUp(self: Kit) -> None:
         """Requests add up while earlier requests are unfulfilled: all requested elements come.
         Look at request: it must add ``n`` to the demand that is left."""
-        portions = {1: 3, 2: 1}  # after so many elements, so many more
+        portions = {1: 3, 2: 1}  # number of elements received -> how many more to request
 
         def react(me: ProbeSubscriber) -> None:
             if me.received in portions:

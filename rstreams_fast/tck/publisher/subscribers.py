@@ -173,7 +173,7 @@ class SubscribersChecks:
 
     @check("1.11", needs="elements on request")
     def beyond_spec111_aSubscriberMustNotTouchAnother(self: Kit) -> None:
-        """The request of one subscriber brings another no elements, and its cancel does not end it.
+        """The requests and the cancel of one subscriber have no effect on another subscriber.
         Look at demand and the cancelled state: each subscription has its own."""
         publisher = self._publisher(4)
         first, second = self._subscriber(publisher), self._subscriber(publisher)
@@ -191,7 +191,7 @@ class SubscribersChecks:
 
     @check("1.11", needs="elements on request")
     def beyond_spec111_aLaterSubscriberMustBeServed(self: Kit) -> None:
-        """After one subscriber has cancelled with demand left, the next gets what it asks for.
+        """After one subscriber has cancelled with demand left, the next one gets what it requests.
         Look at state that remains when a subscriber has cancelled: it must not hide new demand."""
         self._expect_later_subscriber_served()
 

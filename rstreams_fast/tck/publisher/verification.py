@@ -1,7 +1,7 @@
 """Verification of a publisher: the checks of the official kit, under the same names, and others.
 
 The checks are in several classes, one for each part of the specification. These classes have no
-base class. ``PublisherVerification`` inherits them, so their methods type ``self`` as ``Kit``,
+base class. ``PublisherVerification`` inherits them, so their methods annotate ``self`` as ``Kit``,
 another name of ``PublisherVerification``.
 """
 

@@ -32,7 +32,7 @@ class SubscriberBlackboxVerification(SubscriberChecks, SubscriberRaceChecks, Ver
         raise NotImplementedError("create_subscriber() is the hook that makes a subscriber")
 
     def trigger_request(self, subscriber: Any) -> None:
-        """Make the subscriber request elements. The default does nothing: it requests by itself.
+        """Make the subscriber request elements. Needed only if it does not request by itself.
 
         Args:
             subscriber: A result of ``create_subscriber``.

@@ -28,15 +28,15 @@ __all__ = ["SubscriberChecks"]
 
 _RACES = 30
 _ELEMENTS = 10
-#: A subscriber that asks for more is sent so many elements.
+#: The most elements that are sent to a subscriber.
 _MOST_ELEMENTS = 512
 
 
 class SubscriberChecks:
     """The checks that both verifications of subscribers have.
 
-    The verifications inherit this class, which has no base class. So its methods type ``self`` as
-    ``Kit``, another name of the verifications.
+    The verifications inherit this class, which has no base class. So its methods annotate ``self``
+    as ``Kit``, another name of the verifications.
     """
 
     hooks: ClassVar[tuple[str, ...]] = ("create_element", "create_failing_subscriber")
@@ -96,7 +96,7 @@ class SubscriberChecks:
     def _is_wanted(self: Kit, stage: Stage, sent: int) -> bool:
         """Wait until one more element is requested; ``False`` if the subscriber cancels."""
         if not stage.cancels:
-            stage.trigger_request(1)  # for each one: what is asked ahead may be buffered till then
+            stage.trigger_request(1)  # for each element: else it may stay in a buffer
         self.environment.wait(
             lambda: stage.demand > sent or stage.cancels,
             "2.1",
@@ -124,7 +124,7 @@ class SubscriberChecks:
     @check("2.1", STRICT, needs="a request", establishes="further requests")
     def beyond_spec201_demandShouldGoOnAsLongAsElementsCome(self: Kit) -> None:
         """A subscriber that has got all requested elements requests more, or cancels.
-        Look at what happens after the last requested element: the next request."""
+        Look at the code that makes the next request, after the last requested element."""
         stage = self._stage()
         stage.expect_processed(self._send(stage, _ELEMENTS), "2.1")
         stage.send("on_complete")
@@ -156,7 +156,7 @@ class SubscriberChecks:
     def _expect_no_request_after(self: Kit, terminal: str) -> None:
         stage = self._asked()
         stage.end(terminal)
-        self.environment.is_quiet(lambda: False)  # calls that were under way are no breach
+        self.environment.is_quiet(lambda: False)  # calls that had begun before break no rule
         before = len(stage.requests)
         stage.trigger_request(1)
         self.environment.expect_quiet(
@@ -395,7 +395,7 @@ class SubscriberChecks:
         stage.trigger_request(_ELEMENTS)
         while not (stage.over or stage.cancels):
             before = stage.sent
-            stage.send_answers()  # what was asked for too early to be answered within
+            stage.send_answers()  # elements that were requested before ``answer_by``
             if stage.sent == before and not self._goes_on(stage):
                 break
         stage.expect_processed(elements[: stage.sent], "2.11")
@@ -448,7 +448,7 @@ def _hostile(element: Any) -> Any:
             return type("Hostile", (kind,), methods)(element)
         hostile = type("Hostile", (kind,), {**methods, "__slots__": ()})
         made = copy.copy(element)
-        object.__setattr__(made, "__class__", hostile)  # also of what is frozen
+        object.__setattr__(made, "__class__", hostile)  # even if the class is frozen
     except Exception as raised:
         raise NotApplicable(f"no {kind.__name__} can be made whose == raises: {raised}") from raised
     return made

@@ -1,6 +1,6 @@
 """Checks of signals and stops that come while a subscriber goes idle.
 
-A check makes the call in many rounds, in each round at another moment.
+A check repeats the signal or stop in many rounds, in each round at another moment.
 """
 
 # ruff: noqa: N802

@@ -18,8 +18,8 @@ class Stage(Upstream):
     def __init__(self, verification: Any, subscriber: Any, linger: int) -> None:
         super().__init__(verification.environment, subscriber, linger=linger)
         self.verification = verification
-        self.sent = 0  # of the answers
-        self.over = False  # whether the end was sent after them
+        self.sent = 0  # how many of the answers were sent
+        self.over = False  # whether the end was sent after the answers
         self._answers: list[Any] = []
         self._sending = False
 

@@ -1,4 +1,4 @@
-"""Verification of a subscriber from within: it tells the kit's probe what it processes."""
+"""Verification of a subscriber that tells the kit's probe which signals it has processed."""
 
 # The checks have the names of the official kit, so that results of both can be compared.
 # ruff: noqa: N802
@@ -37,7 +37,10 @@ class Puppet(Protocol):
 
 
 class WhiteboxProbe:
-    """The subscriber calls it for each signal that it has processed. Any thread may call it."""
+    """The subscriber calls the probe for each signal that it has processed.
+
+    Any thread may call the probe.
+    """
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -138,7 +141,7 @@ class _WhiteboxStage(Stage):
             "the subscriber calls probe.register_on_subscribe(puppet)",
             lambda: "no such call",
         )
-        self.answer_by(answers)  # from now on: what is asked before the puppet is, may be dropped
+        self.answer_by(answers)  # only now: earlier elements might be dropped
 
     def trigger_request(self, n: int) -> None:
         self._move("trigger_request", n)
