@@ -107,7 +107,7 @@ class RunStatus(enum.IntEnum):
     SLOT_FAILED = 7
     """The receiver of the results (slot) raised ``run.error``: the subscriber broke §2.13."""
     DROPPED = 8
-    """Only of ``push``: a stage dropped the element. The caller may request ``run.refund`` more."""
+    """Only ``push`` returns this: a stage dropped the element. Request ``run.refund`` more."""
 
 
 class FunctionSlot:

@@ -112,7 +112,7 @@ class StageKind:
     name: str
     """The first item of a stage, and the method of ``Stream``."""
     source: str
-    """The Python code of one step. These words have a meaning, and ``k`` is free:
+    """The Python code of one step. ``k`` may be a variable. These names have a meaning:
 
     ``x``: the element; ``f``: the argument; ``n``: the stored count; ``h``: the stored object;
     ``i``: the stage's number; ``name``: its name; ``DROP``: there is no element for the next stage;

@@ -144,7 +144,10 @@ def _check_observable(observable: object) -> None:
 def _observe(
     stream: Stream[Any], observer: Any, scheduler: Any, then: Callable[[], None] = lambda: None
 ) -> DisposableBase:
-    """Subscribe ``observer`` to ``stream``, after RxPY got the disposable; then call ``then``."""
+    """Subscribe ``observer`` to ``stream``, then call ``then``; return what disposes of them.
+
+    RxPY's scheduler makes both calls, usually after this function has returned.
+    """
     end = SyncSubscriber(
         observer.on_next,
         on_error=observer.on_error,
@@ -223,7 +226,7 @@ class _ObservablePublisher:
             subscription.dispose()
 
     def _wait(self, _element: object) -> bool:
-        # False: the subscriber has cancelled.
+        # The result false ends the observable, because the subscriber has cancelled.
         if self._left == 0 and not self._cancelled:
             with self._changed:
                 while not self._demand and not self._cancelled:

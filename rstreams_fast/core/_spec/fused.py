@@ -377,7 +377,7 @@ class FusedRun:
             try:
                 element = step(state, index, argument, element)
             except Exception as raised:
-                # Without the frames of this loop and of the step, which keep the element.
+                # Remove the frames of this loop and of the step: they keep the element alive.
                 frames = raised.__traceback__ and raised.__traceback__.tb_next
                 users = frames and frames.tb_next
                 raise _Failed(BaseException.with_traceback(raised, users)) from None

@@ -441,8 +441,8 @@ class CallWindow:
             except Exception:  # ``==`` of the item raises: find the call by identity
                 try:
                     self._in_flight = {k: c for k, c in self._in_flight.items() if c is not call}
-                # Comparing another item raised: from now on no item shares a call that runs
-                # already.
+                # The comparison with another item raised. So no new item can share a call that is
+                # running now.
                 except Exception:
                     self._in_flight = {}
         self._permits.request(1)

@@ -224,7 +224,7 @@ class CombiningMethods(Generic[T_co]):
         one of ``others`` completes without an element. An error of any publisher ends the stream.
 
         Reactor: ``withLatestFrom``; RxPY: ``with_latest_from``, which drops elements of this stream
-        until then.
+        until all of ``others`` have sent an element.
 
         Args:
             *others: Publishers, which need not keep the rules of Reactive Streams.

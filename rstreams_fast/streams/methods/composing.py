@@ -25,18 +25,18 @@ USE_MAP_ASYNC: Final = "; use map_async, which awaits such functions"
 
 
 def whole(methods: object) -> Stream[Any]:
-    """Return ``methods``. It is a stream, and the type checker sees the result as a ``Stream``."""
+    """Return ``methods``, which is a stream, with the type ``Stream`` for the type checker."""
     return methods  # type: ignore[return-value]
 
 
 def extended(stream: S, part: Part) -> S:
-    """Return ``stream`` with ``part`` added at the end. ``part`` keeps the element type."""
+    """Return ``stream`` with ``part`` added at the end. Only for parts that keep the type."""
     longer: S = whole(stream).with_part(part)  # type: ignore[assignment]
     return longer
 
 
 def given(operator: str, *elements: A) -> Pipeline[A]:
-    """Return a publisher of ``elements``, the arguments of ``operator``. ``None`` is an error."""
+    """Return a publisher of ``elements``. Raises ``TypeError``, with ``operator``, for ``None``."""
     if any(element is None for element in elements):
         raise TypeError(f"{operator}: None is not an element (§2.13)")
     return Pipeline(IterableSource(elements, f"{len(elements)} elements"))

@@ -53,8 +53,8 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         self._on_error = on_error
         self._on_complete = on_complete
         self._consumed = 0
-        # A list that is empty until the end. After the end, a fused run of stages must not call the
-        # function again.
+        # Empty until the end. A fused run of stages calls the function only while this list is
+        # empty.
         self._over: list[None] = []
         # How many elements must be consumed before the next request. 0: the first request is
         # unbounded.

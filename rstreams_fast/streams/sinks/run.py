@@ -306,5 +306,5 @@ class RunSubscriber(Generic[T]):
         """Accept no more elements, and drop the references to objects of the user."""
 
     def is_called_by(self, frame: FrameType) -> bool:
-        """Return whether in ``frame`` the stream calls this subscriber."""
+        """Return whether ``frame`` shows that the stream is calling this subscriber."""
         return frame.f_code in _DRAINING and frame.f_locals["self"]._subscriber is self
