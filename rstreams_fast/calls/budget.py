@@ -53,10 +53,10 @@ class Budget:
     ``calls`` counts the attempts that reach the service, also those that raise ``RetryAfter``. An
     answer of a cache or a journal does not count. For other units, such as tokens or money, the
     function reports its use by ``spent``. Until then the estimate of the ``Limit`` counts, if the
-    limit has a unit of this name. A call is made while something is left of each unit. The number
-    of ``calls`` is never exceeded; of other units the calls in flight may spend more. An attempt
-    that a spent budget refuses is not repeated, and a ``Circuit`` does not count it as a failure.
-    Immutable; thread-safe.
+    limit has a unit of this name. A call starts only if some amount of each unit is left. There are
+    never more ``calls`` than the amount; of other units the calls in flight may spend more than the
+    amount. An attempt that a spent budget refuses is not repeated, and a ``Circuit`` does not count
+    it as a failure. Immutable; thread-safe.
 
     ```python
     import rstreams_fast as rsf
@@ -74,7 +74,7 @@ class Budget:
         name: Budgets with the same name share the amounts spent. The newest budget of this name
             sets the amounts: so a notebook can raise them.
         scope: ``"job"``: the process that made the budget and all workers that get it share one
-            budget. The workers lease parts of it from that process, so they must reach that
+            budget. The workers lease parts of the budget over the network, so they must reach that
             process. The lease of a killed worker counts as spent. ``"process"``: each process has
             a budget of its own.
         **units: The amount of each unit, a finite number >= 0; at least one.

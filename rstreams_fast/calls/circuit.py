@@ -132,7 +132,7 @@ class CircuitState:
         with self._lock:
             if era != self._era:
                 return
-            if self._open_until is not None:  # the call was the probe
+            if self._open_until is not None:  # the call was a test call
                 self._probes_until = None
                 if failed:
                     self._open()

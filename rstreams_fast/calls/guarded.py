@@ -322,7 +322,7 @@ def _in_time(
                 return Outcome(None, error, progress.attempt, seconds, progress.usage)
             raise
         finally:
-            progress.error = None  # or its traceback would keep itself alive
+            progress.error = None  # its traceback refers to this frame: break the cycle
 
     return in_time
 

@@ -74,12 +74,12 @@ class Policy(PolicyWords):
         budget: A ``Budget`` of attempts, or of the units that attempts spend. When the budget is
             spent, calls fail at once with ``BudgetSpentError``.
         cache: A ``Cache``, in which the process keeps results for later calls.
-        journal: A ``Journal``, in which answers outlive the process. The call looks it up after
-            ``cache``.
-        patience: Seconds that a call waits in all when its function raises ``RetryAfter``. This
-            exception is no failure: it uses up no retries and no budget of retries, and opens no
-            circuit. A ``RetryAfter`` stops the calls under the ``limit`` for at most ``patience``
-            seconds. With 0 a ``RetryAfter`` is a failure at once. Default: 300.
+        journal: A ``Journal``, in which answers outlive the process. A call looks for its answer in
+            ``cache`` first, then in ``journal``.
+        patience: The most seconds that a call waits in all when its function raises ``RetryAfter``.
+            This exception is no failure: it uses up no retries and no budget of retries, and opens
+            no circuit. A ``RetryAfter`` stops the calls under the ``limit`` for at most
+            ``patience`` seconds. With 0 a ``RetryAfter`` is a failure at once. Default: 300.
         key: A function of a call's arguments. Cache and journal treat calls with the same result of
             ``key`` as the same call; the result must be hashable. Default: the arguments; in a
             stage the values of the key columns. If an argument is a client, ``key`` must leave it

@@ -110,5 +110,5 @@ class CallPump:
         self._next_item += taken
         self.submitted += taken
         if self._next_item == len(items):
-            self._items, self._next_item = [], 0  # the used-up list would keep all items alive
+            self._items, self._next_item = [], 0  # the old list would keep all items alive
         return taken

@@ -30,15 +30,15 @@ HOPELESS: Final = (
 class RetryAfter(Exception):
     """A user's function raises this error when the service asks for no calls for ``seconds``.
 
-    The call waits, and is made again. This needs no ``retry``, uses up no attempts and no budget of
-    retries, and a ``circuit`` does not count a failure. With a ``limit`` all calls under the limit
-    wait. With ``batch`` a ``RetryAfter`` may also be the result of one key in the list: that row
-    waits, and joins a later call.
+    The call waits, and is made again, even without ``retry``. This uses up no attempts and no
+    budget of retries, and a ``circuit`` does not count a failure. With a ``limit`` all calls under
+    the limit wait. With ``batch`` a ``RetryAfter`` may also be the result of one key in the list:
+    the row of this key waits, and joins a later call.
 
-    A call waits for the ``patience`` of its policy in all, 300 seconds by default. After that the
-    call fails with this exception. A ``deadline`` bounds the waits, too. No ``RetryAfter`` stops
-    the calls under a limit for longer than the patience: a timestamp instead of a delay, such as
-    1.9e9, must not stop later jobs.
+    All waits of a call together take at most the ``patience`` of its policy, by default 300
+    seconds. After that the call fails with this exception. A ``deadline`` bounds the waits, too. No
+    ``RetryAfter`` stops the calls under a limit for longer than the patience: a timestamp instead
+    of a delay, such as 1.9e9, must not stop later jobs.
 
     Args:
         seconds: A number, a ``timedelta``, or the text of a ``Retry-After`` header: a number or an

@@ -49,7 +49,7 @@ def _way_to(server: str) -> str:
     for family, kind, protocol, _, address in found:
         try:
             with socket.socket(family, kind, protocol) as way:
-                way.connect(address)  # sends nothing
+                way.connect(address)  # sends nothing, but chooses the address of this machine
                 return str(way.getsockname()[0])
         except OSError as raised:
             refused = raised

@@ -66,8 +66,8 @@ def lookup(
 ) -> Lookup:
     """Make a column function of ``fn``, whose calls overlap.
 
-    Only the key columns cross to Python. ``spark.udf.register(name, lookup)`` makes the result a
-    function of SQL (from PySpark 4.1 on). A ``Policy`` of ``fn`` applies to its calls.
+    Spark passes only the key columns to Python. ``spark.udf.register(name, lookup)`` makes the
+    result a function of SQL (from PySpark 4.1 on). A ``Policy`` of ``fn`` applies to its calls.
 
     ```python
     import rstreams_fast.spark as rs
@@ -113,18 +113,18 @@ def lookup(
             ``fn`` gets ``None``.
         on_failure: With ``"raise"`` the exception fails the task, with the key that caused it. With
             ``"null"`` the value is null. With ``"column"`` the column is a struct of ``value``,
-            ``error`` (``type``, ``message``; null where there is a value), ``attempts`` and
-            ``seconds``; ``split_failures`` separates the failed rows. Then a result that cannot
-            become the declared type is a failure, too; otherwise it fails the task. ``Failures``
-            bounds how many calls may fail. If the policy's ``limit`` or ``budget`` counts units,
-            the struct has a field ``usage``: a struct of the amount of each unit that the row's
-            call spent in all of its attempts. As in the limit and the budget, the amount is what
+            ``error`` (``type``, ``message``; null if the call succeeded), ``attempts`` and
+            ``seconds``; ``split_failures`` separates the failed rows. With ``"column"`` a result
+            that cannot become the declared type is a failure, too; otherwise it fails the task.
+            ``Failures`` bounds how many calls may fail. If the policy's ``limit`` or ``budget``
+            counts units, the struct has a field ``usage``: a struct of the amount of each unit that
+            all attempts of the row's call spent. As in the limit and the budget, the amount is what
             ``spent`` reported, or else the estimate of ``weigh``. The sum over all rows is what
             their calls spent. With ``batch`` a row has a share of its call by its weight, or an
             equal share of a unit without weights. With ``dedupe`` the first row of a shared call in
-            the output has its amounts, and the other rows have 0. A row that the cache or the
-            journal answers has 0, too. After the ``deadline`` of a row in a list, units of its call
-            are not added to the row.
+            the output has the amounts of the call, and the other rows have 0. A row that the cache
+            or the journal answers has 0, too. After the ``deadline`` of a row in a list, units of
+            its call are not added to the row.
         bounds: A ``Bounds`` of rows, bytes and seconds in each partition at work.
         metrics: The ``Metrics`` that receive live counts. Default: no metrics.
         loop_factory: Makes the event loop for the calls, one per partition. Default: uvloop's, if

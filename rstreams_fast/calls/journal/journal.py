@@ -45,8 +45,8 @@ class Journal:
 
     Raises:
         TypeError: An argument has the wrong type.
-        ValueError: ``uri`` is not absolute, or contains a key or a password. The message does not
-            show them.
+        ValueError: ``uri`` is not absolute, or contains a key or a password, which the message does
+            not show.
     """
 
     uri: str

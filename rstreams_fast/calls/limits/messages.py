@@ -3,13 +3,13 @@
 A worker has a connection for each stage at work. The worker proves that it knows the token, and
 names the limit. Then it declares (``d``) an identity, how many permits its calls have, and how many
 units a call has. The server answers with ``w``, and ends any other connection of this identity. The
-worker asks for a permit (``a`` and the units of the call), gives a permit back (``r``), or holds
-all permits back (``h`` and the seconds). A stage that ends before its threads keeps the permits of
-these threads (``k`` and the number). The server grants a permit by ``g``.
+worker asks for a permit (``a`` and the units of the call), gives a permit back (``r``), or stops
+all grants for some time (``h`` and the seconds). A stage that ends before its threads keeps the
+permits of these threads (``k`` and the number). The server grants a permit by ``g``.
 
-**Units.** The server takes the units of a call when it grants the permit. The worker reports other
-units spent (``e``; < 0 gives back). It also reports the units that are left, as the service says,
-with the units of a call (``v``).
+**Units.** The server charges the units of a call when it grants the permit. The worker reports
+further units spent (``e``; a number < 0 gives units back). It also reports how many units the
+service has left, with the units of the call that learned this (``v``).
 
 **Rate.** The worker reports when a call was sent (``l``). Until then its grant is under way. The
 server bounds the number of grants under way: if many calls started late, they would exceed the
@@ -23,9 +23,9 @@ worker answers (``s``). A worker without an answer for ``LOST_SECONDS`` is disco
 **Numbers.** The numbers of the newest limit apply while any worker uses them. The server sends
 whether each call needs a permit of its own (``+``), or a permit may serve several calls (``-``).
 
-**Ends.** The permits of a connection come back when it ends. The kernel ends the connections of a
-killed process. ``TCP_USER_TIMEOUT`` ends a connection when the other host is silent. A worker that
-lives connects again, and declares the permits of its calls.
+**Ends.** When a connection ends, the server takes its permits back. The kernel ends the connections
+of a killed process. ``TCP_USER_TIMEOUT`` ends a connection when the other host is silent. A worker
+that is still alive connects again, and declares the permits of its calls.
 
 **Hosts.** The workers of a host share one connection to the server, the connection of the host's
 ``relay``. The relay answers the challenge with the number ``RELAY``, not with the number of a

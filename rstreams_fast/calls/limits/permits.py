@@ -288,7 +288,7 @@ class PermitGate:
             await asyncio.sleep(pause)
             if self._failure is not None:
                 raise self._failure
-            if None in used:  # else a call that ended has left its permit to this one
+            if None in used:  # else a call has ended, and its permit is for this call now
                 permit = await self.acquire()
                 if None in used:
                     used.remove(None)

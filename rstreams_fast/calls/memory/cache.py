@@ -55,8 +55,8 @@ class Cache:
 
     Args:
         entries: The most results.
-        bytes: The most bytes of results: of the objects and everything that they keep alive, or of
-            the file, at least 1 MiB.
+        bytes: The most bytes of results. In a process: of the objects and everything that they keep
+            alive. With ``scope="executor"``: of the file, at least 1 MiB.
         ttl: How many seconds a result is valid. Default: as long as the cache exists.
         null_ttl: How many seconds the result ``None`` is valid; 0 keeps no ``None``. Default: as
             ``ttl``.
@@ -223,12 +223,13 @@ def _copy_of(error: Exception) -> Exception | None:
 def _recipe_of(error: Exception) -> tuple[Callable[..., Exception], tuple[Any, ...]]:
     """Return a function, and its arguments, that makes a copy of ``error``.
 
-    The copy is made without the constructor of a user's type: ``args`` are not its arguments.
+    The function does not call the constructor of a user's type, whose parameters may differ from
+    ``args``.
     """
     kind: Any = type(error)
     base = next(each for each in kind.__mro__ if each.__module__ == "builtins")
     if kind.__reduce__ is not base.__reduce__:
-        return copy.copy, (error,)  # the type says itself how it is copied
+        return copy.copy, (error,)  # the type has a ``__reduce__`` of its own
     _, args, *state = base.__reduce__(error)
     return _made_of, (kind, base, args, *state)
 

@@ -6,7 +6,7 @@ The package needs ``rich`` and ``matplotlib``: ``pip install 'rstreams_fast[repo
 from rstreams_fast._third_parties import importing
 
 with importing("rich", __name__, "'rstreams_fast[report]'"):
-    import rich as rich  # what follows needs it
+    import rich as rich  # the modules below import rich
 
 from rstreams_fast.spark.report.live import Display, make_console, watch
 from rstreams_fast.spark.report.page import write_page
