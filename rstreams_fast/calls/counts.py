@@ -28,7 +28,8 @@ __all__ = [
 ]
 
 TIMED_FIRST: Final = 500
-"""The first attempts are all timed. Later one of ``TIMED_OF`` is timed, and stands for the rest."""
+"""The first ``TIMED_FIRST`` attempts are timed. Later one of ``TIMED_OF`` attempts is timed, and
+counts for ``TIMED_OF`` attempts."""
 
 TIMED_OF: Final = 128
 

@@ -101,8 +101,8 @@ def map_batches(
     if isinstance(bounds, Bounds):
         if bounds.rows is not None:
             raise ValueError("map_batches(bounds): rows are not called one by one: give bytes")
-        # A call counts until Spark has its output batches. So at most ``concurrency`` calls have
-        # output in memory.
+        # A call counts until its batches are passed on to the output. So at most ``concurrency``
+        # calls have output in memory.
         bounds = replace(bounds, rows=concurrency)
     options = options_of(
         fn,
