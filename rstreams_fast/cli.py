@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser(words: set[str]) -> argparse.ArgumentParser:
-    """Return the parser. It imports only the commands that are among ``words``, the arguments."""
+    """Return the parser. Import only a command whose name is among the arguments ``words``."""
     parser = argparse.ArgumentParser(
         prog="rstreams-fast",
         description="Reactive Streams for Python: calls for the rows of a file, and the test kit.",

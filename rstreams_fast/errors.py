@@ -240,7 +240,7 @@ def _unraisable_type() -> Callable[[tuple[object, ...]], Any]:
 
 
 class _Unraisable:
-    """Has the attributes of the argument of ``sys.unraisablehook``, where its type is unknown."""
+    """An argument for ``sys.unraisablehook``, used if Python's own type is not found."""
 
     def __init__(self, arguments: tuple[object, ...]) -> None:
         self.exc_type, self.exc_value, self.exc_traceback, self.err_msg, self.object = arguments

@@ -150,7 +150,7 @@ class BoundedRing(spec.BoundedRing):
         spec.BoundedRing.__init__(self, capacity)
         self._ring: Any = ffi.new("rsf_ring *")
         lib.rsf_ring_init(self._ring, self._capacity)
-        # For the producer and for the consumer: the id of the running call, and its index.
+        # For each side of the ring: the id of its running call, and the index for that call.
         self._producer: Any = ffi.new("rsf_glue_side *")
         self._consumer: Any = ffi.new("rsf_glue_side *")
         self._data = _Event()

@@ -39,7 +39,7 @@ else:
 class Putting:
     """A context manager for one call of the producer, used as ``with inside, inside``.
 
-    If the name of the call is given (``call``), the ring must be open. The user of the context
+    With ``call``, the name of the call, a closed ring raises an error. The user of the context
     manager sets ``done`` to the number of elements that were put in. At the end waiting threads are
     woken.
 

@@ -30,7 +30,7 @@ def whole(methods: object) -> Stream[Any]:
 
 
 def extended(stream: S, part: Part) -> S:
-    """Return ``stream`` with ``part`` added at the end. Only for parts that keep the type."""
+    """Return ``stream`` with ``part`` added at the end. It must keep the element type."""
     longer: S = whole(stream).with_part(part)  # type: ignore[assignment]
     return longer
 

@@ -166,8 +166,8 @@ class PartMethods(Generic[T_co]):
 
         A group may have one subscriber, and holds the elements that wait for its demand (§1.1). If
         the subscriber cancels, the group ends and drops its elements; the next element of the key
-        opens another group. If every subscriber cancels its group, as with ``take``, a
-        ``max_groups`` of ``prefetch`` or more is never exceeded.
+        opens another group. If every subscriber cancels its group, as with ``take``, at
+        most ``prefetch`` groups are open.
 
         **A group without a subscriber** holds its elements. When such groups hold all ``prefetch``
         elements, the stream is stuck, and after ``patience`` seconds it ends with a
