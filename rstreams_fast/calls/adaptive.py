@@ -43,11 +43,11 @@ REST: Final = 10
 class Gradient:
     """A limit of calls at once, which the ratio of best to present latency adapts each round.
 
-    A round ends when half as many calls as the limit have ended. The class resembles
-    ``Gradient2Limit`` of Netflix' ``concurrency-limits``, with the same tolerance and step. There
-    are two differences. This class compares the latency with the best latency, since a long mean
-    would rise with a lasting queue. A cut sets the limit at once to limit * best / present latency:
-    by Little's law the number of calls that the service works on.
+    A round ends when half as many calls as the limit, at least five, have ended. The class
+    resembles ``Gradient2Limit`` of Netflix' ``concurrency-limits``, with the same tolerance and
+    step. There are two differences. This class compares the latency with the best latency, since a
+    long mean would rise with a lasting queue. A cut sets the limit at once to limit * best /
+    present latency: by Little's law the number of calls that the service works on.
     """
 
     def __init__(self, most: int) -> None:
@@ -139,7 +139,7 @@ class AdaptiveGate:
             raise
 
     def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return a wrapper of ``fn``. The latency of each of its calls adapts the limit."""
+        """Return a wrapper of ``fn``. Its calls that return or time out adapt the limit."""
         gradient = self._gradient
 
         async def call(*args: Any) -> Any:
