@@ -229,6 +229,17 @@ def test_headers_are_asked_for_each_request_and_shown_nowhere(collector: Collect
     assert all(each.startswith(f"Bearer {PLANT}") for each in seen)
 
 
+def test_a_header_that_cannot_be_sent_is_not_logged(
+    collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    headers = {"Authorization": f"Bearer {PLANT}\n"}  # a file's last line, with its end
+    telemetry = rs.OpenTelemetry(collector.url, headers=headers)
+    with caplog.at_level(logging.DEBUG), rs.Metrics(telemetry=telemetry) as metrics:
+        assert not metrics.flush(DEADLINE)
+    assert [record.name for record in caplog.records if record.levelno >= logging.WARNING]
+    assert PLANT not in caplog.text
+
+
 def test_metrics_that_nobody_closes_are_sent_when_they_are_garbage(collector: Collector) -> None:
     metrics: Any = rs.Metrics(telemetry=rs.OpenTelemetry(collector.url))
     del metrics

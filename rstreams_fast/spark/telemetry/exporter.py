@@ -11,6 +11,7 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from time import monotonic
+from traceback import format_tb
 from typing import Final
 
 from rstreams_fast.spark.runs import read_runs, totals_by_stage
@@ -118,10 +119,12 @@ class Exporter:
     def _send(self, send: Callable[[], bool]) -> bool:
         try:
             succeeded = send()
-        except Exception:
+        except Exception as raised:
             if not self._told:
                 self._told = True
-                _log.warning("telemetry: some was not sent", exc_info=True)
+                # Log no message: OpenTelemetry 1.35's errors contain the URL or a header.
+                name, trace = type(raised).__name__, "".join(format_tb(raised.__traceback__))
+                _log.warning("telemetry: some was not sent because of %s\n%s", name, trace)
             return False
         if not succeeded:
             self._tell()
