@@ -138,7 +138,7 @@ class AdaptiveGate:
                 self.leave()
             raise
 
-    def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    def wrap(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         """Return a wrapper of ``fn``. Its calls that return or time out adapt the limit."""
         gradient = self._gradient
 

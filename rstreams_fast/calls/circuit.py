@@ -148,7 +148,7 @@ class CircuitState:
             if failed and full and sum(self._ended) >= self._most:
                 self._open()
 
-    def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    def wrap(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         """Return a wrapper of ``fn``: the circuit checks each call, and records how it ends."""
 
         async def call(*args: Any) -> Any:

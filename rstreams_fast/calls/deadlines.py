@@ -82,7 +82,7 @@ class Deadlines:
             # If the call raised another error than CancelledError, the cancellation is undone here.
             deadline.take_back()
 
-    def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    def wrap(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         """Return a wrapper of ``fn`` that applies this time-out to each call."""
         return lambda *args: self.wait(fn(*args))
 

@@ -34,7 +34,7 @@ Call = Callable[..., Awaitable[Any]]
 
 
 class _Journal(Protocol):
-    def around(self, fn: Call, loop: Any) -> Call:
+    def wrap(self, fn: Call, loop: Any) -> Call:
         """Return a wrapper that calls ``fn`` only for keys without an answer in the journal."""
 
 
@@ -71,7 +71,7 @@ class Surroundings:
 def surrounded(
     call: Call,
     settings: CallSettings,
-    around: Surroundings,
+    surroundings: Surroundings,
     *,
     loop: asyncio.AbstractEventLoop | None,
     counts: CallCounts,
@@ -86,23 +86,23 @@ def surrounded(
     ``in_lists`` wraps the calls that neither the cache nor the journal answers, for example to
     gather keys in lists.
     """
-    if around.client:
-        call = partial(call, *around.client)
+    if surroundings.client:
+        call = partial(call, *surroundings.client)
     if not admitted:
-        call = guarded(call, settings, loop, counts, gate, weigh=around.weigh)
-    if around.given is not None:
-        call = called_with(around.given, call)
+        call = guarded(call, settings, loop, counts, gate, weigh=surroundings.weigh)
+    if surroundings.given is not None:
+        call = called_with(surroundings.given, call)
     if in_lists is not None:
         call = in_lists(call)
-    if around.keyed:
+    if surroundings.keyed:
         call = keyed(call)
-    if around.journal is not None:
-        call = around.journal.around(call, loop)
-    if around.cache is not None:
-        call = around.cache.around(call, around.key_of)
-    if around.failures is not None:
-        call = around.failures(call)
-    return call if around.wrap is None else around.wrap(call)
+    if surroundings.journal is not None:
+        call = surroundings.journal.wrap(call, loop)
+    if surroundings.cache is not None:
+        call = surroundings.cache.wrap(call, surroundings.key_of)
+    if surroundings.failures is not None:
+        call = surroundings.failures(call)
+    return call if surroundings.wrap is None else surroundings.wrap(call)
 
 
 class CallEngine:
@@ -113,7 +113,7 @@ class CallEngine:
         settings: CallSettings,
         loop: asyncio.AbstractEventLoop,
         counts: CallCounts,
-        around: Surroundings,
+        surroundings: Surroundings,
         on_ready: Callable[[], None],
         *,
         journal: JournalledCalls | None = None,
@@ -135,7 +135,7 @@ class CallEngine:
         self._waits_for_journal = False
         limit = settings.policy.limit
         gate = self._gate = None if limit is None else PermitGate(limit, loop)
-        tracer = self._tracer = around.tracer
+        tracer = self._tracer = surroundings.tracer
         if gate is not None:
             gate.waits = counts.limit_waits
             gate.traced = tracer is not None
@@ -146,17 +146,17 @@ class CallEngine:
             made = holding(made, gate, settings.policy.most_held)
         needs_key = settings.batch is None and names_call_id(settings.fn)
         plain = not (
-            around.failures is not None or settings.is_guarded or settings.batch is not None
+            surroundings.failures is not None or settings.is_guarded or settings.batch is not None
         )
         # If nothing is done before a call, the CallWindow reports each result to the journal.
-        stores = journal is not None and journal.only_stores and around.cache is None
+        stores = journal is not None and journal.only_stores and surroundings.cache is None
         self._storing = journal if plain and stores and not needs_key else None
         remembers = settings.policy.remembers and self._storing is None
         # A result from the cache or the journal needs no permit.
         admitted = plain and not (remembers and gate is not None)
         # A wrapper may empty the items: then the CallWindow cannot repeat their calls. With a cache
         # or a journal the CallWindow does not know which items make calls, and cannot trace them.
-        recovers = admitted and around.wrap is None and not (remembers and tracer is not None)
+        recovers = admitted and surroundings.wrap is None and not (remembers and tracer is not None)
         self._counts_attempts = recovers and not remembers
         if admitted and not recovers:
             made = patient(made, settings, counts, gate)
@@ -164,7 +164,9 @@ class CallEngine:
                 made = sampled(made, tracer)
         elif recovers and remembers:
             made = counts.attempted(made)
-        around = replace(around, keyed=needs_key, journal=None if self._storing else journal)
+        surroundings = replace(
+            surroundings, keyed=needs_key, journal=None if self._storing else journal
+        )
         in_lists = None
         if settings.makes_fewer_calls and not admitted:
             in_lists = self._in_lists
@@ -172,7 +174,7 @@ class CallEngine:
         call = surrounded(
             made,
             settings,
-            around,
+            surroundings,
             loop=loop,
             counts=counts,
             gate=gate,

@@ -279,9 +279,9 @@ def _judged(
 ) -> Callable[..., Awaitable[Any]]:
     """Return a wrapper of ``fn`` with time-outs. The ``judges`` learn how each attempt ends."""
     if deadlines is not None:
-        fn = deadlines.around(fn)
+        fn = deadlines.wrap(fn)
     for judge in judges:
-        fn = judge.around(fn)
+        fn = judge.wrap(fn)
     return fn
 
 

@@ -172,13 +172,13 @@ class PolicyFunction:
             cached = CachedResults(cache, self._settings.called_id, (), counts)
         limit = self.policy.limit
         weigh = None if limit is None else lambda args: limit.weights(*args)
-        around = Surroundings(journal=journal, cache=cached, key_of=self._key_of, weigh=weigh)
+        surroundings = Surroundings(journal=journal, cache=cached, key_of=self._key_of, weigh=weigh)
         return cast(
             _Call,
             surrounded(
                 fn,
                 self._settings,
-                around,
+                surroundings,
                 loop=loop,
                 counts=counts,
                 gate=gate,

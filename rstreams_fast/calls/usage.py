@@ -186,7 +186,7 @@ class Meter:
         self._weigh = weigh
         self._most_held = policy.most_held
 
-    def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    def wrap(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         """Return a wrapper of ``fn`` that measures each call.
 
         A call adds the units that it spends to ``bill``, a keyword argument with a dict.

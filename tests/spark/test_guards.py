@@ -90,7 +90,7 @@ async def test_the_longest_word_of_the_service_counts() -> None:
     async def refuses(seconds: float) -> None:
         raise rs.RetryAfter(seconds)
 
-    call = gate.around(refuses)
+    call = gate.wrap(refuses)
     begin = loop.time()
     await gate.acquire()
     for seconds in (0.02, 0.3, 0.01):
@@ -111,7 +111,7 @@ async def test_the_gate_learns_from_calls_that_a_deadline_cuts_short() -> None:
     async def cut_short(message: str) -> int:
         raise asyncio.CancelledError(message)
 
-    call = gate.around(cut_short)
+    call = gate.wrap(cut_short)
     for message in (OUT_OF_TIME, "by somebody else"):
         with pytest.raises(asyncio.CancelledError):
             await call(message)

@@ -94,7 +94,7 @@ class JournalledCalls:
         # Close the files of segments: the process may keep the index for weeks without a look-up.
         self._answers.close()
 
-    def around(self, fn: Call, loop: asyncio.AbstractEventLoop) -> Call:
+    def wrap(self, fn: Call, loop: asyncio.AbstractEventLoop) -> Call:
         """Return a wrapper that calls ``fn`` only for keys without an answer in the journal.
 
         Each call runs in a copy of the present context.
@@ -122,13 +122,13 @@ class JournalledCalls:
 
     @property
     def only_stores(self) -> bool:
-        """Whether there are no answers to look up, and ``storing`` may replace ``around``."""
+        """Whether there are no answers to look up, and ``storing`` may replace ``wrap``."""
         return not (self._answers.any or self._may_change or self._as_outcomes)
 
     def storing(self, loop: asyncio.AbstractEventLoop, spread: bool) -> Callable[[Any, Any], None]:
         """Return the ``on_result`` of a ``CallWindow``, which stores the answer to each item.
 
-        This way takes half of the time of ``around``, which adds a coroutine to each call. The
+        This way takes half of the time of ``wrap``, which adds a coroutine to each call. The
         caller checks ``is_behind`` before it submits items. ``spread``: whether items are tuples.
         """
         self._are_values = not spread

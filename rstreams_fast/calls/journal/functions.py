@@ -179,7 +179,7 @@ class FunctionJournal:
         """Wait until every answer is written, unless other threads or loops use the journal."""
         self._open.use(-1)
 
-    def around(self, fn: Call, loop: asyncio.AbstractEventLoop | None) -> Call:
+    def wrap(self, fn: Call, loop: asyncio.AbstractEventLoop | None) -> Call:
         """Return a wrapper that calls ``fn`` only for keys without an answer in the journal.
 
         Without a ``loop`` the wrapper blocks its thread, and does not suspend.

@@ -129,7 +129,7 @@ class CachedResults:
         self._as_outcomes = as_outcomes
         self._counts = counts
 
-    def around(
+    def wrap(
         self, fn: Callable[..., Awaitable[Any]], key_of: Callable[..., Any] | None = None
     ) -> Callable[..., Awaitable[Any]]:
         """Return a wrapper that calls ``fn`` only for keys that are not in the cache.

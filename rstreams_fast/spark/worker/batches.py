@@ -57,7 +57,7 @@ def run_batches(
     failures = None
     if options.on_failure != "raise":
         convert = calls.declared if options.on_failure == "column" else None
-        failures = partial(RowFailures(options, partition.counters).around, convert=convert)
+        failures = partial(RowFailures(options, partition.counters).wrap, convert=convert)
     policy, counters, key_of, journal, cache = (
         options.policy,
         partition.counters,
@@ -71,8 +71,10 @@ def run_batches(
     if policy.cache is not None:
         of = called_id, schema.types
         cache = CachedResults(policy.cache, *of, counters, as_outcomes=options.as_outcomes)
-    around = Surroundings(cache=cache, key_of=key_of, failures=failures, wrap=calls.wrap)
-    stage = CallStage(partition, options, calls, calls, around=around, journal=journal, watched=fn)
+    surroundings = Surroundings(cache=cache, key_of=key_of, failures=failures, wrap=calls.wrap)
+    stage = CallStage(
+        partition, options, calls, calls, surroundings=surroundings, journal=journal, watched=fn
+    )
     return stage.outputs(held)
 
 

@@ -71,17 +71,17 @@ class CallStage:
         source: StageSource,
         sink: OutputSink,
         *,
-        around: Surroundings,
+        surroundings: Surroundings,
         journal: JournalledCalls | None = None,
         watched: Callable[..., Any] | None = None,
         **window: Any,
     ) -> None:
-        """``around``: the steps around each call, such as a look-up in the cache. The steps of the
-        client and the journal are added later, because the loop opens these two.
+        """``surroundings``: the steps around each call, such as a look-up in the cache. The steps
+        of the client and the journal are added later, because the loop opens these two.
         ``watched``: the user's function, if ``options.fn`` wraps it. ``window``: arguments of
         ``CallWindow``.
         """
-        self._around = around
+        self._surroundings = surroundings
         self._journal = journal
         self._partition = partition
         self._read_ahead = partition.read_ahead
@@ -317,7 +317,7 @@ class CallStage:
             options,
             self._loop,
             self._counters,
-            replace(self._around, client=client, tracer=self._writer.spans),
+            replace(self._surroundings, client=client, tracer=self._writer.spans),
             self._go_on,
             journal=self._journal,
             threads=None if options.is_async else self._partition.threads,

@@ -47,7 +47,7 @@ class RowFailures:
         self._counters = counters
         self._ended = self._failed = 0
 
-    def around(
+    def wrap(
         self, fn: Callable[..., Awaitable[Any]], convert: Callable[[Any], Any] | None = None
     ) -> Callable[..., Awaitable[Any]]:
         """Return a wrapper of ``fn`` that replaces the results of failed calls.

@@ -549,10 +549,10 @@ def run_rows(
         options,
         KeySource(partition, options, layout, spread),
         sink(columns, options.window_rows + SUB_BATCH_ROWS),
-        around=Surroundings(
+        surroundings=Surroundings(
             given=given,
             cache=cache,
-            failures=None if options.on_failure == "raise" else columns.failures.around,
+            failures=None if options.on_failure == "raise" else columns.failures.wrap,
         ),
         journal=journal,
         ordered=options.ordered,
