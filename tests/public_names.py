@@ -46,7 +46,7 @@ INTERNAL = {
     "RunSubscriber": {"ask", "drop_references", "fail", "finish", "is_called_by", "upstream"},
     "CallCounts": {
         *("ambient", "attempted", "count_again", "count_failure", "count_open", "count_success"),
-        *("count_repeated", "count_timeout", "timed", "timing", "took", "update_waits"),
+        *("count_cached_failure", "count_timeout", "timed", "timing", "took", "update_waits"),
         "waits_after",
     },
     "Sink": {"begin", "commit", "drain", "finish"},

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any, Final
 
-from rstreams_fast.calls.attempts import throttled_in
+from rstreams_fast.calls.attempts import longest_retry_after
 from rstreams_fast.calls.counts import CallCounts
-from rstreams_fast.calls.errors import as_judged
+from rstreams_fast.calls.errors import as_timeout
 from rstreams_fast.calls.retry import RetryAfter
 from rstreams_fast.calls.words import CallSettings
 
@@ -116,8 +116,8 @@ class AdaptiveGate:
         self._loop = loop
         # A call with a list of keys returns a RetryAfter for each key that the service refused.
         self._lists = settings.batch is not None
-        self._most_held = settings.policy.most_held
-        self._counters = counts
+        self._longest_hold = settings.policy.longest_hold
+        self._counts = counts
         self._gradient = Gradient(settings.concurrency)
         self._inside = 0
         self._held: asyncio.TimerHandle | None = None
@@ -151,15 +151,15 @@ class AdaptiveGate:
                 self._hold(error.seconds)
                 raise
             except BaseException as error:
-                if isinstance(as_judged(error), TimeoutError):
+                if isinstance(as_timeout(error), TimeoutError):
                     gradient.answered(begun, monotonic() - begin)
                 raise
-            if self._lists and (asks := throttled_in(result)) is not None:
+            if self._lists and (asks := longest_retry_after(result)) is not None:
                 gradient.refused(begun, self._inside)
                 self._hold(asks.seconds)
             else:
                 gradient.answered(begun, monotonic() - begin)
-            self._counters.concurrency = int(gradient.limit)
+            self._counts.concurrency = int(gradient.limit)
             return result
 
         return call
@@ -170,7 +170,7 @@ class AdaptiveGate:
         self._admit()
 
     def _hold(self, seconds: float) -> None:
-        until = self._loop.time() + min(seconds, self._most_held)
+        until = self._loop.time() + min(seconds, self._longest_hold)
         if seconds and (self._held is None or self._held.when() < until):
             if self._held is not None:
                 self._held.cancel()

@@ -21,7 +21,7 @@ from rstreams_fast.calls.retry import Retry, RetryAfter, is_worth_it
 from rstreams_fast.calls.traces import current
 from rstreams_fast.calls.words import PolicyWords
 
-__all__ = ["Attempts", "Tries", "throttled_in"]
+__all__ = ["CallAttempts", "RetryRules", "longest_retry_after"]
 
 RESERVE: Final = 10.0
 """Retries that a new budget allows, so that the very first failures can be retried."""
@@ -36,7 +36,7 @@ MOST_LEAST_WAIT: Final = 1.0
 """The most seconds that the doubled wait reaches."""
 
 
-def throttled_in(results: Any) -> RetryAfter | None:
+def longest_retry_after(results: Any) -> RetryAfter | None:
     """Return the longest ``RetryAfter`` among the results of a list of keys, or ``None``."""
     if not isinstance(results, Iterable) or not hasattr(results, "__len__"):
         return None  # the results are no list: the caller raises an error for them
@@ -71,7 +71,7 @@ class _Budget:
 _budgets: Final[LatestUsed[_Budget]] = LatestUsed()
 
 
-class Attempts:
+class RetryRules:
     """The retry rules and the retry budget for the calls of a stage. Thread-safe."""
 
     def __init__(self, policy: PolicyWords, label: str, counts: CallCounts) -> None:
@@ -80,13 +80,13 @@ class Attempts:
         self.label = label
         self.counts = counts
         self.patience = policy.patience
-        self.most_held = policy.most_held
+        self.longest_hold = policy.longest_hold
         self.budget: _Budget | None = None
         """The budget of retries; ``None``: there is no bound on retries."""
         if retry is not None and retry.budget is not None:
             self.budget = _budgets.get(retry.id, partial(_Budget, retry.budget))
 
-    def begin(self, calls: int = 1) -> None:
+    def earn(self, calls: int = 1) -> None:
         """Add the share of ``calls`` new calls to the budget. Further attempts add nothing.
 
         With lists of keys each key counts as a call.
@@ -95,23 +95,23 @@ class Attempts:
             self.budget.earn(calls)
 
 
-class Tries:
+class CallAttempts:
     """Counts the attempts of one call. The object is made when the first attempt fails."""
 
-    __slots__ = ("_attempt", "_cancelled", "_least_wait", "_patience", "_why", "attempts", "made")
+    __slots__ = ("_attempt", "_cancelled", "_least_wait", "_patience", "_reason", "count", "rules")
 
-    def __init__(self, attempts: Attempts, cancelled: int | None) -> None:
+    def __init__(self, rules: RetryRules, cancelled: int | None) -> None:
         """``cancelled`` is the number of ``cancellations`` of the task before the call.
 
         ``None``: the call blocks a thread, and no task can be cancelled meanwhile.
         """
-        self.attempts = attempts
+        self.rules = rules
         self._cancelled = cancelled
         self._attempt = 1  # the attempts so far, without those that raised RetryAfter
-        self._patience = attempts.patience
+        self._patience = rules.patience
         self._least_wait = LEAST_WAIT
-        self._why = ""
-        self.made = 1
+        self._reason = ""
+        self.count = 1
         """The number of all attempts."""
 
     def pause_after(self, error: Exception) -> float | None:
@@ -120,16 +120,19 @@ class Tries:
         No attempt follows if the task was cancelled during the call, even if the call then raised
         another error than ``CancelledError``.
         """
-        counts, trace = self.attempts.counts, current.get()
+        counts, trace = self.rules.counts, current.get()
         if trace is not None and trace.counts is counts:
             trace.attempted(error)
         else:
             trace = None  # an outer call is traced, not this one
         if self._cancelled is not None and cancellations() > self._cancelled:
             return None
-        pause = self._obey(error) if isinstance(error, RetryAfter) else self._back_off(error)
+        if isinstance(error, RetryAfter):
+            pause = self._requested_pause(error)
+        else:
+            pause = self._retry_pause(error)
         if pause is not None:
-            self.made += 1
+            self.count += 1
             counts.count_again(error)
             if trace is not None:
                 trace.waited("service" if isinstance(error, RetryAfter) else "retry", pause)
@@ -139,11 +142,11 @@ class Tries:
 
     def explain(self, error: BaseException) -> None:
         """Add a note to ``error``, which the last attempt raised: why no attempt follows."""
-        if self._why:
-            noted(error, self._why)
+        if self._reason:
+            noted(error, self._reason)
 
-    def _obey(self, error: RetryAfter) -> float | None:
-        whole, label = self.attempts.patience, self.attempts.label
+    def _requested_pause(self, error: RetryAfter) -> float | None:
+        whole, label = self.rules.patience, self.rules.label
         if error.seconds > whole > 0:
             warn_once(
                 label,
@@ -154,23 +157,23 @@ class Tries:
                 whole,
             )
         if self._patience <= 0:
-            self._why = f"the call has waited for {whole:g} s, which is all of its patience"
+            self._reason = f"the call has waited for {whole:g} s, which is all of its patience"
             return None
         pause = min(max(error.seconds, self._least_wait), self._patience)
         self._patience -= pause
         self._least_wait = min(2 * self._least_wait, MOST_LEAST_WAIT)
         return pause
 
-    def _back_off(self, error: Exception) -> float | None:
-        retry, budget, attempt = self.attempts.retry, self.attempts.budget, self._attempt
+    def _retry_pause(self, error: Exception) -> float | None:
+        retry, budget, attempt = self.rules.retry, self.rules.budget, self._attempt
         if retry is None:
             return None
         text = f"this was attempt {attempt} of {1 + retry.times}"
         if attempt > retry.times or not _is_worth_it(error, retry):
-            self._why = "" if attempt == 1 else text
+            self._reason = "" if attempt == 1 else text
             return None
         if budget is not None and not budget.spend():
-            self._why = f"{text}: no more than {retry.budget} of the calls may be retries"
+            self._reason = f"{text}: no more than {retry.budget} of the calls may be retries"
             return None
         self._attempt += 1
         return retry.delay(attempt)

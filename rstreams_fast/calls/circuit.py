@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rstreams_fast.calls.errors import CircuitOpenError, as_judged
+from rstreams_fast.calls.errors import CircuitOpenError, as_timeout
 from rstreams_fast.calls.functions import (
     MOST_CALLS,
     check_exceptions,
@@ -156,7 +156,7 @@ class CircuitState:
             try:
                 result = await fn(*args)
             except BaseException as error:
-                self.leave(era, as_judged(error))
+                self.leave(era, as_timeout(error))
                 raise
             self.leave(era, None)
             return result

@@ -75,7 +75,7 @@ class Waits:
         return max(0.0, total + inside * monotonic())
 
     @property
-    def not_over(self) -> int:
+    def unfinished(self) -> int:
         """How many calls wait now, or have stopped waiting with an exception."""
         return self._state[0] + self.given_up
 
@@ -144,7 +144,7 @@ class CallCounts:
         self.limit_waits = Waits()
         self.service_waits = Waits()
         self.retry_waits = Waits()
-        self.made_again = 0
+        self.repeated_by_window = 0
         """Further attempts of calls that the window itself repeats."""
         self.timed_at = 1
         """The number of the next attempt that is timed."""
@@ -211,7 +211,7 @@ class CallCounts:
                 error,
             )
 
-    def count_repeated(self, error: BaseException) -> None:
+    def count_cached_failure(self, error: BaseException) -> None:
         """Do nothing: the cache raises ``error`` again, and no call has failed."""
 
     def count_open(self, circuit: CircuitState | None) -> None:

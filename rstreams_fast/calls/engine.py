@@ -9,7 +9,14 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from rstreams_fast.calls.counts import CallCounts
-from rstreams_fast.calls.guarded import Recovery, called_with, counted, guarded, holding, patient
+from rstreams_fast.calls.guarded import (
+    Recovery,
+    counted,
+    guarded,
+    with_arguments,
+    with_limit_hold,
+    with_retry_after,
+)
 from rstreams_fast.calls.ids import keyed, names_call_id
 from rstreams_fast.calls.journal.calls import WAIT_SECONDS, JournalledCalls
 from rstreams_fast.calls.limits.blocking import TimedGate
@@ -44,7 +51,7 @@ class Surroundings:
 
     Attributes:
         client: A tuple of the first argument of each call; empty if there is no client.
-        given: Makes the other arguments of a call from its key.
+        argument_of: Makes an argument of the function from a key.
         journal: The open journal of the policy.
         keyed: Whether each call sets its key, for ``call_id``.
         cache: The results of the policy's cache.
@@ -57,7 +64,7 @@ class Surroundings:
     """
 
     client: tuple[Any, ...] = ()
-    given: Callable[[Any], Any] | None = None
+    argument_of: Callable[[Any], Any] | None = None
     journal: _Journal | None = None
     keyed: bool = False
     cache: CachedResults | None = None
@@ -77,23 +84,23 @@ def surrounded(
     counts: CallCounts,
     gate: PermitGate | TimedGate | None,
     admitted: bool = False,
-    in_lists: Callable[[Call], Call] | None = None,
+    wrap_unanswered: Callable[[Call], Call] | None = None,
 ) -> Call:
     """Return ``call`` with its policy around it, in the order that ``Policy`` promises.
 
     The innermost part is added first. Without a ``loop`` no call may suspend. If ``admitted``, the
     ``CallWindow`` asks the limit before it starts a call, so this function adds no limit.
-    ``in_lists`` wraps the calls that neither the cache nor the journal answers, for example to
-    gather keys in lists.
+    ``wrap_unanswered`` wraps the calls that neither the cache nor the journal answers, for example
+    to gather keys in lists.
     """
     if surroundings.client:
         call = partial(call, *surroundings.client)
     if not admitted:
         call = guarded(call, settings, loop, counts, gate, weigh=surroundings.weigh)
-    if surroundings.given is not None:
-        call = called_with(surroundings.given, call)
-    if in_lists is not None:
-        call = in_lists(call)
+    if surroundings.argument_of is not None:
+        call = with_arguments(surroundings.argument_of, call)
+    if wrap_unanswered is not None:
+        call = wrap_unanswered(call)
     if surroundings.keyed:
         call = keyed(call)
     if surroundings.journal is not None:
@@ -143,15 +150,16 @@ class CallEngine:
         if threads is not None:
             made = self._threads = ThreadedCalls(made, settings.concurrency, loop, threads)
         if settings.batch is not None and gate is not None:
-            made = holding(made, gate, settings.policy.most_held)
+            made = with_limit_hold(made, gate, settings.policy.longest_hold)
         needs_key = settings.batch is None and names_call_id(settings.fn)
         plain = not (
             surroundings.failures is not None or settings.is_guarded or settings.batch is not None
         )
         # If nothing is done before a call, the CallWindow reports each result to the journal.
         stores = journal is not None and journal.only_stores and surroundings.cache is None
-        self._storing = journal if plain and stores and not needs_key else None
-        remembers = settings.policy.remembers and self._storing is None
+        window_journal = journal if plain and stores and not needs_key else None
+        self._window_journal = window_journal
+        remembers = settings.policy.remembers and window_journal is None
         # A result from the cache or the journal needs no permit.
         admitted = plain and not (remembers and gate is not None)
         # A wrapper may empty the items: then the CallWindow cannot repeat their calls. With a cache
@@ -159,18 +167,18 @@ class CallEngine:
         recovers = admitted and surroundings.wrap is None and not (remembers and tracer is not None)
         self._counts_attempts = recovers and not remembers
         if admitted and not recovers:
-            made = patient(made, settings, counts, gate)
+            made = with_retry_after(made, settings, counts, gate)
             if tracer is not None:
                 made = sampled(made, tracer)
         elif recovers and remembers:
             made = counts.attempted(made)
         surroundings = replace(
-            surroundings, keyed=needs_key, journal=None if self._storing else journal
+            surroundings, keyed=needs_key, journal=None if window_journal else journal
         )
-        in_lists = None
+        wrap_unanswered = None
         if settings.makes_fewer_calls and not admitted:
-            in_lists = self._in_lists
-        self._counts_calls = in_lists is None
+            wrap_unanswered = self._wrap_unanswered
+        self._counts_calls = wrap_unanswered is None
         call = surrounded(
             made,
             settings,
@@ -179,7 +187,7 @@ class CallEngine:
             counts=counts,
             gate=gate,
             admitted=admitted,
-            in_lists=in_lists,
+            wrap_unanswered=wrap_unanswered,
         )
         recovery = None
         if recovers:
@@ -196,14 +204,14 @@ class CallEngine:
             patience=STEP_SECONDS,
             spread=spread,
             recover=None if recovery is None else recovery.recover,
-            on_result=None if self._storing is None else self._storing.storing(loop, spread),
+            on_result=window_journal.make_on_result(loop, spread) if window_journal else None,
             **words,
         )
         self._samples: WindowSamples | None = None
         call_with: Callable[[Call], None] = self.window.call_with
         if gate is not None and admitted:
             call_with = gate.admit(self.window, call)
-        if recovery is None and (admitted or in_lists is not None):
+        if recovery is None and (admitted or wrap_unanswered is not None):
             tracer = None  # ``call`` traces itself already
         traced = call
         if tracer is not None:
@@ -214,7 +222,7 @@ class CallEngine:
                 self.window, call, call_with, counts=timed, tracer=tracer, traced=traced
             )
 
-    def _in_lists(self, call: Call) -> Call:
+    def _wrap_unanswered(self, call: Call) -> Call:
         call = counted(call, self._counts)
         if self._tracer is not None:
             call = sampled(call, self._tracer)
@@ -225,12 +233,12 @@ class CallEngine:
         return call
 
     @property
-    def on_threads(self) -> bool:
+    def uses_threads(self) -> bool:
         """Whether threads make the calls: nothing can stop such a call."""
         return self._threads is not None
 
     @property
-    def at_work(self) -> bool:
+    def has_running_calls(self) -> bool:
         """Whether calls run. If so, ``on_ready`` is called after a call has ended."""
         self.window.take(0)  # without a take() ``on_ready`` is not called again
         if self.window.running:
@@ -243,14 +251,14 @@ class CallEngine:
 
         ``on_ready`` is called when this may have changed. An error of the journal is raised.
         """
-        if self._storing is None or not self._storing.is_behind:
+        if self._window_journal is None or not self._window_journal.is_behind:
             return True
         if not self._waits_for_journal:
             self._waits_for_journal = True
-            self._loop.call_later(WAIT_SECONDS, self._look_again)
+            self._loop.call_later(WAIT_SECONDS, self._recheck_room)
         return False
 
-    def _look_again(self) -> None:
+    def _recheck_room(self) -> None:
         self._waits_for_journal = False
         self._on_ready()
 
@@ -274,19 +282,19 @@ class CallEngine:
         if self._counts_calls:
             counts.calls = started - counts.cache_hits - counts.journal_hits
         if self._counts_attempts:  # calls that still wait for the limit are not attempts yet
-            counts.attempts = started + counts.made_again - counts.limit_waits.not_over
+            counts.attempts = started + counts.repeated_by_window - counts.limit_waits.unfinished
         if self._samples is not None:
             self._samples.sample_next()
 
-    def hurry(self) -> None:
+    def flush(self) -> None:
         """Start the calls whose lists wait for more items, because no more items will come."""
         if self._lists is not None:
-            self._lists.hurry()
+            self._lists.flush()
 
     def failed(self, error: BaseException) -> None:
         """Handle a failed call: ``RetryAfter`` stops all calls under the limit for a while."""
         if self._gate is not None and isinstance(error, RetryAfter):
-            self._gate.hold(min(error.seconds, self._settings.policy.most_held))
+            self._gate.hold(min(error.seconds, self._settings.policy.longest_hold))
 
     def cancel(self) -> None:
         """Start no more calls, and cancel the running calls."""

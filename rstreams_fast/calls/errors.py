@@ -14,7 +14,7 @@ __all__ = [
     "BudgetSpentError",
     "CircuitOpenError",
     "StageError",
-    "as_judged",
+    "as_timeout",
     "noted",
     "warn_once",
 ]
@@ -46,7 +46,7 @@ def noted(error: Error, text: str) -> Error:
     return error
 
 
-def as_judged(error: BaseException) -> BaseException:
+def as_timeout(error: BaseException) -> BaseException:
     """Return ``error``, or a ``TimeoutError`` if a time-out of the policy cancelled the call."""
     cut_short = isinstance(error, asyncio.CancelledError) and error.args == (OUT_OF_TIME,)
     return TimeoutError(OUT_OF_TIME) if cut_short else error

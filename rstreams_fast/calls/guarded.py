@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any, Final
 
 from rstreams_fast.calls.adaptive import AdaptiveGate
-from rstreams_fast.calls.attempts import Attempts, Tries, throttled_in
+from rstreams_fast.calls.attempts import CallAttempts, RetryRules, longest_retry_after
 from rstreams_fast.calls.circuit import CircuitState, circuit_of
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.deadlines import Deadlines, cancellations
@@ -22,16 +22,24 @@ from rstreams_fast.calls.traces import Tracer
 from rstreams_fast.calls.usage import Meter, Weigh, meter_of
 from rstreams_fast.calls.words import CallSettings
 
-__all__ = ["Recovery", "called_with", "counted", "guarded", "holding", "patient"]
+__all__ = [
+    "DEADLINE_SCOPE",
+    "Recovery",
+    "counted",
+    "guarded",
+    "with_arguments",
+    "with_limit_hold",
+    "with_retry_after",
+]
 
-ROW: Final = ", all attempts and waits together"
+DEADLINE_SCOPE: Final = ", all attempts and waits together"
 
 
-def called_with(
-    given: Callable[[Any], Any], fn: Callable[..., Awaitable[Any]]
+def with_arguments(
+    argument_of: Callable[[Any], Any], fn: Callable[..., Awaitable[Any]]
 ) -> Callable[..., Awaitable[Any]]:
-    """Return a wrapper that takes keys, and passes ``given(key)`` to ``fn`` instead of each key."""
-    return lambda *keys: fn(*map(given, keys))
+    """Return a wrapper of ``fn`` that takes keys: ``fn`` gets ``argument_of(key)`` for each key."""
+    return lambda *keys: fn(*map(argument_of, keys))
 
 
 def counted(fn: Callable[..., Awaitable[Any]], counts: CallCounts) -> Callable[..., Awaitable[Any]]:
@@ -61,7 +69,7 @@ class Recovery:
         self._fn = fn
         self._times = times
         self._spread = spread
-        self._attempts = Attempts(settings.policy, settings.label, counts)
+        self._rules = RetryRules(settings.policy, settings.label, counts)
         self._gate = gate
         self._last: Exception | None = None
         """The final error of a traced call: ``traced`` has repeated the call already."""
@@ -74,15 +82,15 @@ class Recovery:
         last, self._last = self._last, None
         if not isinstance(error, RetryAfter) or error is last:
             return None
-        return self._made_again(item if self._spread else (item,), error)
+        return self._repeat(item if self._spread else (item,), error)
 
-    def _made_again(self, args: tuple[Any, ...], error: RetryAfter) -> Coroutine[Any, Any, Any]:
-        tries = Tries(self._attempts, 0)  # nothing cancels the task before it makes the call
-        return _made_again(self._again, args, error, tries, self._gate)
+    def _repeat(self, args: tuple[Any, ...], error: RetryAfter) -> Coroutine[Any, Any, Any]:
+        attempts = CallAttempts(self._rules, 0)  # nothing cancels the task before it makes the call
+        return _repeat(self._next_attempt, args, error, attempts, self._gate)
 
-    def _again(self, *args: Any) -> Awaitable[Any]:
-        counts = self._attempts.counts
-        counts.made_again += 1
+    def _next_attempt(self, *args: Any) -> Awaitable[Any]:
+        counts = self._rules.counts
+        counts.repeated_by_window += 1
         attempt = self._fn(*args)
         return counts.timing(attempt, stands_for=1) if self._times else attempt
 
@@ -99,7 +107,7 @@ class Recovery:
                         return await timing(self._fn(*args))
                     except RetryAfter as raised:
                         error = raised
-                    return await self._made_again(args, error)
+                    return await self._repeat(args, error)
             except RetryAfter as raised:
                 self._last = raised
                 raise
@@ -107,7 +115,7 @@ class Recovery:
         return call
 
 
-def patient(
+def with_retry_after(
     fn: Callable[..., Awaitable[Any]],
     settings: CallSettings,
     counts: CallCounts,
@@ -117,7 +125,7 @@ def patient(
 
     The caller has a permit of the ``gate`` (the limit) already, if there is a limit.
     """
-    attempts = Attempts(settings.policy, settings.label, counts)
+    rules = RetryRules(settings.policy, settings.label, counts)
     fn = counts.attempted(fn)
 
     async def call(*args: Any) -> Any:
@@ -126,33 +134,33 @@ def patient(
             return await fn(*args)
         except RetryAfter as raised:
             error = raised
-        return await _made_again(fn, args, error, Tries(attempts, cancelled), gate)
+        return await _repeat(fn, args, error, CallAttempts(rules, cancelled), gate)
 
     return call
 
 
-async def _made_again(
+async def _repeat(
     fn: Callable[..., Awaitable[Any]],
     args: tuple[Any, ...],
     error: RetryAfter,
-    tries: Tries,
+    attempts: CallAttempts,
     gate: PermitGate | None,
 ) -> Any:
     """Wait as long as ``error`` asks, then call ``fn`` again; repeat after each ``RetryAfter``.
 
     The call has a permit of the ``gate`` (the limit), and returns the permit while it waits.
     """
-    attempts = tries.attempts
+    rules = attempts.rules
     while True:
-        pause = tries.pause_after(error)
+        pause = attempts.pause_after(error)
         if pause is None:
-            tries.explain(error)
+            attempts.explain(error)
             raise error
-        with attempts.counts.service_waits:
+        with rules.counts.service_waits:
             await (
                 asyncio.sleep(pause)
                 if gate is None
-                else gate.hold_and_wait(min(error.seconds, attempts.most_held), pause)
+                else gate.hold_and_wait(min(error.seconds, rules.longest_hold), pause)
             )
         try:
             return await fn(*args)
@@ -178,24 +186,24 @@ def guarded(
     """
     sleep = _block if loop is None else asyncio.sleep
     if gate is None and loop is not None and not settings.is_guarded:
-        return patient(fn, settings, counts)
-    auto = _adaptive(settings, loop, counts)
+        return with_retry_after(fn, settings, counts)
+    adaptive = _adaptive_gate(settings, loop, counts)
     as_outcomes, deadlines = settings.as_outcomes, _deadlines(loop, settings.policy.timeout, counts)
     circuit = None if settings.policy.circuit is None else circuit_of(settings.policy.circuit)
     counts.count_open(circuit)
-    attempts = Attempts(settings.policy, settings.label, counts)
+    rules = RetryRules(settings.policy, settings.label, counts)
     meter = meter_of(settings, loop, counts, gate, weigh)
-    budget, most_held = attempts.budget, attempts.most_held
+    budget, longest_hold = rules.budget, rules.longest_hold
     counts_here = circuit is None and meter is None
-    if judges := [each for each in (auto, circuit, meter) if each is not None]:
+    if observers := [each for each in (adaptive, circuit, meter) if each is not None]:
         fn = fn if counts_here else counts.attempted(fn)
-        fn, deadlines = _judged(fn, deadlines, judges), None
+        fn, deadlines = _observed(fn, deadlines, observers), None
     # The meter, which counts units, asks for the permits of its calls: do not ask twice.
     gate = gate if meter is None else None
     units = settings.policy.units if as_outcomes else ()
 
     async def call(*args: Any, progress: _Progress | None = None) -> Any:
-        tries: Tries | None = None
+        attempts: CallAttempts | None = None
         cancelled = None if loop is None else cancellations()
         begin = monotonic() if as_outcomes else 0.0
         usage = dict.fromkeys(units, 0.0) if units else None
@@ -205,8 +213,8 @@ def guarded(
             budget.earn(1)
         while True:
             permit: Any = None
-            if auto is not None:
-                await auto.acquire()
+            if adaptive is not None:
+                await adaptive.acquire()
             try:
                 if gate is not None:
                     if circuit is not None:
@@ -221,36 +229,36 @@ def guarded(
                         awaitable = counts.timed(awaitable)
                 result = await (awaitable if deadlines is None else deadlines.wait(awaitable))
                 if as_outcomes:
-                    made = 1 if tries is None else tries.made
+                    made = 1 if attempts is None else attempts.count
                     result = Outcome(result, None, made, monotonic() - begin, usage)
                 return result  # noqa: TRY300
             except Exception as error:
-                _hold(gate, error, most_held)
+                _hold(gate, error, longest_hold)
                 waits = counts.waits_after(error)
-                tries = tries or Tries(attempts, cancelled)
+                attempts = attempts or CallAttempts(rules, cancelled)
                 if progress is not None:
                     progress.error = error
-                pause = tries.pause_after(error)
+                pause = attempts.pause_after(error)
                 if pause is None:
                     if as_outcomes and not isinstance(error, StageError):
-                        return Outcome(None, error, tries.made, monotonic() - begin, usage)
-                    tries.explain(error)
+                        return Outcome(None, error, attempts.count, monotonic() - begin, usage)
+                    attempts.explain(error)
                     raise
             finally:
                 if gate is not None and permit is not None:
                     gate.release(permit)
-                if auto is not None:
-                    auto.leave()
+                if adaptive is not None:
+                    adaptive.leave()
             with waits:
                 await sleep(pause)
             if progress is not None:
-                progress.attempt = tries.made
+                progress.attempt = attempts.count
 
-    rows = _deadlines(loop, settings.policy.deadline, counts, ROW)
-    return call if rows is None else _in_time(call, rows, as_outcomes)
+    deadline = _deadlines(loop, settings.policy.deadline, counts, DEADLINE_SCOPE)
+    return call if deadline is None else _with_deadline(call, deadline, as_outcomes)
 
 
-def _adaptive(
+def _adaptive_gate(
     settings: CallSettings, loop: asyncio.AbstractEventLoop | None, counts: CallCounts
 ) -> AdaptiveGate | None:
     return None if loop is None or not settings.auto else AdaptiveGate(settings, loop, counts)
@@ -272,20 +280,20 @@ def _hold(gate: PermitGate | TimedGate | None, error: Exception, most: float) ->
         gate.hold(min(error.seconds, most))
 
 
-def _judged(
+def _observed(
     fn: Callable[..., Awaitable[Any]],
     deadlines: Deadlines | None,
-    judges: list[AdaptiveGate | CircuitState | Meter],
+    observers: list[AdaptiveGate | CircuitState | Meter],
 ) -> Callable[..., Awaitable[Any]]:
-    """Return a wrapper of ``fn`` with time-outs. The ``judges`` learn how each attempt ends."""
+    """Return a wrapper of ``fn`` with time-outs. The ``observers`` learn how each attempt ends."""
     if deadlines is not None:
         fn = deadlines.wrap(fn)
-    for judge in judges:
-        fn = judge.wrap(fn)
+    for observer in observers:
+        fn = observer.wrap(fn)
     return fn
 
 
-def holding(
+def with_limit_hold(
     fn: Callable[..., Awaitable[Any]], gate: PermitGate, most: float
 ) -> Callable[..., Awaitable[Any]]:
     """Return a wrapper of ``fn`` that stops all calls under the limit after a ``RetryAfter``.
@@ -296,22 +304,22 @@ def holding(
 
     async def call(*args: Any) -> Any:
         result = await fn(*args)
-        if (asks := throttled_in(result)) is not None:
+        if (asks := longest_retry_after(result)) is not None:
             gate.hold(min(asks.seconds, most))
         return result
 
     return call
 
 
-def _in_time(
+def _with_deadline(
     call: Callable[..., Awaitable[Any]],
-    rows: Deadlines,
+    deadline: Deadlines,
     as_outcomes: bool,
 ) -> Callable[..., Awaitable[Any]]:
     async def in_time(*args: Any) -> Any:
         progress, begin = _Progress(), monotonic()
         try:
-            return await rows.wait(call(*args, progress=progress))
+            return await deadline.wait(call(*args, progress=progress))
         except TimeoutError as error:
             # This may be the time-out of an attempt. With ``as_outcomes`` it is the deadline's: the
             # errors of attempts are outcomes already.

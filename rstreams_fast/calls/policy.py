@@ -119,7 +119,7 @@ class PolicyFunction:
         self._counts: Final = FunctionCounts(settings.label)
         journal = settings.policy.journal
         self._digest_of: Final = KeyDigest(settings.label, journal.version if journal else "")
-        _tell_of_stock_worker()
+        _warn_without_daemon()
 
     @property
     def counts(self) -> CallCounts:
@@ -182,7 +182,7 @@ class PolicyFunction:
                 loop=loop,
                 counts=counts,
                 gate=gate,
-                in_lists=lambda call: self._counted(call, counts),
+                wrap_unanswered=lambda call: self._counted(call, counts),
             ),
         )
 
@@ -285,7 +285,7 @@ def _named(policy: PolicyWords, module: str, name: str, called_id: str) -> Any:
 
 
 @functools.cache
-def _tell_of_stock_worker() -> None:
+def _warn_without_daemon() -> None:
     """Warn once if the environment asks for overlapping UDF calls, but the worker has no daemon."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     asked = sorted(name for name in os.environ if name.startswith("RSTREAMS_FAST_UDF_"))

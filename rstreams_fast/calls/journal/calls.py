@@ -122,10 +122,12 @@ class JournalledCalls:
 
     @property
     def only_stores(self) -> bool:
-        """Whether there are no answers to look up, and ``storing`` may replace ``wrap``."""
+        """Whether there are no answers to look up, and ``make_on_result`` may replace ``wrap``."""
         return not (self._answers.any or self._may_change or self._as_outcomes)
 
-    def storing(self, loop: asyncio.AbstractEventLoop, spread: bool) -> Callable[[Any, Any], None]:
+    def make_on_result(
+        self, loop: asyncio.AbstractEventLoop, spread: bool
+    ) -> Callable[[Any, Any], None]:
         """Return the ``on_result`` of a ``CallWindow``, which stores the answer to each item.
 
         This way takes half of the time of ``wrap``, which adds a coroutine to each call. The

@@ -11,9 +11,9 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from rstreams_fast.calls.attempts import Attempts, Tries
+from rstreams_fast.calls.attempts import CallAttempts, RetryRules
 from rstreams_fast.calls.counts import CallCounts, Waits, added
-from rstreams_fast.calls.guarded import ROW
+from rstreams_fast.calls.guarded import DEADLINE_SCOPE
 from rstreams_fast.calls.limits.limit import Limit, weights_of_key
 from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.words import CallSettings
@@ -25,7 +25,7 @@ class BatchedCalls:
     """Gathers the keys of rows, and calls ``fn`` with lists of at most ``batch`` keys.
 
     A call starts when its list is full, when the first key has waited ``linger`` seconds, or when
-    no more keys come (``hurry``). At most ``concurrency`` calls run; ``on_idle`` is called when no
+    no more keys come (``flush``). At most ``concurrency`` calls run; ``on_idle`` is called when no
     call runs. A row whose result is a ``RetryAfter``, or another exception that the policy retries,
     waits and joins a later list. Only the loop's thread may use the object.
     """
@@ -45,13 +45,13 @@ class BatchedCalls:
         self._concurrency = settings.concurrency
         self._loop = loop
         self._on_idle = on_idle
-        self._counters = counts
-        self._attempts = Attempts(settings.policy, settings.label, counts)
+        self._counts = counts
+        self._rules = RetryRules(settings.policy, settings.label, counts)
         self._deadline = settings.policy.deadline
         self._as_outcomes = settings.as_outcomes
         self._limit = settings.policy.limit
         self._cancelled = False
-        self._repeated: dict[asyncio.Future[Any], _Repeated] = {}
+        self._repeated: dict[asyncio.Future[Any], _RepeatedRow] = {}
         """Rows that need another call, until they have their results."""
         self._waiting: deque[tuple[asyncio.Future[Any], Any]] = deque()
         self._most, self._size_of = settings.batch.most, settings.batch.size_of
@@ -74,10 +74,10 @@ class BatchedCalls:
         future = self._loop.create_future()
         if self._context is None:
             self._context = copy_context()
-        self._line_up(future, key if len(key) > 1 else key[0])
+        self._enqueue(future, key if len(key) > 1 else key[0])
         return future
 
-    def _line_up(self, future: asyncio.Future[Any], key: Any) -> None:
+    def _enqueue(self, future: asyncio.Future[Any], key: Any) -> None:
         if self._sizes is not None:
             self._sizes.append(size := self._size_of(key if type(key) is tuple else (key,)))
             self._total += size
@@ -100,7 +100,7 @@ class BatchedCalls:
             rows.append(self._waiting.popleft())
         return rows
 
-    def hurry(self) -> None:
+    def flush(self) -> None:
         """Start the calls of the waiting rows now, because no more rows will come.
 
         While rows wait for another attempt, this method does nothing: these rows still have to
@@ -145,11 +145,13 @@ class BatchedCalls:
             context = copy_context() if self._context is None else self._context.copy()
             task = self._loop.create_task(self._call(rows), context=context)
             self._tasks.add(task)
-            task.add_done_callback(partial(self._ended, rows), context=context)
+            task.add_done_callback(partial(self._on_task_done, rows), context=context)
         if self._timer is None and len(self._waiting) > max(self._due, 0):
             self._timer = self._loop.call_later(self._linger, self._expire)
 
-    def _ended(self, rows: list[tuple[asyncio.Future[Any], Any]], task: asyncio.Task[None]) -> None:
+    def _on_task_done(
+        self, rows: list[tuple[asyncio.Future[Any], Any]], task: asyncio.Task[None]
+    ) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
             _fail(rows, failure)  # the task failed before it began to call fn: no row has a result
@@ -164,7 +166,7 @@ class BatchedCalls:
             finally:
                 self.calls -= 1
                 self._start()  # start the next calls before setting the results, which takes time
-            results = _each(called, rows, self._limit)
+            results = _results_of_rows(called, rows, self._limit)
         except asyncio.CancelledError:
             for future, _ in rows:
                 future.cancel()
@@ -175,8 +177,8 @@ class BatchedCalls:
                 raise
             return
         whole = isinstance(called, Outcome) and called.error is not None
-        if not whole and self._attempts.budget is not None:
-            self._attempts.begin(sum(row[0] not in self._repeated for row in rows))
+        if not whole and self._rules.budget is not None:
+            self._rules.earn(sum(row[0] not in self._repeated for row in rows))
         for (future, key), result in zip(rows, results, strict=True):
             if future.done():
                 continue
@@ -184,11 +186,11 @@ class BatchedCalls:
             if (
                 isinstance(asks, Exception)
                 and not whole
-                and self._waits(future, key, result, asks, begun)
+                and self._schedule_attempt(future, key, result, asks, begun)
             ):
                 continue
             if self._repeated:
-                result = self._with_waits(future, result)
+                result = self._with_earlier_attempts(future, result)
             if isinstance(result, BaseException):
                 future.set_exception(result)
             else:
@@ -196,59 +198,59 @@ class BatchedCalls:
 
     # -- rows that are called again ----------------------------------------------------------------
 
-    def _waits(
+    def _schedule_attempt(
         self, future: asyncio.Future[Any], key: Any, result: Any, error: Exception, begun: float
     ) -> bool:
         """Schedule another call for the row; ``False``: no further attempt follows ``error``."""
         row = self._repeated.get(future)
         if row is None:
-            row = self._repeated[future] = _Repeated(Tries(self._attempts, 0), begun)
+            row = self._repeated[future] = _RepeatedRow(CallAttempts(self._rules, 0), begun)
             future.add_done_callback(self._forget)
             if self._deadline is not None:
                 left = begun + self._deadline - monotonic()
                 row.deadline = self._loop.call_later(left, self._out_of_time, future)
         row.error = error
-        pause = row.tries.pause_after(error)
+        pause = row.attempts.pause_after(error)
         if pause is None:
             return False
         if isinstance(result, Outcome):
-            row.attempts += result.attempts
-            row.usage = added([row.usage, result.usage or {}])
+            row.earlier_attempts += result.attempts
+            row.earlier_usage = added([row.earlier_usage, result.usage or {}])
         else:
-            row.attempts += 1
-        waits = self._counters.waits_after(error)
+            row.earlier_attempts += 1
+        waits = self._counts.waits_after(error)
         waits.__enter__()
-        self._loop.call_later(pause, self._line_up_again, future, key, waits)
+        self._loop.call_later(pause, self._enqueue_again, future, key, waits)
         return True
 
-    def _line_up_again(self, future: asyncio.Future[Any], key: Any, waits: Waits) -> None:
+    def _enqueue_again(self, future: asyncio.Future[Any], key: Any, waits: Waits) -> None:
         waits.__exit__()
         if not (self._cancelled or future.done()):
-            self._line_up(future, key)
+            self._enqueue(future, key)
 
-    def _with_waits(self, future: asyncio.Future[Any], result: Any) -> Any:
+    def _with_earlier_attempts(self, future: asyncio.Future[Any], result: Any) -> Any:
         """Return the result of a row; if it is an ``Outcome``, with all attempts of the row."""
         row = self._repeated.get(future)
         if row is None:
             return result
         if isinstance(result, Outcome):
-            made, seconds = row.attempts + result.attempts, monotonic() - row.begun
-            usage = added([row.usage, result.usage or {}])
+            made, seconds = row.earlier_attempts + result.attempts, monotonic() - row.begun
+            usage = added([row.earlier_usage, result.usage or {}])
             return result._replace(attempts=made, seconds=seconds, usage=usage)
         if isinstance(result, Exception):
-            row.tries.explain(result)
+            row.attempts.explain(result)
         return result
 
     def _out_of_time(self, future: asyncio.Future[Any]) -> None:
         if self._cancelled or future.done():
             return
         row = self._repeated[future]
-        self._counters.count_timeout()
-        late = TimeoutError(f"no answer within {self._deadline} s{ROW}")
+        self._counts.count_timeout()
+        late = TimeoutError(f"no answer within {self._deadline} s{DEADLINE_SCOPE}")
         late.__cause__ = row.error
         if self._as_outcomes:
             seconds = monotonic() - row.begun
-            future.set_result(Outcome(None, late, row.attempts, seconds, row.usage))
+            future.set_result(Outcome(None, late, row.earlier_attempts, seconds, row.earlier_usage))
         else:
             future.set_exception(late)
 
@@ -258,17 +260,17 @@ class BatchedCalls:
             row.deadline.cancel()
 
 
-class _Repeated:
+class _RepeatedRow:
     """The attempts, units and deadline of a row that needs more than one call."""
 
-    __slots__ = ("attempts", "begun", "deadline", "error", "tries", "usage")
+    __slots__ = ("attempts", "begun", "deadline", "earlier_attempts", "earlier_usage", "error")
 
-    def __init__(self, tries: Tries, begun: float) -> None:
-        self.tries = tries
+    def __init__(self, attempts: CallAttempts, begun: float) -> None:
+        self.attempts = attempts
         self.begun = begun
-        self.attempts = 0
+        self.earlier_attempts = 0
         """The attempts before the latest call."""
-        self.usage: dict[str, float] = {}
+        self.earlier_usage: dict[str, float] = {}
         """The units that the attempts before the latest call spent."""
         self.deadline: asyncio.TimerHandle | None = None
         self.error: Exception | None = None
@@ -281,7 +283,7 @@ def _fail(rows: list[tuple[asyncio.Future[Any], Any]], error: BaseException) -> 
             future.set_exception(error)
 
 
-def _each(
+def _results_of_rows(
     results: Any, rows: list[tuple[asyncio.Future[Any], Any]], limit: Limit | None
 ) -> list[Any]:
     """Return the result of each row of a call."""

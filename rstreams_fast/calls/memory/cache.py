@@ -159,7 +159,7 @@ class CachedResults:
                 if type(found) is not _Failure:
                     return Outcome(found, None, 0, 0.0) if as_outcomes else found
                 failure = found.again()
-                counts.count_repeated(failure)
+                counts.count_cached_failure(failure)
                 if as_outcomes:
                     return Outcome(None, failure, 0, 0.0)
                 raise failure

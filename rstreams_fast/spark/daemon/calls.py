@@ -260,7 +260,7 @@ class LoopCalls:
         self._check_stopped()
 
     def _check_stopped(self) -> None:
-        if not self._engine.at_work:
+        if not self._engine.has_running_calls:
             self._end()
 
     def _end(self) -> None:

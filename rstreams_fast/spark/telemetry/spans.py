@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
-from rstreams_fast.calls.errors import BudgetSpentError, CircuitOpenError, as_judged
+from rstreams_fast.calls.errors import BudgetSpentError, CircuitOpenError, as_timeout
 from rstreams_fast.calls.traces import current, waited_before
 from rstreams_fast.spark.stage_metrics import StageMetrics
 from rstreams_fast.spark.telemetry.written_span import Attributes, SpanOptions, WrittenSpan
@@ -152,7 +152,7 @@ class CallSpan:
         if not (noted or isinstance(error, NOT_MADE)):
             attempts += 1  # the last attempt, which ``attempted`` did not count
         if error is not None:
-            error = as_judged(error)
+            error = as_timeout(error)
             outcome = _outcome_of(error)
             written.error = type(error).__qualname__
             written.attributes["error.type"] = written.error

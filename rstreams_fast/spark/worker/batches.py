@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from rstreams_fast.calls.attempts import Attempts, Tries
+from rstreams_fast.calls.attempts import CallAttempts, RetryRules
 from rstreams_fast.calls.engine import Surroundings
 from rstreams_fast.calls.errors import noted
 from rstreams_fast.calls.ids import begin_calls, names_call_id, set_key
@@ -212,7 +212,7 @@ class _BatchesOnThreads:
         self._on_close = threading.Event()
         self._failure: BaseException | None = None
         self._client = PlainClient(options.using)
-        self._attempts = Attempts(options.policy, options.label, partition.counters)
+        self._rules = RetryRules(options.policy, options.label, partition.counters)
         self._keyed = names_call_id(options.fn)
 
     def outputs(self, first: list[Any]) -> Iterator[Any]:
@@ -341,7 +341,7 @@ class _BatchesOnThreads:
 
     def _make(self, job: _Job) -> None:
         """Make the call. If it raises ``RetryAfter`` before it has emitted a row, repeat it."""
-        options, tries, counters = self._options, Tries(self._attempts, None), self._counters
+        options, attempts, counters = self._options, CallAttempts(self._rules, None), self._counters
         batch, job.batch = job.batch, None
         if self._keyed:
             begin_calls(KeyDigest(options.label, ""))
@@ -357,9 +357,9 @@ class _BatchesOnThreads:
                     batch = None
             except RetryAfter as error:
                 with self._lock:
-                    pause = None if batch is None else tries.pause_after(error)
+                    pause = None if batch is None else attempts.pause_after(error)
                 if pause is None:
-                    tries.explain(error)
+                    attempts.explain(error)
                     raise
             else:
                 return

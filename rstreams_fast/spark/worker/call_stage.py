@@ -356,12 +356,12 @@ class CallStage:
         if self._engine is not None:
             self._engine.cancel()
             # Some calls block their thread until the client is closed. So close the client early.
-            if self._engine.on_threads:
+            if self._engine.uses_threads:
                 self._loop.call_later(STOP_SECONDS / 2, self._finish)
         self._check_stopped()
 
     def _check_stopped(self) -> None:
-        if self._engine is None or not self._engine.at_work:
+        if self._engine is None or not self._engine.has_running_calls:
             self._finish()
 
     def _finish(self) -> None:
@@ -413,7 +413,7 @@ class CallStage:
             self._fail(self._call_failed(*engine.window.failure))
         else:
             if self._source.ended and not pump.left:
-                engine.hurry()
+                engine.flush()
             self._look_ahead(pump)
 
     def _call_failed(self, item: Any, error: BaseException) -> BaseException:

@@ -75,7 +75,7 @@ class Counters(StageMetrics):
         self.rows_out += rows
         self.batches_out += 1
 
-    def count_repeated(self, error: BaseException) -> None:
+    def count_cached_failure(self, error: BaseException) -> None:
         """Make ``count_failure`` ignore ``error``, because a cache raises it again."""
         self._repeated = error
 

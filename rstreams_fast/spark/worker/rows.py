@@ -538,7 +538,7 @@ def run_rows(
             partition.counters,
             as_outcomes=options.as_outcomes,
         )
-    given = as_given if options.compares_keys and "timestamp" in str(key_types) else None
+    argument_of = as_given if options.compares_keys and "timestamp" in str(key_types) else None
     columns = ResultColumns(options, layout, partition.counters)
     sink = OrderedSink if options.ordered else UnorderedSink
     turns = None
@@ -550,7 +550,7 @@ def run_rows(
         KeySource(partition, options, layout, spread),
         sink(columns, options.window_rows + SUB_BATCH_ROWS),
         surroundings=Surroundings(
-            given=given,
+            argument_of=argument_of,
             cache=cache,
             failures=None if options.on_failure == "raise" else columns.failures.wrap,
         ),
