@@ -51,9 +51,10 @@ Source = PullSource | Foreign
 
 
 class Run(NamedTuple):
-    """What ``describe`` needs to know of a run, and of the source or boundary above the run.
+    """The facts that ``describe`` shows about a run (fused stages).
 
-    ``program``: the stages of the run. ``where``: the threads on which the stages work.
+    ``above`` describes the source or boundary above the run. ``program`` has the stages of the run.
+    ``where`` names the threads on which the stages work.
     """
 
     above: str
@@ -62,7 +63,7 @@ class Run(NamedTuple):
 
 
 def needs(parts: tuple[Part, ...]) -> list[Need]:
-    """Return, for each part, how many elements the parts below this part can use.
+    """Return a ``Need`` for each part: how many elements the parts below that part can use.
 
     ``parts`` must not be empty.
     """
@@ -97,7 +98,8 @@ class _RunBuilder:
     def close(self, runs: list[Run], *, guarded: bool = False) -> Publisher[Any]:
         """Return the publisher of the run, and add the run to ``runs``.
 
-        ``guarded``: the part below tolerates a publisher that breaks the rules of Reactive Streams.
+        ``guarded`` says that the part below tolerates a publisher that breaks the rules of Reactive
+        Streams. Then a run without stages, which only guards, is left out.
         """
         stages = Stages(tuple(self.stages), self.seed)
         source = self.source
@@ -127,16 +129,17 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
     for part, need in zip(parts, needs(parts) if parts else (), strict=True):
         if isinstance(part, Boundary):
             if fails_unasked and need.total == UNBOUNDED:
-                # The source fails if it sends an element that was not requested. So the boundary
-                # must request as many elements as it can hold, not as few as the parts below use.
+                # The source fails the stream if an element comes without demand. So the boundary
+                # must request as many elements as it can hold. With the ``need`` of the parts
+                # below, the boundary would request fewer elements.
                 need = EVERYTHING
             fails_unasked = part.fails_unasked or (fails_unasked and part.one_to_one)
         if isinstance(part, Stage):
             op = part.op
             if has_seed(op):
-                # Take the seed out of the stage, for example of ``scan(fn, seed)``. The run sends
-                # the seed as the first element to ``scan(fn)``, which emits its first element
-                # unchanged.
+                # Replace ``scan(fn, seed)`` by ``scan(fn)`` in a run whose first element is the
+                # seed. The results are the same: ``scan(fn)`` emits its first element unchanged.
+                # A run sends its seed to its first stage. So ``scan(fn)`` must begin a run.
                 if builder.stages or builder.boundary is not None or builder.seed is not MISSING:
                     upstream = builder.close(runs)
                     builder = _RunBuilder(Foreign(upstream, "the run above", trusted=True))

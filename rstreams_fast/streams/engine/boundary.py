@@ -48,13 +48,16 @@ class Boundary:
         raise NotImplementedError
 
     def attach_within(self, upstream: Publisher[Any], need: Need, /) -> Publisher[Any]:  # noqa: ARG002
-        """Do the same as ``attach``. The parts below can use at most ``need`` elements."""
+        """Return the publisher of ``attach``, for parts below that use at most ``need`` elements.
+
+        A subclass may use ``need`` to request fewer elements. The default ignores ``need``.
+        """
         return self.attach(upstream)
 
     def resource_above(self) -> Any:
-        """Return the executor that iterates a source directly above this boundary.
+        """Return the executor on which a source directly above this boundary is iterated.
 
-        ``...`` (the default): the boundary chooses no executor, and subscribes to the source.
+        The default is ``...``: the boundary chooses no executor, and subscribes to the source.
         """
         return ...
 
@@ -69,14 +72,18 @@ class StagesBoundary(Boundary):
     guards = True
 
     def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:
-        """Return a publisher of the results of ``stages`` for the elements of ``upstream``.
+        """Return a publisher that passes the elements of ``upstream`` through ``stages``.
 
-        The publisher's attribute ``where`` is a text: the threads on which the publisher works.
+        The parts below use at most ``need`` elements. The attribute ``where`` of the publisher is a
+        text that names the threads on which the publisher works.
         """
         raise NotImplementedError
 
     def describe_within(self, need: Need) -> str:  # noqa: ARG002 - by default it changes nothing
-        """Do the same as ``describe``. The parts below can use at most ``need`` elements."""
+        """Return the line of ``describe``, for parts below that use at most ``need`` elements.
+
+        With a small ``need``, a boundary may hold fewer elements. The default ignores ``need``.
+        """
         return self.describe()
 
 
@@ -95,16 +102,18 @@ class StagesSource:
     def whole(self) -> PullSource | None:
         """Return a source that a subscriber may iterate in place of subscribing.
 
-        ``None`` (the default): the publisher does not have all elements yet, so subscribe.
+        The default is ``None``: the publisher does not have all elements yet. Then the subscriber
+        must subscribe.
         """
         return None
 
 
 class RingSubscriber:
-    """A subscriber with a ring. Runs of stages put elements in the ring, without ``on_next``.
+    """A subscriber with a ring. Runs of stages put elements in the ring.
 
-    After some elements, and before any terminal signal, the run calls ``on_burst``. The ring has
-    room for all requested elements. ``ring`` is ``None`` while runs must call ``on_next``.
+    The run does not call ``on_next``. After some elements, and before any terminal signal, the run
+    calls ``on_burst``. The ring has room for all requested elements. ``ring`` is ``None`` if runs
+    must call ``on_next`` instead.
     """
 
     __slots__ = ()
@@ -117,7 +126,7 @@ class RingSubscriber:
 
 
 class _Dropped:
-    """Replaces a ring when the stream has ended, and drops elements that come later (§2.8)."""
+    """Replaces a ring at the end of the stream, and drops elements that come later (§2.8)."""
 
     __slots__ = ()
 
@@ -159,10 +168,10 @@ class InputRing:
 
 
 class ListSubscriber:
-    """A subscriber with a list. Runs of stages append elements to the list, without ``on_next``.
+    """A subscriber with a list ``burst``. Runs of stages append elements to the list.
 
-    The list is ``burst``. After some elements the run calls ``on_burst``. If elements come slowly,
-    the run calls ``on_burst`` after fewer elements, so that no element waits long in the list.
+    The run does not call ``on_next``. After some elements the run calls ``on_burst``. If elements
+    come slowly, the run calls ``on_burst`` after fewer elements, so that no element waits long.
     """
 
     __slots__ = ()
@@ -185,14 +194,14 @@ class FunctionSubscriber:
 
     @property
     def slot(self) -> FunctionSlot | None:
-        """The function that runs of stages call. ``None``: runs must call ``on_next``."""
+        """The function that runs of stages call, or ``None`` if runs must call ``on_next``."""
         raise NotImplementedError
 
 
 def burst_slot(subscriber: Subscriber[Any]) -> Callable[[list[Any]], None] | None:
     """Return a function that gives ``subscriber`` a list of elements in one call.
 
-    ``None`` if ``subscriber`` takes elements only by ``on_next``.
+    Return ``None`` if ``subscriber`` takes elements only by ``on_next``.
     """
     # Read ``ring`` once: the subscriber can drop the ring at any time.
     if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:

@@ -1,4 +1,4 @@
-"""The attributes that a subscriber takes over from the subscriber below it."""
+"""The attributes that a subscriber takes from the subscriber below it, such as ``custody``."""
 
 from __future__ import annotations
 

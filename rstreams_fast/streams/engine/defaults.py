@@ -41,7 +41,7 @@ With 32 an element takes three times as long. With 1024, which takes four times 
 element of ``merge`` takes half as long, and ``zip_`` is no faster."""
 
 FLAT_MAP_CONCURRENCY: Final = 256
-"""Inner publishers that ``flat_map`` is subscribed to at the same time."""
+"""The most inner publishers that ``flat_map`` is subscribed to at the same time."""
 
 FLAT_MAP_PREFETCH: Final = 32
 """Elements that ``flat_map`` requests in advance from each inner publisher. The number is
@@ -56,7 +56,7 @@ OVERFLOW_CAPACITY: Final = 1024
 MULTICAST_BUFFER: Final = 1024
 """How many elements one subscriber of a multicast may be ahead of another subscriber.
 
-With a smaller buffer an element takes more time. With a larger one it takes hardly less."""
+A smaller buffer makes each element slower. A larger buffer makes elements hardly faster."""
 
 ROWS: Final = 1 << 16
 """The most rows of an array that ``from_numpy`` delivers as one element. Also the most records
@@ -70,22 +70,23 @@ BURST: Final = 256
 of its thread run."""
 
 CALLER_BURST: Final = 4096
-"""The same as ``BURST``, for a drain on the requesting thread, where no other work waits."""
+"""The most source elements in one burst of a drain on the requesting thread. This is more than
+``BURST``, because no other work of that thread waits."""
 
 FEW: Final = 64
-"""The most elements of a sequence that are delivered in a plain loop. For 32 elements, a
+"""A sequence of at most this many elements is delivered in a plain loop. For 32 elements, a
 ``FusedRun`` would take 10 % more time."""
 
 PART_GROWS: Final = 16
-"""The factor by which a request grows if the previous ``request`` returned within a sixteenth of a
-turn (the millisecond for which work may occupy an event loop)."""
+"""How many times larger the next request is, if the previous ``request`` was quick: it returned
+within a sixteenth of a turn. A turn is the millisecond for which work may occupy an event loop."""
 
 DESCRIBED_DEPTH: Final = 8
-"""How many levels of publishers within combining operators ``describe`` shows."""
+"""How many levels ``describe`` shows, if operators combine publishers that combine publishers."""
 
 TRAMPOLINE_EVERY: Final = 16
-"""How many boundaries may call each other before a trampoline ends the nesting. A boundary takes
-about ten frames; a stack has 1000."""
+"""How many subscribers of a chain may call each other, each within the call before. Then a
+trampoline ends the nesting. A boundary takes about ten frames; a stack has 1000."""
 
 TRAMPOLINE_PREFETCH: Final = 64
 """The most elements that a trampoline holds. A trampoline queues elements so that calls of

@@ -27,7 +27,7 @@ class Need(NamedTuple):
     def before(self, stage: tuple[Any, ...]) -> Need:
         """Return the most elements that ``stage`` can take from the part above.
 
-        ``self`` says how many elements the parts below can take from ``stage``.
+        ``self`` is the ``Need`` of the parts below ``stage``.
         """
         name, argument = stage[:2]
         match STAGES[name].needs:
@@ -47,7 +47,7 @@ class Need(NamedTuple):
 
 
 EVERYTHING: Final = Need()
-"""No limit."""
+"""The ``Need`` without a limit: the parts below can use all elements."""
 
 
 def _times(a: int, b: int) -> int:
@@ -57,21 +57,22 @@ def _times(a: int, b: int) -> int:
 class Limits(NamedTuple):
     """The most elements that one subscription may request from the source.
 
-    The stages set the limit: ``take(3)``, for example, sets it to 3.
+    The stages set these limits: ``take(3)``, for example, sets both to 3.
     """
 
     budget: int
-    """The limit, not counting requests that replace dropped elements."""
+    """How many elements may be requested, without the replacements for dropped elements."""
     most: int
-    """The limit, counting also requests that replace dropped elements."""
+    """How many elements may be requested, with the replacements for dropped elements."""
     drops: bool
     """Whether a stage may drop elements."""
 
 
 class Stages:
-    """Stages, as arguments of ``FusedRun``. ``seed``: an element to send before all others.
+    """The stages of a run, in the form that ``FusedRun`` takes.
 
-    ``takes_nothing``: the stages need no element of the source (``take(0)``).
+    ``seed`` is an element to send before all others. ``takes_nothing`` says that the stages need no
+    element of the source, as with ``take(0)``.
     """
 
     __slots__ = ("_limits", "seed", "stages", "takes_nothing")
@@ -84,7 +85,7 @@ class Stages:
 
     @property
     def limits(self) -> Limits:
-        """The bounds on requests. All subscriptions share these bounds."""
+        """How many elements each subscription may request. Computed once for all of them."""
         limits = self._limits
         if limits is None:
             keep = tuple(stage for stage in self.stages if not _drops(stage))
