@@ -53,8 +53,8 @@ class Custody:
     def __init__(self, hook: Callable[[Any], object], below: Custody | None = None) -> None:
         self._hook = hook
         self._below = below
-        # Maps ``id(element)`` to a pair: the element, and a count. The count is how many more times
-        # the element has entered than it was claimed. None after the end.
+        # Maps ``id(element)`` to a pair: the element, and a count. ``enter`` adds 1 to the count,
+        # and a claim subtracts 1. ``_held`` is None after the end of the stream.
         self._held: dict[int, tuple[Any, int]] | None = {}
         # The lock is reentrant: a finalizer can call a method while this thread holds the lock.
         self._lock = threading.RLock()
@@ -98,7 +98,7 @@ class Custody:
         return True
 
     def release(self, element: Any) -> None:
-        """Call the hook of ``on_discard`` for ``element``."""
+        """Call the hook of ``on_discard`` for ``element``. Report an exception of the hook."""
         try:
             self._hook(element)
         except Exception as raised:
@@ -161,14 +161,15 @@ class Custody:
     # -- wrapping the functions of the user --------------------------------------------------------
 
     def using(self, fn: Function, *, makes: bool = False, last: bool = False) -> Function:
-        """Return a function that claims its arguments, and then calls ``fn`` with them.
+        """Return a function that takes its arguments out of this custody, and then calls ``fn``.
 
         If ``fn`` raises or returns ``None``, the hook of ``on_discard`` gets the arguments.
 
         Args:
             fn: The user's function.
-            makes: Whether ``fn`` returns an element. Otherwise it returns a publisher.
-            last: Whether only the last argument is claimed.
+            makes: Whether ``fn`` returns an element, which then enters this custody. Otherwise
+                ``fn`` returns a publisher.
+            last: Whether only the last argument is taken out.
         """
 
         @wraps(fn, updated=())
@@ -190,18 +191,23 @@ class Custody:
         return use
 
     def looking(self, fn: Function, *, drops: bool | None) -> Function:
-        """Return a function that calls ``fn``, the predicate of ``filter`` or a similar function.
+        """Return a function that calls ``fn``, such as the predicate of ``filter``.
 
-        ``fn`` only reads an element. The element leaves this custody during the call. If the result
-        of ``fn`` equals ``drops``, the hook of ``on_discard`` gets the element; otherwise the
-        element enters again.
+        ``fn`` only reads an element. This custody does not hold the element during the call. After
+        the call, the hook of ``on_discard`` gets the element, if the stage drops it. Otherwise the
+        element enters this custody again.
+
+        Args:
+            fn: The user's function.
+            drops: The result of ``fn``, true or false, for which the stage drops the element.
+                ``None``: the stage never drops an element.
         """
 
         @wraps(fn, updated=())
         def look(element: Any) -> Any:
             if not self.claim(element):
                 return not drops
-            # If the function raises, a stage that can drop elements drops this element, too.
+            # If ``fn`` raises, a stage that can drop elements also drops this element.
             keeps = drops is None
             try:
                 result = fn(element)
@@ -213,7 +219,11 @@ class Custody:
         return look
 
     def awaiting(self, fn: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
-        """Do the same as ``using``, for the coroutine function of ``map_async``."""
+        """Return a coroutine function: it takes its argument out of this custody and awaits ``fn``.
+
+        ``fn`` is the coroutine function of ``map_async``. The result of ``fn`` enters this custody.
+        If ``fn`` raises or returns ``None``, the hook of ``on_discard`` gets the argument.
+        """
 
         @wraps(fn, updated=())
         async def use(element: Any) -> Any:
@@ -234,9 +244,9 @@ class Custody:
     def stages(
         self, stages: tuple[tuple[Any, ...], ...], *, enters: bool = False
     ) -> tuple[tuple[Any, ...], ...]:
-        """Return ``stages`` changed so that the hook of ``on_discard`` gets the dropped elements.
+        """Return ``stages``, changed so that the hook of ``on_discard`` gets the dropped elements.
 
-        ``enters``: add a first stage, which registers the elements in this custody.
+        If ``enters`` is true, an additional first stage registers the elements in this custody.
         """
         kept: list[tuple[Any, ...]] = [("do_on_next", self.enter)] if enters else []
         for stage in stages:
@@ -268,9 +278,10 @@ class Custody:
 
 
 def _passes(name: str, argument: Any) -> Function:
-    """Return a predicate that is true if the stage ``name`` passes the element on.
+    """Return a predicate that is true for an element that the stage ``name`` passes on.
 
-    The predicate compares elements as the stage does. So it stores the last one, as the stage does.
+    The stage compares each element with the previous one. The predicate does the same, so the
+    predicate stores the previous element, too.
     """
     kind = STAGES[name]
     state = [kind.first_state((name, argument))]

@@ -15,8 +15,8 @@ class BoundaryMetrics:
 
     Reading does not stop the boundary, so the values can belong to slightly different times.
     ``create``, ``on_overflow``, ``multicast`` and the operators that combine publishers count their
-    waiting time only from the first reading on. The reason: counting would take a quarter of the
-    time of an element.
+    waiting time only from the first reading on. The reason: this counting takes a quarter of the
+    time that an element takes.
 
     Attributes:
         name: The boundary with its bounds, as ``describe()`` names it.
@@ -78,9 +78,9 @@ class Waits:
     def metrics(
         self, demand: int, held: int, held_bytes: int | None = None, dropped: int = 0
     ) -> BoundaryMetrics:
-        """Return the metrics of the boundary: the arguments, and the waiting times.
+        """Return the metrics of the boundary, made from the arguments and the waiting times.
 
-        ``demand`` is negative after the end of the stream. Before the end, the times include the
+        A negative ``demand`` means that the stream has ended. Before the end, the times include the
         current wait.
         """
         if self._since == _UNCOUNTED:  # demand may have come since begin(): test it again
@@ -88,8 +88,8 @@ class Waits:
         if not self.counts:
             self.counts = True
             if self._since == _UNCOUNTED:
-                # If the wait has ended on another thread meanwhile, the next begin() corrects the
-                # time.
+                # The wait may have just ended on another thread. Then ``_since`` is wrong until the
+                # next begin() replaces ``_since``.
                 self._since = perf_counter()
         since, for_demand = self._since, self._for_demand
         waiting = perf_counter() - since if since > 0 and demand >= 0 else 0.0
@@ -106,7 +106,7 @@ class Waits:
 
 
 class _Further:
-    """A placeholder, which ``metrics_of`` replaces by the metrics above ``subscription``."""
+    """A placeholder that ``metrics_of`` replaces by the metrics above ``subscription``."""
 
     __slots__ = ("subscription",)
 
@@ -136,9 +136,9 @@ def metrics_of(subscription: Any) -> tuple[BoundaryMetrics, ...]:
 
 
 def metrics_above(subscription: Any) -> tuple[BoundaryMetrics, ...]:
-    """Return the metrics above ``subscription``, which can contain placeholders.
+    """Return the metrics of the boundaries above ``subscription``, for use in a ``metrics`` method.
 
-    A method ``metrics`` may return the result, since ``metrics_of`` replaces the placeholders.
+    The tuple can contain placeholders. ``metrics_of`` replaces them by metrics.
     """
     own = getattr(subscription, "metrics", None)
     return tuple(own()) if callable(own) else ()

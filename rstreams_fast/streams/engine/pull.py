@@ -35,7 +35,8 @@ class PullSegment:
     def sequence(self) -> tuple[PullSource, Stages] | None:
         """Return the source and the stages, for a subscriber that iterates the source itself.
 
-        ``None`` if a subscriber must subscribe.
+        Return ``None`` if the subscriber must subscribe instead: the source is no sequence, there
+        is an executor, or the stages have a seed.
         """
         ours = self._executor is ... and self._origin.is_sequence
         return (self._origin, self._program) if ours and self._program.seed is MISSING else None
@@ -64,15 +65,16 @@ class _PullSubscription(Drain):
 
     @property
     def works_when_asked(self) -> bool:
-        """Whether ``request`` makes the elements, and so can take long.
+        """Whether ``request`` makes the elements before it returns, and so can take long.
 
-        False for a sequence without stages, which is quick.
+        This is false for a sequence without stages, which is quick, and if an executor does the
+        work.
         """
         slow = bool(self._program.stages) or not self._of_sequence
         return slow and super().works_when_asked
 
     def _open(self, origin: PullSource) -> bool:
-        """Open the source. Return false if that failed. Then the stream has ended."""
+        """Open the source. If the source raises, fail the stream, and return false."""
         if self._program.takes_nothing:
             self._source = iter(())
             return True
@@ -125,7 +127,10 @@ class _PullSubscription(Drain):
         return self._answer(status, run)
 
     def _is_over(self) -> bool:
-        """Return whether no element can follow: the stream completes even without demand (§1.2)."""
+        """Return whether no element can follow. Then the stream completes without demand (§1.2).
+
+        If the iterator raises, the stream fails with the exception.
+        """
         source, run = self._source, self._run
         if source is None:
             return False

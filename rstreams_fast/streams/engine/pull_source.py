@@ -37,15 +37,15 @@ class CountedIterator(Iterator[Any]):
         raise NotImplementedError
 
 
-# One sequence for each type of iterator whose length hint is exact: 0 means that the iterator has
-# ended.
+# The iterators of these sequences have an exact length hint: 0 means that the iterator has ended.
+# There is one sequence for each type of iterator. ``_EXACT`` collects the types.
 _SEQUENCES: Final[tuple[Any, ...]] = (
     range(0), range(2**70), [], (), "", "\u20ac", b"", bytearray()
 )  # fmt: skip
 _EXACT: Final[set[type]] = {type(iter(one)) for one in _SEQUENCES} | {type(reversed([]))}
 
-# One container for each type of iterator whose length hint is 0 in two cases: at the end, and if
-# the container was changed. In the second case the next call of ``next`` raises.
+# The iterators of these containers have a length hint of 0 in two cases: the iterator has ended, or
+# the container was changed. In the second case ``next`` raises. ``_PROBED`` collects the types.
 _CHANGING: Final[tuple[Any, ...]] = ({}, {}.values(), {}.items(), set(), deque())
 _PROBED: Final = {type(iter(one)) for one in _CHANGING}
 
@@ -66,14 +66,15 @@ def at_end(iterator: Iterator[Any]) -> bool:
 
 
 def take_burst(iterator: Iterator[Any], most: int) -> tuple[list[Any], bool, Exception | None]:
-    """Take up to ``most`` elements of ``iterator``.
+    """Take up to ``most`` elements from ``iterator``.
 
-    Returns the elements, whether the iterator has ended, and the exception that it raised.
+    Returns the elements, whether the iterator has ended, and its exception. The exception is
+    ``None`` if the iterator raised none.
     """
     burst: list[Any] = []
     over, error = False, None
     try:
-        # If the iterator raises, extend keeps the earlier elements.
+        # If the iterator raises, ``burst`` keeps the elements that came before.
         burst.extend(islice(iterator, most))
         over = len(burst) < most or at_end(iterator)
     except Exception as raised:
