@@ -116,7 +116,7 @@ class Drain:
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
-        # This repeats _add_demand to save a call: many subscribers request within each on_next.
+        # This code repeats _add_demand to save a call: many subscribers request in each on_next.
         if self._pid != process_id():
             self._add_demand(n)
             return
@@ -129,10 +129,9 @@ class Drain:
             self._enter()
 
     def _add_demand(self, n: int) -> int:
-        """Add ``n`` to the demand. Return the demand before, or a negative number after the end."""
+        """Add ``n`` to the demand. Return the old demand, or a negative number after the end."""
         if self._pid != process_id():
-            # This process is a forked child. The threads that serve requests are in the parent
-            # only.
+            # This process is a forked child. Only the parent has the threads that serve requests.
             if self._demand.value >= 0:
                 self._fail(forked())
             return CANCELLED
@@ -188,8 +187,8 @@ class Drain:
         try:
             while True:
                 missed = wip.missed
-                # First leave the context (of contextvars), and only then let another thread
-                # deliver: that thread enters the same context, which must be free.
+                # Only one thread at a time may be in a context of contextvars. So leave the context
+                # before ``wip.leave`` lets another thread deliver in the same context.
                 if context.run(self._work_for_a_turn):
                     break
                 if wip.leave(missed):
@@ -233,9 +232,10 @@ class Drain:
             raise
 
     def _pause(self, wip: Wip, turns: Turns) -> None:
-        """Interrupt the work that ``wip`` guards: the turn, a millisecond on the loop, is over.
+        """Stop the work for now, because the turn (a millisecond on the event loop) is over.
 
-        The work goes on in the next turn, or earlier on a thread that brings a new event.
+        ``wip`` lets one thread at a time do this work. The work goes on in the next turn. It goes
+        on earlier, if another thread brings a new event.
         """
         first, self._paused = not self._paused, True
         while not wip.leave(wip.missed):
@@ -257,7 +257,7 @@ class Drain:
     def _stages(self, stages: tuple[tuple[Any, ...], ...]) -> tuple[tuple[Any, ...], ...]:
         """Return ``stages``, changed so that the hook of ``on_discard`` gets dropped elements.
 
-        The stages must be below another operator, which has registered the elements already.
+        Call this only if an operator above the stages has registered the elements already.
         """
         custody = self.custody
         return stages if custody is None else custody.stages(stages)
@@ -285,7 +285,7 @@ class Drain:
         return fn if custody is None else custody.using(fn)
 
     def _burst_on(self, run: FusedRun) -> RunStatus:
-        """Process one burst (some elements). The time taken decides the size of the next burst."""
+        """Process one burst of elements. If it was quick, the next burst is larger."""
         started = perf_counter() if self._grows else 0.0
         status = run.drain(self._burst)
         if self._on_burst is not None:
@@ -313,9 +313,9 @@ class Drain:
     def _slot_by_bursts(self, subscriber: Subscriber[Any], *, waits: bool = False) -> Any:
         """Return the receiver of a run's results: a ring, or a function to call with each result.
 
-        The subscriber decides: the receiver is its ring, the method ``append`` of its list, its
-        function ``slot``, or its method ``on_next``. ``waits``: the source of the run can wait in
-        the middle of a burst (a list of elements).
+        The receiver is the subscriber's ring, the ``append`` of its list, its function ``slot``, or
+        its ``on_next``. ``waits`` says that the source can wait between two elements. Then the list
+        of a ``prompt`` subscriber is not used, because results would stay in it meanwhile.
         """
         # Read ``ring`` once: the subscriber can drop the ring at any time.
         if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
@@ -333,23 +333,27 @@ class Drain:
         return subscriber.on_next
 
     def _interrupted(self, leaving: BaseException) -> None:
-        """End the stream: ``leaving``, such as a ``KeyboardInterrupt``, has stopped the drain."""
+        """End the stream, because ``leaving`` (such as ``KeyboardInterrupt``) stopped the drain."""
         if self._resource is None and self._asked_from_below:
             ended = self._demand.cancel()
         else:
-            # The exception propagates to the executor or to upstream, and not to downstream. So
-            # signal the exception to downstream by on_error.
+            # The exception propagates to the executor or to upstream. Downstream does not get it
+            # that way, so signal it to downstream by on_error.
             ended = self._demand.terminate()
             if ended:
                 self._failure = leaving
         self._stop_and_leave_drain(ended)
         if not ended and self._resource is not None and isinstance(leaving, RecursionError):
-            # Report the RecursionError here: no subscriber is left, and executors can hide
-            # exceptions.
+            # Report the RecursionError here: the stream is over, so no subscriber can get it, and
+            # the executor can hide it.
             report_dropped(leaving, "§2.13: a subscriber filled the stack")
 
     def _stop_and_leave_drain(self, ended: bool) -> None:
-        """Call ``_stop`` if ``ended``: the caller has ended the stream. Then clean up."""
+        """Drop all references, and leave the drain.
+
+        ``ended`` says that the caller is the thread that ended the stream. Then first call
+        ``_stop``.
+        """
         try:
             if ended:
                 self._stop()
@@ -357,7 +361,7 @@ class Drain:
             self._leave_drain()
 
     def _leave_drain(self) -> None:
-        """Clean up after the end, and leave the drain. Repeat if a thread has entered meanwhile."""
+        """Drop all references, and leave the drain. Repeat if a thread has entered meanwhile."""
         wip = self._wip
         while True:
             missed = wip.missed
@@ -368,7 +372,10 @@ class Drain:
     # -- the end of the stream, for the thread that delivers ---------------------------------------
 
     def _answer(self, status: RunStatus, run: FusedRun) -> bool:
-        """End the stream, because ``run`` (fused stages) has ended. Always return false."""
+        """End the stream, because ``run`` (fused stages) has ended with ``status``.
+
+        Always return false: there is nothing more to do.
+        """
         if status is RunStatus.FAILED:
             error = run.error
             if error is not None:
@@ -404,7 +411,7 @@ class Drain:
 
     def _bad_request(self, refused: Exception) -> None:
         """Fail the stream with the error of a wrong ``request(n)`` (§3.9)."""
-        # Drop the traceback: it would keep the caller's frame alive, and so the subscriber.
+        # Drop the traceback, which would keep the caller's frame and the subscriber alive.
         self._fail(refused.with_traceback(None))
 
     def _fail(self, error: BaseException) -> None:
@@ -416,7 +423,7 @@ class Drain:
             report_late(error)
 
     def end_with(self, error: BaseException) -> bool:
-        """End the stream. The thread that delivers then signals ``error``.
+        """End the stream. The thread that holds the drain then signals ``error`` by ``on_error``.
 
         Return false if the stream is over already. Any thread may call this.
         """
@@ -430,7 +437,7 @@ class Drain:
         return ends
 
     def _end_late(self) -> bool:
-        """Signal ``_late_error``: all elements were delivered before. Always return false."""
+        """Signal ``_late_error``, because all elements are delivered now. Always return false."""
         late, self._late_error = self._late_error, None
         if late is not None:
             self._fail(late)
@@ -452,16 +459,16 @@ class Drain:
                 report_late(failure)
         elif self._demand.cancelled:
             drop(self._drop_everything())
-        # If the stream has failed, but _failure is not set yet, the thread that called terminate()
-        # will set _failure, and call _enter().
+        # If the stream has failed and _failure is still None, the thread that called terminate()
+        # soon sets _failure and calls _enter(), which leads here again.
         self._report_undelivered()
         return False
 
     def _report_undelivered(self) -> None:
-        """Report an error that came too late to be signalled.
+        """Report the error in ``_late_error``, which came too late to be signalled.
 
-        A thread that stores an error calls ``_enter`` afterwards, which leads to another call of
-        this method. So no error is missed.
+        A thread that stores an error there calls ``_enter`` afterwards. That leads to another call
+        of this method. So no error is missed.
         """
         error = self._late_error
         # If _late_error is None, do not write to it: another thread can set it at any moment.
@@ -470,7 +477,7 @@ class Drain:
             report_late(error)
 
     def _drop_everything(self) -> Subscriber[Any] | None:
-        """Drop all references (§3.13). Return the subscriber at the first call."""
+        """Drop all references (§3.13). The first call returns the subscriber, others ``None``."""
         subscriber, self._subscriber = self._subscriber, None
         self._on_burst = None
         run, self._run = self._run, None
@@ -483,13 +490,13 @@ class Drain:
         return subscriber
 
     def _stop(self) -> None:
-        """Cancel upstream. Called once.
+        """Cancel upstream. Called once, at the end of the stream.
 
-        The thread whose ``cancel()`` or ``terminate()`` returned true calls this.
+        The caller is the thread whose ``_demand.cancel()`` or ``terminate()`` returned true.
         """
 
     def _drop_references(self) -> None:
-        """Drop, or close, the objects that the subclass holds."""
+        """Drop or close the objects that the subclass holds. Called once, after the end."""
 
     def _begin(self) -> None:
         if self._introduce():

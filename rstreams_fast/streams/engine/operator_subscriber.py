@@ -28,9 +28,10 @@ A = TypeVar("A")
 class OperatorSubscriber(Drain):
     """The subscriber of upstream, and the subscription of downstream. Subclasses add ``on_next``.
 
-    ``_upstream`` makes the requests and the cancel. A subclass chooses how to treat an error of
-    upstream: ``on_error`` signals the error at once. ``_keep_error`` and ``_fail_after_elements``
-    signal the error after the elements that wait. A subclass that holds elements sets ``_waits``.
+    ``_upstream`` makes the requests, and cancels upstream. ``on_error`` signals an error at once. A
+    subclass that holds elements can override ``on_error``, and there call ``_keep_error`` or
+    ``_fail_after_elements``: these signal the error after the held elements. Such a subclass also
+    sets ``_waits``, which measures waiting times.
     """
 
     __slots__ = ("_completed", "_upstream", "_waits")
@@ -58,7 +59,10 @@ class OperatorSubscriber(Drain):
         self._fail(error)
 
     def _keep_error(self, error: BaseException) -> None:
-        """Signal an error of upstream after the elements that wait."""
+        """Signal an error of upstream after the elements that wait.
+
+        If upstream has ended before, it breaks a rule, and the stream fails at once.
+        """
         check_error_signal(self, error)
         if self._completed:
             self._fail(error)  # upstream has signalled its end before, which breaks a rule
@@ -68,7 +72,7 @@ class OperatorSubscriber(Drain):
     def _fail_after_elements(self, error: BaseException) -> None:
         """Signal ``error`` after the elements that wait.
 
-        If upstream had ended before, ``error`` goes to ``on_dropped_error``.
+        If upstream has ended before, report ``error`` to ``on_dropped_error`` instead.
         """
         if self._upstream.ended():
             self._late_error = error
@@ -79,7 +83,7 @@ class OperatorSubscriber(Drain):
         self._introduce_late()
 
     def on_complete(self) -> None:
-        """Complete after the elements that came before, even without demand (§2.9)."""
+        """Complete once all elements are delivered. The completion needs no demand (§2.9)."""
         if self._upstream.ended():
             self._completed = True
             self._enter()
@@ -112,7 +116,10 @@ class OperatorSubscriber(Drain):
             custody.enter(element)
 
     def _takes(self, element: Any) -> bool:
-        """Check ``element``. Return false if the stream has ended or has not begun (§2.8)."""
+        """Check ``element``, and return whether it may be delivered.
+
+        Return false if the stream has ended (§2.8) or has not begun (§1.9).
+        """
         self._check_element(element)
         takes = not self._completed and self._demand.value >= 0
         if not takes:
@@ -143,9 +150,10 @@ class OperatorSubscriber(Drain):
         self._fail(DemandExceededError("§1.9: the publisher called on_next before on_subscribe"))
 
     def _begin_turns(self) -> None:
-        """Let synchronous publishers above work for at most one turn (a millisecond) at a time.
+        """Limit synchronous publishers above to one turn (a millisecond) of work at a time.
 
-        The subscription must make its requests on its resource (event loop or executor).
+        These publishers work within ``request``. So this subscription must make its requests on its
+        resource (an event loop or executor).
         """
         if self._resource is not None:
             self.turns = Turns(self._enter)
@@ -157,7 +165,7 @@ class OperatorSubscriber(Drain):
         return super()._work_for_a_turn()
 
     def _deliver_from(self, held: Sized, run: FusedRun) -> bool:
-        """Deliver elements of ``held``, the source of ``run``. After the last one, end the stream.
+        """Deliver elements from ``held``, which ``run`` iterates. After the last, end the stream.
 
         Return whether there is more to do at once. Only for a subscription that holds elements.
         """
@@ -178,7 +186,7 @@ class OperatorSubscriber(Drain):
         return False
 
     def _request(self, n: int) -> None:
-        """Request ``n`` elements of upstream. Only one thread at a time may call this (§2.7)."""
+        """Request ``n`` elements from upstream. Only one thread at a time may call this (§2.7)."""
         try:
             self._upstream.request(n)
         except RecursionError:

@@ -53,10 +53,10 @@ class Upstream:
         self._attached = Latch()
         self.attached = False
         self.latch = Latch()
-        # attach() and cancel() both call enter(). The method that comes second cancels the
-        # subscription.
+        # attach() and cancel() can run at the same time. Each calls ``enter()`` of this Wip, and
+        # the second to do so cancels the subscription.
         self._attach_cancel_race = Wip()
-        # Keeps two threads from calling a subscription from outside this package at once.
+        # For a subscription from outside this package: lets one thread at a time call it.
         self._calls: Wip | None = None
         self._asker = 0  # the thread that is calling ``request`` of another library's subscription
         self._subscription: Subscription | None = None
@@ -105,14 +105,15 @@ class Upstream:
                     self._cancel_attached()
 
     def request_for_a_turn(self, n: int = 0) -> bool:
-        """Request ``n`` elements in small parts, and stop after one turn (a millisecond).
+        """Request ``n`` more elements in small parts, and stop after one turn (a millisecond).
 
-        ``due`` counts the elements that are left. The next call requests these elements, too. A
-        publisher of this package may make its elements on this thread, which can take long. So the
-        first request is for one element. Later requests grow to the number of elements that the
-        publisher sends in a turn. Other publishers get one request for all elements. The caller
-        must buffer the elements until this call returns. Return whether any elements were
-        requested.
+        Elements that are not requested then are counted in ``due``. The next call requests them,
+        too. A publisher of this package may make its elements on this thread, which can take long.
+        So the first request is for one element. Later requests grow to the number of elements that
+        the publisher sends in a turn. Other publishers get one request for all elements.
+
+        The caller must buffer the elements until this call returns. Return whether any elements
+        were requested.
         """
         due, self.due = self.due + n, 0
         if due == 0 or self.latch.won:
@@ -145,10 +146,9 @@ class Upstream:
         return first
 
     def unwanted(self) -> None:
-        """Handle an element that came after the end.
+        """Handle an element that came after the end: cancel upstream, if that is not done yet.
 
-        If another thread has called ``cancel`` while this thread was in ``request``, this thread
-        cancels upstream now.
+        It is not done if another thread called ``cancel`` while this thread was in ``request``.
         """
         if self._asker == get_ident() and self.latch.won:
             self._cancel_attached()
@@ -170,7 +170,7 @@ class Upstream:
     def never_attached(self) -> bool:
         """Refuse all subscriptions from now on.
 
-        The first call returns true, if upstream has never sent a subscription.
+        The first call returns true if no subscription has come. Other calls return false.
         """
         self.attached = True
         return self._attached.win()
@@ -180,15 +180,12 @@ class Upstream:
         return metrics_above(self._subscription)
 
     def metrics_further_up(self) -> tuple[BoundaryMetrics, ...]:
-        """Return a placeholder for ``metrics()``, so that calls do not nest in a long chain."""
+        """Return a placeholder for ``metrics()``, which ``metrics_of`` replaces without nesting."""
         return metrics_further_up(self._subscription)
 
     @property
     def works_when_asked(self) -> bool:
-        """Whether ``request`` can send the elements before it returns.
-
-        Also false for a publisher from outside this package.
-        """
+        """Whether upstream is internal, and can send elements before ``request`` returns."""
         return self._part > 0
 
     @property
