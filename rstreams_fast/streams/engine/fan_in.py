@@ -39,7 +39,7 @@ A = TypeVar("A")
 
 
 class Ended:
-    """The end of one publisher, queued behind its elements. ``error=None`` means completion."""
+    """The end of one publisher, queued after its elements. ``error=None`` means completion."""
 
     __slots__ = ("error",)
 
@@ -55,10 +55,10 @@ class Prefetch:
     """Requests elements in advance from each publisher of a fan-in.
 
     Each publisher gets a request for ``size`` elements. When most of these elements are consumed,
-    the publisher gets the next request. The drain, which delivers elements, stores these requests
-    in ``asks``. The thread that calls publishers makes the requests, but none before the
-    subscriber's first request. On an event loop a part of a request can be left to a later turn of
-    the loop.
+    the publisher gets the next request. The drain, which delivers elements, stores each request in
+    ``asks``. The thread that does the upward work (the calls to publishers) makes the requests.
+    The subscriber must have made its first request before that. On an event loop, some elements of
+    a request can be requested in a later turn (a millisecond).
 
     Args:
         size: How many elements of each publisher may be held.
@@ -72,8 +72,8 @@ class Prefetch:
         self.size = size
         self.replenish_at = replenish_at(size)
         self.asks: deque[tuple[Inner, int]] = deque()
-        # Inners whose last request was made only in part. The rest is left to a later turn on the
-        # event loop.
+        # Inners that have not requested all elements yet, because their turn (a millisecond on the
+        # event loop) was over. They request the other elements in a later turn.
         self._unfinished: deque[Inner] = deque()
         self._begun = False
         self.waits = Waits(name, publishers * size, on_look=True)
@@ -82,7 +82,7 @@ class Prefetch:
 
     def begun(self, demand: DemandCounter) -> bool:
         """Whether the subscriber has made its first request."""
-        # Store the answer: the demand is above 0 after the first request, but may fall to 0 again.
+        # Remember the first request in ``_begun``, because the demand may fall to 0 again later.
         if not self._begun:
             self._begun = demand.value > 0
         return self._begun
@@ -100,7 +100,11 @@ class Prefetch:
         return asked
 
     def ask(self, inner: Inner, n: int) -> None:
-        """Request ``n`` more elements through ``inner``, and the rest of the earlier request."""
+        """Request ``n`` more elements through ``inner``, and elements that earlier calls left over.
+
+        If the turn on the event loop ends first, this call also leaves elements over. Then
+        ``_unfinished`` keeps ``inner`` for a later turn.
+        """
         inner.ask_for_a_turn(n)
         if inner.due and inner not in self._unfinished:
             self._unfinished.append(inner)
@@ -110,8 +114,8 @@ class Prefetch:
     def consumed(self, inner: Inner, n: int) -> None:
         """Count ``n`` elements of ``inner`` as delivered.
 
-        When ``replenish_at`` elements were delivered since the last request, request as many again:
-        add the request to ``asks``.
+        When ``replenish_at`` elements were delivered since the last request, add a request for the
+        same number of elements to ``asks``.
         """
         inner.consumed += n
         if inner.consumed >= self.replenish_at:
@@ -122,7 +126,7 @@ class Prefetch:
     def idle(self, demand: int) -> bool:
         """Begin a wait in the metrics: for demand if ``demand`` is 0, otherwise for an element.
 
-        Always return false. ``_work`` returns this result: there is nothing to do at once.
+        Always return false. ``_work`` can return this result: there is nothing to do at once.
         """
         self.waits.begin(for_demand=demand == 0)
         return False
@@ -159,10 +163,10 @@ class FanIn(Drain):
     ``metrics``.
 
     An overriding ``_work`` calls ``_act_on_end`` if the demand is negative. Otherwise ``_work``
-    takes bursts (lists of elements) and ends from the queue ``_mail``. ``_work`` may keep and
-    change a burst. A burst can be empty if an end follows. ``_work`` gives at most as many elements
-    as the demand to ``_deliver``, which lowers the demand, and then calls ``Prefetch.consumed``.
-    ``_work`` ends the stream by ``_complete`` or ``_fail``.
+    takes bursts (lists of elements) and ``Ended`` objects from the queue ``_mail``. ``_work`` may
+    keep and change a burst. A burst can be empty if an ``Ended`` follows. ``_work`` calls
+    ``_deliver``, which lowers the demand, with no more elements than the demand. Then ``_work``
+    calls ``Prefetch.consumed``. ``_work`` ends the stream by ``_complete`` or ``_fail``.
     """
 
     __slots__ = (
@@ -216,19 +220,19 @@ class FanIn(Drain):
         return self._ahead.step(self._demand)
 
     def _give_up(self) -> None:
-        """Clean up after the end of the stream. The thread that calls publishers calls this."""
+        """Clean up the upward work (the calls to publishers) after the end of the stream."""
         self._forget_upward()
 
     def _forget_upward(self) -> None:
-        """Drop the references that the upward work, the calls to publishers, keeps.
+        """Drop the references that the upward work (the calls to publishers) keeps.
 
-        Called when the stream ends, and again when the upward work ends, because that work can
-        store new references after the end.
+        Called at the end of the stream. The upward work can store new references after that. So
+        this is called again when that work has seen the end.
         """
         self._ahead.clear()
 
     def _call_up(self) -> None:
-        """Make the due calls to publishers, on this thread or on the thread that is making calls.
+        """Make the due calls to publishers. If another thread is making calls, it makes these, too.
 
         Never called while this thread delivers: a publisher may signal before a call returns.
         """
@@ -255,8 +259,8 @@ class FanIn(Drain):
                 if up.leave(missed):
                     return
         except BaseException as leaving:
-            # An exception such as KeyboardInterrupt propagates to the caller, which can be a
-            # publisher above. The subscriber does not see it there, so also signal it by on_error.
+            # An exception such as KeyboardInterrupt propagates to the caller. The caller can be a
+            # publisher above. So signal the exception to the subscriber by on_error, too.
             if self._demand.value >= 0:
                 self._fail(leaving)
             raise
@@ -266,7 +270,7 @@ class FanIn(Drain):
         self._call_up()
 
     def _subscribe_to(self, publisher: Publisher[Any]) -> Inner:
-        """Subscribe to ``publisher``, unless the stream has ended. Return the inner subscriber."""
+        """Return a new inner, which subscribes to ``publisher`` now, unless the stream is over."""
         inner = new_inner(self, publisher)
         self._subscribe(inner)
         return inner
@@ -276,7 +280,10 @@ class FanIn(Drain):
             inner.subscribe()
 
     def _add(self, inner: Inner) -> bool:
-        """Register ``inner``, which is cancelled at the end. Return false if the stream is over."""
+        """Register ``inner``, so that ``_stop`` cancels it at the end of the stream.
+
+        If the stream is over already, cancel ``inner`` now, and return false.
+        """
         self._inners.add(inner)
         if self._demand.value >= 0:
             return True
@@ -332,7 +339,7 @@ class FanIn(Drain):
         return self._demand.value < 0 and self._act_on_end()
 
     def _take(self, inner: Inner, what: list[Any] | Ended) -> None:  # noqa: ARG002
-        """Handle an item of ``_mail``: deliver a list of elements, or end the stream."""
+        """Handle the item ``what`` of ``_mail``: deliver its elements, or end the stream."""
         if isinstance(what, list):
             self._deliver(what)
         elif what.error is None:
@@ -352,8 +359,8 @@ class FanIn(Drain):
                 take_burst(burst)
             else:
                 self._delivering = burst
-                # Test _open again: if _stop() ran on another thread before _delivering was set,
-                # _stop() has not cleared this list.
+                # Test _open again: _stop() may have run on another thread before _delivering was
+                # set. Then _stop() has not cleared ``burst``.
                 if self._open:
                     for element in burst:
                         on_next(element)
@@ -380,9 +387,10 @@ class FanIn(Drain):
         stages: tuple[tuple[Any, ...], ...],
         demand: DemandCounter,
     ) -> RunStatus | Ended:
-        """Deliver elements of ``iterator`` through ``stages``.
+        """Deliver elements of ``iterator`` through ``stages``, for at most one burst.
 
-        Returns an ``Ended`` once the iterator has ended, otherwise the status of the fused run.
+        Returns an ``Ended`` if the iterator or a stage has ended, or has raised. Otherwise returns
+        the status of the fused run.
         """
         run = self._run
         if run is None:
@@ -440,9 +448,10 @@ class FanIn(Drain):
 
 
 class Combined(Generic[A]):
-    """A publisher that gives each subscriber a ``FanIn`` of its own below ``upstream``.
+    """A publisher that makes a new ``FanIn`` for each subscriber.
 
-    ``make(subscriber, upstream, argument)`` returns the ``FanIn``.
+    ``make(subscriber, upstream, argument)`` returns the ``FanIn``, which subscribes to
+    ``upstream``.
     """
 
     def __init__(

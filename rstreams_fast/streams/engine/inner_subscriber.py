@@ -47,18 +47,24 @@ class InnerOwner(Protocol):
     custody: Custody | None
 
     def _inner_attached(self, inner: Any, /) -> None:
-        """Take note that ``inner`` accepts requests from now on. Called at most once."""
+        """Take note that ``inner`` accepts requests from now on. It calls this at most once."""
 
     def _inner_burst(self, inner: Any, burst: list[Any], over: bool = False, /) -> None:
-        """Take a list of requested elements of ``inner``. ``over``: ``inner`` has completed."""
+        """Take a list of elements from ``inner``. All of them were requested.
+
+        If ``over`` is true, ``inner`` has also completed, and does not call ``_inner_ended``.
+        """
 
     def _inner_ended(self, inner: Any, error: BaseException | None, /) -> None:
-        """Take the end of ``inner``: completion, or failure with ``error``. No call follows."""
+        """Handle the end of ``inner``, which makes no calls after this one.
+
+        ``error`` is ``None`` if the publisher has completed.
+        """
 
     def _lacking_for(self, inner: Any, /) -> list[Any]:
-        """Return the inners that must send an element before an element of ``inner`` can be used.
+        """Return the inners that must send before the owner can use the elements of ``inner``.
 
-        For example, ``zip`` needs an element of each publisher.
+        For example, ``zip`` needs one element of each publisher.
         """
 
 
@@ -128,7 +134,7 @@ class Inner(Link):
         return None
 
     def cancel(self) -> None:
-        """Cancel upstream, unless it is over. Drop the reference to the operator (§3.13)."""
+        """Cancel upstream, unless it has ended. Drop the reference to the operator (§3.13)."""
         raise NotImplementedError
 
     def forget(self) -> None:
@@ -139,7 +145,10 @@ class Inner(Link):
             self.custody.close()
 
     def _tell_owner(self, error: BaseException | None) -> None:
-        """Tell the operator the end. After ``cancel``, pass an error to ``on_dropped_error``."""
+        """Tell the operator that this inner has ended, with ``error`` or by completion.
+
+        After ``cancel`` the operator is not told. Then report ``error`` to ``on_dropped_error``.
+        """
         owner = self.owner
         if owner is not None:
             owner._inner_ended(self, error)
@@ -179,7 +188,7 @@ class InnerSubscriber(Inner, ListSubscriber):
 
     @property
     def lacking(self) -> list[Inner]:
-        """The inners that must send elements before the elements of this inner can be used."""
+        """The other inners that must send before the owner can use the elements of this inner."""
         owner = self.owner
         return [] if owner is None else owner._lacking_for(self)
 
@@ -251,7 +260,10 @@ class InnerSubscriber(Inner, ListSubscriber):
             owner._inner_burst(self, burst)
 
     def on_burst(self) -> None:
-        """Pass on the elements that a run of stages has appended to ``burst``, without checks."""
+        """Give the operator the elements in ``burst``, which a run of stages has appended.
+
+        The elements need no checks, because the run keeps the rules of Reactive Streams.
+        """
         burst = self.burst[:]
         self.burst.clear()  # the run of stages appends the next elements to the same list
         owner = self.owner
@@ -279,7 +291,7 @@ class InnerSubscriber(Inner, ListSubscriber):
         return True
 
     def _break(self, error: BaseException) -> None:
-        """Cancel upstream, and report ``error`` to the operator as the end."""
+        """Cancel upstream, and tell the operator that this inner has failed with ``error``."""
         owner, first = self.owner, self._upstream.cancel()
         self.cancel()
         if owner is not None and first:
@@ -403,7 +415,8 @@ class _InnerSequence(Inner):
             self._give(owner, burst)
 
     def _passed_on(self, burst: list[Any], custody: Custody) -> list[Any]:
-        # Stages register the elements for ``on_discard``. Without stages, register them here.
+        # Without stages (``_demand`` is None), register the elements for ``on_discard`` here. The
+        # run of the stages registers elements itself.
         if self._demand is None:
             for element in burst:
                 custody.enter(element)
@@ -419,9 +432,9 @@ class _InnerSequence(Inner):
     def _run_stages(self, *, forever: bool) -> None:
         """Pass elements of the sequence through the stages to the operator.
 
-        ``forever``: go on until the demand is met. Otherwise stop after one turn on the event loop
-        (a millisecond). The first burst has one element and later bursts have more, because the
-        functions of stages can be slow.
+        If ``forever`` is true, go on until the demand is met. Otherwise stop after one turn on the
+        event loop (a millisecond). The first burst has one element, because the functions of stages
+        can be slow. If they are quick, later bursts have more elements.
         """
         until = perf_counter() + TURN_SECONDS
         while not self._ended:
@@ -453,7 +466,7 @@ class _InnerSequence(Inner):
     def _finish(self) -> bool:
         """Pass on the elements that stages hold at the end of the sequence, such as a last batch.
 
-        Return false if there is too little demand.
+        Return false if there is too little demand for these elements.
         """
         run = self._run
         if run is not None:
@@ -467,7 +480,10 @@ class _InnerSequence(Inner):
         return True
 
     def _step(self, step: Callable[..., RunStatus], *args: int) -> RunStatus:
-        """Call ``step``, a method of ``_run``. Return ``CANCELLED`` if another thread cancelled."""
+        """Call ``step``, a method of ``_run``, and return its status.
+
+        Return ``CANCELLED`` if another thread has called ``cancel`` meanwhile.
+        """
         try:
             return step(*args)
         except OverlappingCallsError:
