@@ -9,8 +9,9 @@ A sequence, such as the list of ``from_iterable``, needs no subscription: the *d
 delivers elements, iterates the sequence itself. At the end of the sequence the thread that leaves
 the drain changes to the next publisher.
 
-An operator gives its arbiter objects. A ``Following`` chooses the next publisher. A ``Companion``
-handles a second publisher, which sends at the same time as the current publisher.
+An operator controls its arbiter by two objects, both optional. A ``Following`` chooses the next
+publisher. A ``Companion`` handles a second publisher, which sends at the same time as the current
+publisher.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ class PendingDemand:
         return True
 
     def ask(self, inner: Inner, most: int = UNBOUNDED) -> bool:
-        """Request up to ``most`` elements through ``inner``, and subtract them from this demand.
+        """Request elements through ``inner``: as many as this demand, but at most ``most``.
 
-        Return false if no request was made.
+        Subtract them from this demand. Return false if no request was made.
         """
         n = self.counter.value
         if n <= 0 or not inner.attached or inner.asked >= UNBOUNDED:
@@ -79,14 +80,14 @@ class PendingDemand:
         return True
 
     def take_back(self, inner: Inner) -> None:
-        """Add to the demand the elements that ``inner`` has requested and not received."""
+        """Add to this demand the elements that ``inner`` has requested and not received."""
         left = inner.asked - inner.came
         if left > 0:
             self.counter.request(left)
 
 
 class Chain:
-    """Several publishers. An arbiter subscribes to the next one when the one before has ended."""
+    """Several publishers. An arbiter subscribes to each when the one before has completed."""
 
     def __init__(self, publishers: tuple[Publisher[Any], ...]) -> None:
         self.publishers = publishers
@@ -115,10 +116,10 @@ class Companion(Protocol):
     inner: Inner
 
     def took(self, burst: list[Any], over: bool, /) -> bool:
-        """Handle elements of the second publisher. ``over``: the second publisher has completed.
+        """Handle elements of the second publisher. Return true to complete the stream at once.
 
-        The arbiter calls this on any thread, one call at a time. If the result is true, the stream
-        completes at once.
+        If ``over`` is true, the second publisher has completed. The arbiter calls this on any
+        thread, one call at a time.
         """
 
     def upward(self, arbiter: SubscriptionArbiter, /) -> bool:
@@ -139,9 +140,9 @@ class Companion(Protocol):
 class SubscriptionArbiter(FanIn):
     """The subscription of a subscriber that gets the elements of one publisher after another.
 
-    ``start()`` calls ``on_subscribe`` and subscribes to the publisher ``first``, if given.
-    ``following`` chooses each next publisher. Without ``following`` the stream ends when ``first``
-    ends.
+    ``start()`` signals ``on_subscribe`` to the subscriber, and subscribes to the publisher
+    ``first``, unless ``first`` is ``None``. ``following`` chooses each next publisher. Without
+    ``following`` the stream ends when ``first`` ends.
     """
 
     __slots__ = (
@@ -194,7 +195,7 @@ class SubscriptionArbiter(FanIn):
     # -- methods that operators call ---------------------------------------------------------------
 
     def accompany(self, companion: Companion) -> None:
-        """Add a second publisher, which ``companion`` handles. Call this before ``start()``."""
+        """Make ``start()`` also subscribe to a second publisher, which ``companion`` handles."""
         self._companion = companion
         self._unsubscribed.append(companion.inner)
 
@@ -209,7 +210,7 @@ class SubscriptionArbiter(FanIn):
     def call_next(self) -> None:
         """Make the arbiter call ``Following.next`` again, after ``next`` returned ``None``.
 
-        Only the thread that calls publishers (does the upward work) may call this.
+        Call this only within the upward work (the calls to publishers), on the thread that does it.
         """
         self._over = True
 
@@ -257,7 +258,7 @@ class SubscriptionArbiter(FanIn):
             self._call_up()
             return
         self._mail.append((companion.inner, COMPLETED))
-        # If another thread is delivering a list of elements, stop that delivery at once.
+        # Another thread may be delivering a list of elements. Stop that delivery at once.
         self.pending.counter.cancel()
         self._cut_short()
         self._enter()
@@ -265,8 +266,9 @@ class SubscriptionArbiter(FanIn):
     def _first_element(self, _element: object) -> bool:
         """Call ``on_first_element``, and return false.
 
-        This is the predicate of a ``skip_while`` stage. The stage calls a predicate until the first
-        false. So it calls this method once, with the first element, and skips no element.
+        A ``skip_while`` stage has this method as its predicate. The stage calls its predicate until
+        the first false. So the stage calls this method once, at the first element, and skips no
+        element.
         """
         on_first_element, self.on_first_element = self.on_first_element, None
         if on_first_element is not None:
@@ -283,8 +285,8 @@ class SubscriptionArbiter(FanIn):
         if changed:
             self._change_over()
         publisher = self._publisher
-        # If _publisher is None, do not write to it: go_on(), on another thread, can set it at any
-        # moment.
+        # Write to _publisher only if it is not None: go_on(), on another thread, can set it at any
+        # moment, and must not be overwritten.
         if publisher is not None:
             self._publisher = None
             self._begin_with(publisher)
@@ -335,7 +337,7 @@ class SubscriptionArbiter(FanIn):
             raise
         except Exception as raised:
             if error is not None and raised is not error and raised.__context__ is None:
-                # An exception that is a frozen dataclass refuses ``raised.__context__ = error``.
+                # ``raised.__context__ = error`` fails if the exception is a frozen dataclass.
                 BaseException.__setattr__(raised, "__context__", error)
             found = Ended(raised)
         finally:
@@ -353,8 +355,8 @@ class SubscriptionArbiter(FanIn):
         return self._over
 
     def _work(self) -> bool:
-        # Read these two fields before _mail: once one of them is set, _mail has all elements that
-        # came earlier.
+        # Read these two fields before _mail. If one of them is set, _mail already has all elements
+        # of earlier publishers.
         ending, sequence = self._ending, self._sequence
         mail = self._mail
         while mail and self._demand.value >= 0:
@@ -381,7 +383,7 @@ class SubscriptionArbiter(FanIn):
         return self._act_on_end()
 
     def _pass_on(self, iterator: Iterator[Any]) -> Ended | None:
-        """Deliver elements of a short sequence. Return an ``Ended`` if the sequence has ended."""
+        """Deliver elements of a short sequence. Return an ``Ended`` at its end, else ``None``."""
         asked_for = max(0, self.pending.counter.value)
         burst, over, error = take_burst(iterator, min(asked_for, FEW))
         n = len(burst)
@@ -425,7 +427,7 @@ class SubscriptionArbiter(FanIn):
 
 
 class ArbiterBoundary(Boundary):
-    """A boundary that passes on the elements of upstream, or of other publishers, by an arbiter."""
+    """A boundary with an arbiter: it passes on elements of upstream, or of other publishers."""
 
     one_to_one = True
 

@@ -1,9 +1,9 @@
 """The subscriber to a publisher that passes the elements through fused stages (a run).
 
 Each element is processed on the thread that signals the element. The publisher may call ``on_next``
-within ``request``. The publisher is allowed to break rules: it may signal from several threads at
-once, send ``None`` or too many elements, signal after its end, or call ``on_subscribe`` twice.
-Downstream sees a publisher that keeps the rules.
+within ``request``. The publisher may even break the rules of Reactive Streams: it may signal from
+several threads at once, send ``None`` or too many elements, signal after its end, or call
+``on_subscribe`` twice. Downstream still sees a publisher that keeps the rules.
 """
 
 from __future__ import annotations
@@ -43,16 +43,19 @@ class UpstreamCalls(Protocol):
     """Makes the calls of one ``PushSubscription`` to upstream, on threads of its own choice."""
 
     def is_ready(self) -> bool:
-        """Return whether upstream accepts requests from now on. Called after ``on_subscribe``."""
+        """Return whether the subscription may request now. Called at ``on_subscribe``.
+
+        If the result is false, this object later calls ``subscription._ask_now``.
+        """
 
     def ask(self, subscription: PushSubscription, /) -> None:
         """Call ``subscription._ask_now`` to make the due requests, now or later, on any thread."""
 
     def make(self, subscription: PushSubscription, call: Callable[[], object], /) -> None:
-        """Make one call to upstream. Called by ``_ask_now``."""
+        """Run ``call``, which makes one call to upstream. ``_ask_now`` calls this."""
 
     def close(self) -> None:
-        """Make no more calls."""
+        """Release the threads that make the calls. Called at the end of the stream."""
 
 
 class PushSubscription(OperatorSubscriber):
@@ -106,7 +109,8 @@ class PushSubscription(OperatorSubscriber):
         self._early = early
         self._calls = calls
         if calls is not None:
-            # ``turns`` limits the work on one thread, but ``calls`` makes requests on another one.
+            # ``turns`` limits how long requests occupy an event loop. It does not apply here,
+            # because ``calls`` makes the requests on another thread.
             self.turns = None
         self._watch = None if watch is None else watch(self)
         on_next: Callable[[Any], object] = subscriber.on_next
@@ -117,7 +121,7 @@ class PushSubscription(OperatorSubscriber):
         self._run = run
         self._ratio = run.ratio
         self._seed = program.seed
-        # With a seed, request one element less of upstream: the seed is sent as the first element.
+        # With a seed, request one element less from upstream: the seed is the first element.
         self._unasked = 0 if program.seed is MISSING else 1
         limits = program.limits
         self._budget = DemandCounter(limits.budget)
@@ -138,7 +142,7 @@ class PushSubscription(OperatorSubscriber):
     # -- the methods of the subscription -----------------------------------------------------------
 
     def request(self, n: int, /) -> None:
-        """Ask for ``n`` more results of the stages, and request the elements for them."""
+        """Add demand for ``n`` results of the stages, and request enough elements from upstream."""
         try:
             # Convert n only once: a second call of __index__ can return another number.
             n = check_request(n)
@@ -162,7 +166,7 @@ class PushSubscription(OperatorSubscriber):
     def start(self) -> bool:
         """Signal ``on_subscribe`` downstream. Return false if the subscriber raised.
 
-        Elements and ends that upstream sends meanwhile are signalled afterwards.
+        Elements and terminal signals that upstream sends meanwhile are passed on afterwards.
         """
         started = self._introduce()
         if started:
@@ -170,7 +174,7 @@ class PushSubscription(OperatorSubscriber):
         return started
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription, cancel any other (§2.5), and request elements of it."""
+        """Take the first subscription, cancel any other (§2.5), and make the pending requests."""
         if not self._early:
             super().on_subscribe(subscription)
         elif self._upstream.attach(subscription) and (
@@ -195,7 +199,8 @@ class PushSubscription(OperatorSubscriber):
         wip = self._wip
         if not wip.enter():
             if self._upstream.attached:
-                # Another thread is delivering, or a request within on_next has led to this call.
+                # The drain is running: on another thread, or on this thread, where a request in
+                # on_next has led to this call. The drain takes the element from _backlog.
                 self._backlog.append(element)
                 self._enter()
             else:
@@ -225,13 +230,13 @@ class PushSubscription(OperatorSubscriber):
         self._drain()  # do the work that other threads left meanwhile
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error, without demand (§2.10), after the elements that came before it."""
+        """Signal the error after the elements that came before. It needs no demand (§2.10)."""
         check_error_signal(self, error)
         self._open = False
         self._fail_after_elements(error)
 
     def on_complete(self) -> None:
-        """Complete when the elements that stages still hold were delivered, which needs demand."""
+        """Complete after all elements. Only elements that stages still hold need demand (§2.9)."""
         self._open = False
         super().on_complete()
 
@@ -310,17 +315,18 @@ class PushSubscription(OperatorSubscriber):
     # -- requests to upstream ----------------------------------------------------------------------
 
     def _count(self, counted: DemandCounter, status: RunStatus, run: FusedRun) -> None:
-        """Count one received element. If a stage dropped it, note that it must be replaced."""
+        """Count one received element. If a stage dropped it, ``_owed`` counts its replacement."""
         if counted.value > 0:
             counted.fulfil(1)
         if status is RunStatus.DROPPED and not self._unbounded:
             self._owed += run.refund
 
     def _repay(self) -> bool:
-        """Add replacements of dropped elements to the pending requests. True if any were added.
+        """Add ``_owed``, the replacements for dropped elements, to the pending requests.
 
-        To get one large request, add none while more requested elements are still to come than
-        replacements are needed. The caller makes the request when it no longer delivers.
+        Return whether they were added. The caller makes the request when it has left the drain. Add
+        nothing if more requested elements than ``_owed`` are still to come: one large request is
+        cheaper than many small ones.
         """
         counted = self._counted
         if counted is not None and self._owed < counted.value:
@@ -339,7 +345,7 @@ class PushSubscription(OperatorSubscriber):
             self._have_asked()
 
     def _have_asked(self) -> None:
-        """Make the pending requests. Only the thread that ``_asking`` admits calls this."""
+        """Make the pending requests. Only the thread that ``_asking`` lets in calls this."""
         if self._calls is None:
             self._ask_now()
         else:
