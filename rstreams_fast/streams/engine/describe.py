@@ -40,7 +40,7 @@ def _describe_run(run: Run) -> list[str]:
 def _describe_inside(source: Source, depth: int) -> list[str]:
     """Describe the publishers that ``source`` combines.
 
-    If neighbouring publishers have equal texts, one text is written for all of them.
+    If neighbouring publishers have equal texts, the text is written once, with their number.
     """
     if not isinstance(source, Foreign) or depth == 0:
         return []
@@ -56,7 +56,8 @@ def _describe_inside(source: Source, depth: int) -> list[str]:
 def describe(source: Source, parts: tuple[Part, ...], depth: int = DESCRIBED_DEPTH) -> str:
     """Return one line for each source or boundary, with its bounds, and two lines for each run.
 
-    If a source combines publishers, their lines follow, indented, down to ``depth`` levels.
+    If a source combines publishers, the lines of these publishers follow, indented. ``depth``
+    limits how many levels of publishers are shown.
     """
     _, runs = assemble(source, parts)
     lines = ["Stream"]

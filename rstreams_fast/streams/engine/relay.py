@@ -16,7 +16,8 @@ class Relay(Link):
     """The subscriber of upstream, and the subscription of downstream. Passes every signal on.
 
     Upstream is internal and keeps the rules, so signals are not checked. Subclasses add
-    ``on_next``, ``request`` and ``cancel``. ``_over`` is called at the end, but not at a cancel.
+    ``on_next``, ``request`` and ``cancel``. ``_over`` is called at the end of the stream, perhaps
+    more than once. But ``cancel`` of a subclass must do its own cleaning up.
     """
 
     __slots__ = ("_subscriber", "_subscription")
@@ -60,7 +61,7 @@ class Relay(Link):
         raise NotImplementedError
 
     def dropped(self) -> None:
-        """Handle the end of the stream without a terminal signal, and tell the next subscriber."""
+        """Handle an end of the stream without a terminal signal. Tell the subscriber below."""
         try:
             drop(self._release())
         finally:
@@ -70,7 +71,7 @@ class Relay(Link):
         return metrics_above(self._subscription)
 
     def _over(self) -> None:
-        """Handle the end of the stream."""
+        """Handle the end of the stream. Subclasses may override this."""
 
     def _release(self) -> Subscriber[Any] | None:
         """Drop the references to upstream and downstream (§3.13). Return the subscriber."""

@@ -28,7 +28,11 @@ __all__ = [
 
 
 def check_error_signal(subscriber: Subscriber[Any], error: object) -> None:
-    """If ``error`` is no exception, signal a ``NoneSignalError``, and also raise it (§2.13)."""
+    """Check the argument of ``on_error``.
+
+    If ``error`` is no exception, call ``subscriber.on_error`` with a ``NoneSignalError``, and raise
+    the same ``NoneSignalError`` to the publisher (§2.13).
+    """
     if not isinstance(error, BaseException):
         wrong = NoneSignalError(
             "§2.13: on_error needs an exception instance, the publisher signalled "
@@ -39,12 +43,12 @@ def check_error_signal(subscriber: Subscriber[Any], error: object) -> None:
 
 
 def forked() -> WorkDroppedError:
-    """Return the error of a stream in a forked child process: the stream's threads are missing."""
+    """Return the error for a stream used in a forked child process, which has no threads for it."""
     return WorkDroppedError("the process was forked: its streams live on in the parent only")
 
 
 def silent(call: Callable[..., object], *args: Any) -> None:
-    """Make a call that must return normally (§2.13, §3.15). Report an exception of the call.
+    """Call ``call``, which must not raise (§2.13, §3.15). If it does, report the exception.
 
     A ``RecursionError`` is re-raised: the stack has no room to report it.
     """
@@ -71,7 +75,7 @@ def leaves(raised: BaseException) -> bool:
 
 
 def cancel_silently(subscription: Subscription) -> None:
-    """Call ``subscription.cancel()``. Report an exception, such as the lack of a ``cancel``."""
+    """Call ``subscription.cancel()``. If it raises, or is missing, report the exception."""
     silent(_cancel, subscription)
 
 

@@ -1,4 +1,4 @@
-"""Helpers of sinks, the subscribers at a stream's end: requests, checks, and errors."""
+"""Helpers for sinks, the subscribers at the end of streams: for requests, checks and errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ Failure = tuple[BaseException, TracebackType | None]
 class SerialUpstream(Upstream):
     """An ``Upstream`` on which any thread may call ``ask``. Requests never overlap or nest (§2.7).
 
-    If another thread is in ``request``, ``ask`` returns at once. That thread then requests ``n``.
+    While a thread is in ``request``, further calls of ``ask`` return at once. That thread makes
+    their requests when its ``request`` returns.
     """
 
     __slots__ = ("_owed",)
@@ -53,7 +54,10 @@ class SerialUpstream(Upstream):
 
 
 def check_publisher(publisher: object, what: str = "publisher") -> None:
-    """Raise a ``TypeError`` that names ``what``, if ``publisher`` has no ``subscribe``."""
+    """Raise a ``TypeError`` if ``publisher`` has no method ``subscribe``.
+
+    ``what`` names the publisher in the message.
+    """
     if not callable(getattr(publisher, "subscribe", None)):
         hint = "; use from_iterable" if hasattr(publisher, "__iter__") else ""
         raise TypeError(

@@ -46,7 +46,8 @@ NAME: Final = f"trampoline: at most {TRAMPOLINE_PREFETCH} elements"
 class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
     """The subscription of a trampoline, which keeps calls in a long chain from nesting.
 
-    Calls to the subscriber and to upstream are queued. ``start`` subscribes to upstream.
+    The trampoline queues its calls to the subscriber and to upstream. ``start`` subscribes to
+    upstream.
     """
 
     __slots__ = ("_asked", "_bounce", "_input", "ring")
@@ -106,9 +107,10 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
         return False
 
     def _replenish(self, coming: int) -> None:
-        """Request the elements that downstream has requested, as far as the ring has room.
+        """Request the elements that downstream has requested, but no more than the ring can take.
 
-        ``coming``: how many elements were requested and have not come yet.
+        ``coming`` is how many requested elements are not delivered yet. If that is more than
+        ``_FEW``, request nothing.
         """
         missing = min(self._demand.pending, TRAMPOLINE_PREFETCH) - coming
         if missing > 0 and coming <= _FEW:
@@ -125,11 +127,11 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
 
 
 _FEW = TRAMPOLINE_PREFETCH - replenish_at(TRAMPOLINE_PREFETCH)
-"""A trampoline makes a new request when at most this many requested elements are still to come."""
+"""A trampoline makes a new request when at most this many requested elements are undelivered."""
 
 
 def subscribe_to(upstream: Publisher[Any], subscriber: Chained) -> None:
-    """Subscribe ``subscriber`` to ``upstream``. An exception becomes an ``on_error`` (§1.9).
+    """Subscribe ``subscriber`` to ``upstream``. Signal an exception by ``on_error`` (§1.9).
 
     If many internal subscribers are below ``subscriber``, a trampoline is put above ``subscriber``.
     So a long chain, or a stream within a stream within a stream, takes a bounded part of the stack.
@@ -163,7 +165,8 @@ class Below(Generic[A]):
         try:
             subscription = self._make(subscriber, self._argument)
         except (MemoryError, WorkDroppedError) as error:
-            # For example, there is no memory for a large ring, or the loop is closed.
+            # The subscription cannot be made: for example, there is no memory for a large ring, or
+            # the event loop is closed.
             refuse(subscriber, error)
         else:
             subscribe_to(self._upstream, subscription)
