@@ -54,9 +54,9 @@ class MulticastProcessor(MulticastPublisher[T], Processor[T, T]):
     subscriber starts at the oldest element that is still in the buffer for another subscriber.
     After the end a new subscriber gets the terminal signal at once.
 
-    The processor requests as many elements of upstream as the subscriber with the largest demand,
-    as far as the buffer has room. A caller of ``on_next`` may send elements that were not
-    requested: they are buffered. If the buffer is full, the stream ends with a
+    The processor requests from upstream as many elements as the subscriber with the largest demand
+    has requested, if the buffer has room for them. A caller of ``on_next`` may send elements that
+    were not requested: they are buffered. If the buffer is full, the stream ends with a
     ``DemandExceededError``; with ``slow="drop"`` the slow subscribers are dropped instead.
     ``on_next(None)`` ends the stream, too (§2.13); ``ended`` is true then. An error is signalled at
     once, without the elements in the buffer; with ``delay_error`` the elements are delivered before
@@ -69,9 +69,10 @@ class MulticastProcessor(MulticastPublisher[T], Processor[T, T]):
 
     Args:
         buffer_size: The most elements between the fastest and the slowest subscriber.
-        slow: With ``"gate"`` no elements are requested of upstream while the slowest subscriber is
-            ``buffer_size`` elements behind the fastest. With ``"drop"`` the fastest subscriber
-            sets the pace, and a subscriber that is further behind gets a ``BufferOverflowError``.
+        slow: With ``"gate"`` no elements are requested from upstream while the slowest subscriber
+            is ``buffer_size`` elements behind the fastest. With ``"drop"`` elements are requested
+            for the fastest subscriber. A subscriber that is more than ``buffer_size`` elements
+            behind is dropped: it gets a ``BufferOverflowError``.
         on_last_cancel: With ``"shut_down"`` upstream is cancelled when the last subscriber has
             cancelled, and later subscribers get a ``ShutDownError``. With ``"keep"`` upstream
             waits, without a request, for the next subscriber; upstream is cancelled when the
@@ -134,7 +135,10 @@ class Multicast(Boundary):
             return self._shared
 
     def retention(self) -> Retention | None:
-        """Return the rule for elements that are kept for late subscribers. ``None`` keeps none."""
+        """Return the rule that decides which elements are kept for late subscribers.
+
+        ``None`` means that no elements are kept.
+        """
         return None
 
     def describe(self) -> str:
@@ -163,16 +167,18 @@ class Multicast(Boundary):
 
 
 class Shared:
-    """Passes each subscriber to a ``MulticastPublisher``, which a restart replaces by a new one."""
+    """Passes each subscriber to the current ``MulticastPublisher``.
+
+    With ``on_last_cancel="restart"``, a publisher that has ended is replaced by a new one.
+    """
 
     def __init__(self, upstream: Publisher[Any], multicast: Multicast) -> None:
         self._upstream = upstream
         self._multicast = multicast
         self._name = multicast.describe()
         self._restarts = multicast.on_last_cancel == "restart"
-        # The registry holds the current subscriptions, to refuse a subscriber that subscribes
-        # twice. A new publisher uses the same registry, as the previous one may still have
-        # subscribers.
+        # The registry finds a subscriber that subscribes twice. All publishers use one registry: a
+        # subscriber of the previous publisher may still be subscribed.
         self._registry: Registry[MulticastSubscription] = Registry()
         self._lock = threading.RLock()
         self._current = self._new_publisher()

@@ -79,7 +79,8 @@ class _Bounded:
         self._timer = default_timer() if bounds.timer is None else bounds.timer
         self._bytes = 0
         self._last = 0.0
-        # The weight and the time of each kept element; None if only their number is bounded.
+        # The weight and the time of arrival of each kept element. None if there is only a bound on
+        # the number of elements.
         self._notes: deque[tuple[int, float]] | None = None
         if bounds.max_bytes is not None or bounds.seconds is not None:
             self._notes = deque()
@@ -98,9 +99,12 @@ class _Bounded:
         return 0.0 if self._seconds is None else self._timer.now()
 
     def keep(self, weights: list[int], now: float) -> None:
-        """Count new elements with these ``weights`` in ``kept``. Evict those beyond the bounds."""
-        # Two threads may read the time in one order, and come here in the other order. So never use
-        # an earlier time than before.
+        """Add the number of new elements to ``kept``. Then evict the elements beyond the bounds.
+
+        ``weights``: the weight of each new element.
+        """
+        # If two threads call this at the same time, the later call may have the earlier time
+        # ``now``. So never use an earlier time than in the previous call.
         self._last = now = max(self._last, now)
         self.kept += len(weights)
         if self._notes is not None:

@@ -1,19 +1,20 @@
 """The buffer of a multicast: a bounded sequence of elements, and a cursor for each subscriber.
 
-Elements are numbered as they come. A *cursor* is the number of the element that its subscriber gets
-next. An element is dropped when all cursors have passed it, unless it is retained for late
-subscribers. A subscriber takes a slice (list) of elements at a time. Its cursor moves while the
-slice is delivered.
+Elements are numbered in the order in which they come. A *cursor* is the number of the element that
+its subscriber gets next. An element is dropped when all cursors have passed it, unless it is
+retained for late subscribers. A subscriber takes a slice (list) of elements at a time. Its cursor
+moves while the slice is delivered.
 
-The largest demand of a subscriber is requested from upstream, as far as the buffer has room. The
-*lag* of a subscriber is the number of elements that wait for it; retained elements are not counted.
-The room is ``size`` minus the lag of the slowest subscriber. So a slow subscriber slows upstream
-down (it *gates*). If subscribers do not gate, the room is ``size`` minus the lag of the fastest
-subscriber. Then a subscriber whose lag is larger than ``size`` is dropped.
+The subscriber with the largest demand decides how many elements are requested from upstream, but
+never more than the buffer has room for. The *lag* of a subscriber is the number of elements that
+wait for it; retained elements are not counted. The room is ``size`` minus the lag of the slowest
+subscriber. So a slow subscriber slows upstream down (it *gates*). With ``gates=False`` the room is
+``size`` minus the lag of the fastest subscriber. Then a subscriber with a lag larger than ``size``
+is dropped.
 
 All methods are called under one lock, but any thread may move or read a cursor without the lock. No
-method calls user code: objects that may have a finalizer go to ``release``, which drops them after
-the lock is free.
+method calls user code. A finalizer may be user code, so no method drops the last reference to an
+object: it passes the object to ``release``, which drops the reference when the lock is free.
 """
 
 from __future__ import annotations
@@ -53,11 +54,14 @@ class Retention(Protocol):
         ...
 
     def keep(self, weights: list[int], now: float) -> None:
-        """Count in ``kept`` new elements with these ``weights``, which came at time ``now``."""
+        """Add the number of new elements to ``kept``. The elements came at the time ``now``.
+
+        ``weights``: the weight of each new element.
+        """
         ...
 
     def evict(self, now: float) -> None:
-        """Subtract from ``kept`` the elements that are beyond the bounds at the time ``now``."""
+        """Lower ``kept`` until the bounds are met at the time ``now``, oldest elements first."""
         ...
 
     @property
@@ -67,15 +71,15 @@ class Retention(Protocol):
 
     @property
     def max_kept(self) -> int:
-        """The bound on ``kept``; ``UNBOUNDED`` if only weight or time is bounded."""
+        """The bound on ``kept``; ``UNBOUNDED`` if there is no bound on the number of elements."""
         ...
 
 
 class Cursor:
     """The position of one subscriber in the numbered elements.
 
-    ``demand`` is the sum of all requests, and a delivery does not lower it. So any thread can
-    compute ``limit`` from it at any time.
+    ``demand`` is the sum of all requests: a delivery does not lower it. So any thread can compute
+    ``limit``, the end of the requested elements, at any time.
     """
 
     __slots__ = ("by_bursts", "demand", "in_hand", "left", "start", "stop", "taken_at")
@@ -83,15 +87,15 @@ class Cursor:
     def __init__(self, demand: DemandCounter, *, by_bursts: bool) -> None:
         self.demand = demand
         self.start = 0
-        # The slice of elements that is delivered at present. ``taken_at``: the number of its first
-        # element. ``stop``: the number of the first element after the slice. ``in_hand``: the
+        # The slice of elements that the subscriber is getting now. ``taken_at``: the number of its
+        # first element. ``stop``: the number of the first element after the slice. ``in_hand``: the
         # elements. ``left``: an iterator over them; each step of the iterator moves the cursor.
         self.taken_at = 0
         self.stop = 0
         self.in_hand: list[Any] = []
         self.left: Iterator[Any] = _NOTHING
-        # Whether the subscriber takes a slice in one call. Otherwise slices are short, because the
-        # buffer keeps all elements of a slice until the last one is delivered.
+        # Whether the subscriber gets a whole slice by one call. If it gets one element by each
+        # call, slices are short: the buffer keeps a slice until its last element is delivered.
         self.by_bursts = by_bursts
 
     @property
@@ -153,22 +157,23 @@ class MulticastBuffer(Generic[R]):
         self._replenish_at = replenish_at(size)
         self._portion = -(-size // 4)
         self._elements: list[Any] = []
-        # ``_first``: the number of the element at index 0. ``_gone``: how many items at the front
-        # were dropped, and are None. ``end``: the number of the next element that comes.
+        # ``_first``: the number of the element ``_elements[0]``. ``_gone``: how many elements at
+        # the front of this list were dropped, and replaced by None. ``end``: the number of the next
+        # element that comes.
         self._first = 0
         self._gone = 0
         self.end = 0
         self.readers: dict[Cursor, R] = {}
-        # No cursor is before the number ``_floor``, and at most ``_at_floor`` cursors are at this
-        # number. All elements before the number ``asked`` were requested of upstream. When a cursor
-        # reaches the number ``ask_at``, to_be_asked must be called again.
+        # Four numbers. ``_floor``: no cursor is less. ``_at_floor``: at most so many cursors are
+        # equal to ``_floor``. ``asked``: the first element that was not requested from upstream.
+        # ``ask_at``: when a cursor reaches this element, ``to_be_asked`` must be called again.
         self._floor = 0
         self._at_floor = 0
         self.asked = 0
         self.ask_at = NOWHERE
-        # True if a subscriber with demand has received all elements in the buffer, and the buffer
-        # has no room for new elements. Then to_be_asked must be called after each delivered
-        # element.
+        # True if a subscriber with demand has received all elements, but a slower subscriber leaves
+        # no room for new elements. Then ``to_be_asked`` must be called after each element that is
+        # delivered: it may have made room.
         self.starving = False
         self.error: BaseException | None = None
         # The traceback that the error had when it came. Each ``raise`` of the error adds to the
@@ -183,9 +188,10 @@ class MulticastBuffer(Generic[R]):
     # -- adding and dropping elements --------------------------------------------------------------
 
     def append(self, elements: list[Any], weights: list[int], now: float) -> list[R] | None:
-        """Add ``elements``. Return the subscribers to drop, because they lag too far behind.
+        """Add ``elements``. Return the subscribers that the caller must drop, as they are too slow.
 
-        With ``gates`` no subscriber is dropped. Then return ``None`` if the buffer is full.
+        With ``gates=True`` there are none: the result is an empty list, or ``None`` if the elements
+        were not requested and the buffer is full.
         """
         if self.ended:
             return []
@@ -201,9 +207,10 @@ class MulticastBuffer(Generic[R]):
         return self._make_room(kept - self.size)
 
     def _make_room(self, floor: int) -> list[R] | None:
-        """Return the subscribers whose position is before ``floor``. The caller drops them.
+        """Return the subscribers that still need elements before the number ``floor``.
 
-        With ``gates`` no subscriber is dropped. Then return ``None`` if the buffer is full.
+        The caller must drop these subscribers. With ``gates=True`` no subscriber is dropped: the
+        result is ``None`` if these elements are still needed, which means that the buffer is full.
         """
         if not self.readers:
             if self._gates:
@@ -217,10 +224,10 @@ class MulticastBuffer(Generic[R]):
         return None if self._gates else [r for c, r in self.readers.items() if c.at < floor]
 
     def pass_by(self) -> bool:
-        """Count an element that is delivered to all subscribers and is not put in the buffer.
+        """Move all cursors past a new element, which is delivered without the buffer.
 
-        Call this only if all subscribers have received all earlier elements. Return whether to call
-        ``to_be_asked``.
+        Call this only if all subscribers have received all earlier elements. Return whether the
+        caller must call ``to_be_asked`` after the delivery.
         """
         self.end = end = self.end + 1
         for cursor in self.readers:
@@ -233,9 +240,10 @@ class MulticastBuffer(Generic[R]):
         return end >= self.asked or NOWHERE < self.ask_at <= end
 
     def take(self, cursor: Cursor) -> list[Any] | None:
-        """Return the next elements for a subscriber that has received all earlier elements.
+        """Return the next requested elements for the subscriber at ``cursor``.
 
-        Return ``None`` at the end of the stream.
+        It must have received all elements that it took before. The list is empty if there are no
+        such elements. Return ``None`` at the end of the stream.
         """
         if cursor not in self.readers:
             return []
@@ -248,13 +256,13 @@ class MulticastBuffer(Generic[R]):
         return cursor.in_hand
 
     def hand_out(self, cursor: Cursor) -> bool:
-        """Put the next requested elements in ``cursor.in_hand``, which must be empty.
+        """Put the next elements that the subscriber has requested in ``cursor.in_hand``.
 
-        Return whether there are such elements. The caller must call ``trim`` later, to drop old
-        elements.
+        This list must be empty before. Return false if there are no such elements. The caller must
+        call ``trim`` later, which drops old elements.
         """
         at = cursor.taken_at = cursor.stop
-        # ``stop`` is less than ``at`` if the subscription has ended.
+        # If the subscription has ended, its demand is negative. Then ``stop`` is less than ``at``.
         stop = cursor.start + cursor.demand.value
         stop = min(stop, self.end)
         if not cursor.by_bursts:
@@ -289,9 +297,10 @@ class MulticastBuffer(Generic[R]):
         self._floor = self.end
 
     def _has_moved(self, taken_at: int) -> bool:
-        """Note that a subscriber has moved on from the position ``taken_at``.
+        """Record that a subscriber has left the position ``taken_at``, or has been removed there.
 
-        Return true if it was the last subscriber at ``_floor``, the lowest position.
+        If no subscriber is left at ``_floor``, the lowest position, drop old elements and return
+        true.
         """
         if taken_at > self._floor:
             return False
@@ -302,7 +311,10 @@ class MulticastBuffer(Generic[R]):
         return True
 
     def trim(self) -> bool:
-        """Drop elements that no subscriber needs; return whether to call ``to_be_asked``."""
+        """Drop the elements that no subscriber needs.
+
+        Return whether the caller must now call ``to_be_asked``.
+        """
         due = False
         if self.readers:
             places = [cursor.stop - length_hint(cursor.left) for cursor in self.readers]
@@ -332,8 +344,8 @@ class MulticastBuffer(Generic[R]):
         if n <= gone:
             return
         self._release(elements[gone:n])
-        # Delete the dropped items from the list only if ``del`` moves at most as many items as it
-        # deletes. Otherwise replace them by None.
+        # ``del`` takes time for each item behind the deleted ones. So use ``del`` only if at least
+        # half of the items are dropped. Otherwise replace the dropped items by None.
         if 2 * n >= len(elements):
             del elements[:n]
             self._first = floor
@@ -345,7 +357,7 @@ class MulticastBuffer(Generic[R]):
     # -- adding and removing subscribers -----------------------------------------------------------
 
     def join(self, cursor: Cursor, reader: R, now: float) -> None:
-        """Add the subscription ``reader``, which begins with the oldest element still available."""
+        """Add the subscription ``reader``. It gets the oldest element still available first."""
         start = self._oldest(now)
         cursor.begin_at(start)
         if not self.readers or start < self._floor:
@@ -366,9 +378,10 @@ class MulticastBuffer(Generic[R]):
         return max(oldest, self.end - self.size)  # ignore subscribers that are about to be dropped
 
     def leave(self, cursor: Cursor, *, leaves_rest: bool) -> bool | None:
-        """Remove a subscriber. Return whether it was the slowest; ``None`` if already removed.
+        """Remove a subscriber. Return ``None`` if it was removed before.
 
-        ``leaves_rest``: if this is the last subscriber, its elements wait for the next subscriber.
+        Otherwise return whether the buffer may have more room now. ``leaves_rest``: if this was the
+        only subscriber, the elements that it has not received are kept for the next subscriber.
         """
         if self.readers.pop(cursor, None) is None:
             return None
@@ -382,13 +395,15 @@ class MulticastBuffer(Generic[R]):
     # -- how many elements to request --------------------------------------------------------------
 
     def to_be_asked(self) -> int:
-        """Return how many elements to request of upstream now, and count them as requested."""
+        """Return how many elements to request from upstream now. They count as requested."""
         self.trim()
         asked = max(self.asked, self.end)  # elements may have come without a request
         wanted = asked
-        # The largest position among the subscribers that want elements not requested yet.
+        # ``front``: the position of the fastest subscriber that wants elements which are not
+        # requested yet.
         front = 0
-        # The slowest subscriber, if slow subscribers slow upstream down; otherwise the fastest.
+        # ``pace``: the cursor that decides how much room there is. It is the slowest subscriber's
+        # if slow subscribers slow upstream down (``_gates``), otherwise the fastest subscriber's.
         pace: Cursor | None = None
         for cursor in self.readers:
             limit, at = cursor.limit, cursor.at

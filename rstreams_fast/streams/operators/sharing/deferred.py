@@ -1,8 +1,9 @@
 """A lock for critical sections (*entries*). Calls that interrupt an entry are deferred to its end.
 
-A garbage collection or a signal may run user code in the middle of an entry, on the same thread: a
-finalizer or a signal handler that cancels a subscription. This code must not wait for its own
-thread, and must not see the state half written. So its calls are made when the entry is over.
+The garbage collector or a signal can run user code in the middle of an entry, on the same thread: a
+finalizer or a signal handler. This code may, for example, cancel a subscription. The cancel cannot
+wait for the entry, which is on its own thread, and must not use the state that the entry has half
+changed. So the cancel is deferred: it is made when the entry is over.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ R = TypeVar("R")
 
 
 class DeferredWork:
-    """Runs functions (*entries*) one at a time under a lock, and defers calls made within them.
+    """Runs functions (*entries*) one at a time under a lock.
 
-    Any thread may call any method. An entry must call neither user code nor ``defer``.
+    Calls by a finalizer or signal handler that interrupts an entry can be deferred to its end. Any
+    thread may call any method. An entry itself must call neither user code nor ``defer``.
     """
 
     __slots__ = ("_deferred", "_lock", "_owner", "_released")
@@ -33,7 +35,7 @@ class DeferredWork:
         self._released: list[object] = []
 
     def enter(self, entry: Callable[..., R], *args: Any) -> R:
-        """Call ``entry(*args)`` under the lock, make the deferred calls, and return the result."""
+        """Return ``entry(*args)``, called under the lock. After it, make the deferred calls."""
         with self._lock:
             self._owner = get_ident()
             try:
@@ -52,7 +54,7 @@ class DeferredWork:
         return result
 
     def release(self, thing: object) -> None:
-        """Keep ``thing`` until the lock is free, because its finalizer may be user code.
+        """Drop the reference to ``thing`` only after the lock is free: it may run a finalizer.
 
         Only a function that ``enter`` calls may call this.
         """

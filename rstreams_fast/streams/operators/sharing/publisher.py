@@ -99,8 +99,9 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         self._delay_error = delay_error
         self._keeps = keeps  # whether the publisher goes on after the last subscriber's cancel
         self._connected = connected
-        # Whether no subscriber has received the terminal signal, and no later subscriber will
-        # receive it. If so, an error is reported when the last subscriber has cancelled.
+        # True while upstream's error, if there is one, may reach nobody: no subscriber has received
+        # it yet, and later subscribers get a new publisher (a restart). Then the error is reported
+        # when the last subscriber has cancelled.
         self._unseen = restarts
         self._pid: int | None = None  # the process in which upstream runs
         self._retention = retention
@@ -114,15 +115,15 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             retention=retention,
             release=self._deferred.release,
         )
-        # A thread enters ``_asking`` to make a request. No thread can enter it before on_subscribe
-        # was called.
+        # Lets one thread at a time make requests to upstream, and none before upstream has called
+        # on_subscribe.
         self._asking = Wip(held=True)
         self.burst: list[Any] = []
 
     # -- the methods of the publisher --------------------------------------------------------------
 
     def subscribe(self, subscriber: Subscriber[T], /) -> None:
-        """Subscribe ``subscriber``. It gets the oldest element still available first (§1.11).
+        """Subscribe ``subscriber``. It first gets the oldest element still available (§1.11).
 
         Args:
             subscriber: Any object with the four methods of ``Subscriber``.
@@ -135,7 +136,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             self.admit(subscriber)
 
     def refuses(self, subscriber: Subscriber[T]) -> bool:
-        """Refuse ``subscriber`` if this is a forked child, and upstream runs in the parent.
+        """Refuse ``subscriber`` if this is a forked child process, but upstream runs in the parent.
 
         Return whether ``subscriber`` was refused.
         """
@@ -152,10 +153,9 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         return self._deferred.defer(call, *args)
 
     def admit(self, subscriber: Subscriber[T], *, unless_ended: bool = False) -> bool:
-        """Subscribe ``subscriber``, or refuse it by ``on_error``.
+        """Subscribe ``subscriber``, or refuse it by ``on_error``. Return true in both cases.
 
-        Return false if the publisher has ended and ``unless_ended`` is set. Nothing is signalled
-        then.
+        ``unless_ended``: if the publisher has ended, signal nothing and return false.
         """
         subscription = MulticastSubscription(self, subscriber)
         same = self._registry.claim(subscriber, subscription)
@@ -195,22 +195,22 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             "§1.10: this subscriber is subscribed already; subscribe another one, or cancel first"
         )
         if same.subscriber is subscriber:
-            # The subscriber has already got on_subscribe, which must not come twice (§2.12). So
-            # its present subscription ends with the error.
+            # This subscriber has received on_subscribe, and must not receive it again (§2.12). So
+            # its error can only be signalled by its earlier subscription, which ends now.
             same.subscription.end_with(error)
         else:
             refuse(subscriber, error)
 
     def connect(self, upstream: Publisher[T], min_subscribers: int, below: object = None) -> None:
-        """Subscribe to ``upstream``, once, when there are ``min_subscribers`` subscribers.
+        """Subscribe to ``upstream``, if there are ``min_subscribers`` subscribers, but only once.
 
-        ``below`` is the newest subscriber. The thread that subscribes it makes this call.
+        This is called after each new subscriber. ``below`` is this subscriber.
         """
         if self._deferred.enter(self._may_connect, min_subscribers):
             self._pid = process_id()
             stand_on(self, below)
-            # ``turns`` limits the work on one subscriber's loop. But the threads of all subscribers
-            # make requests.
+            # ``turns`` limits how long work may occupy an event loop, and only one thread may use
+            # it. But any subscriber's thread can make requests here: so use no ``turns``.
             self.turns = None
             self.custody = None  # ``on_discard`` does not get elements that subscribers share
             try:
@@ -238,8 +238,9 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     # -- the methods of the subscriber -------------------------------------------------------------
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription and cancel any other (§2.5). Request the elements that
-        subscribers have requested.
+        """Take the first subscription, and request the elements that subscribers have requested.
+
+        Any later subscription is cancelled (§2.5).
 
         Args:
             subscription: The subscription.
@@ -262,7 +263,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         self._take_one(element)
 
     def _take_one(self, element: T) -> None:
-        """Deliver an element. The buffer is not used if all subscribers wait for the element."""
+        """Deliver an element: directly if all subscribers wait for it, else through the buffer."""
         if self._retention is not None or self.buffer.ended:
             self._add([element])
         elif not self._deferred.defer(self._add, [element]):
@@ -276,17 +277,18 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
                 self._tell(ready, _drain)
 
     def _hand_to_all(self) -> tuple[list[MulticastSubscription], bool | None]:
-        """Get the right to deliver one element to all subscriptions, without the buffer.
+        """Prepare the delivery of one element to all subscriptions, without the buffer.
 
-        Return the subscriptions to which this thread must deliver, and whether a request to
-        upstream is due. The second value is ``None`` if a subscription is not ready for the
-        element. The caller holds the buffer's lock.
+        Return two values. The first is a list of subscriptions: no other thread can deliver to
+        them now, so the caller must. The second says whether a request to upstream is due. It is
+        ``None`` if a subscription is not ready, so that the element must go through the buffer. The
+        caller holds the buffer's lock.
         """
         buffer, end = self.buffer, self.buffer.end
         ready: list[MulticastSubscription] = []
         for cursor, one in buffer.readers.items():
-            # Not ready: the subscription has not received all earlier elements, has no demand, or
-            # gets elements from another thread at present.
+            # A subscription is not ready if it has not received all earlier elements, has no
+            # demand, or is getting elements from another thread now.
             if cursor.stop < end or cursor.start + cursor.demand.value <= end or not one.enter():
                 return ready, None
             ready.append(one)
@@ -302,8 +304,8 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         if self._gates:
             self._add(elements)
             return
-        # Add a quarter of the buffer at a time: otherwise one large burst would make subscribers
-        # lag, and they would be dropped.
+        # Add at most a quarter of ``buffer.size`` at a time. If a large burst was added at once,
+        # all subscribers would lag too far behind, and would be dropped.
         portion = -(-self.buffer.size // 4)
         for start in range(0, len(elements), portion):
             self._add(elements[start : start + portion])
@@ -345,11 +347,11 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     def _append(
         self, elements: list[T], weights: list[int], now: float
     ) -> tuple[list[MulticastSubscription] | None, list[MulticastSubscription]]:
-        """Add elements to the buffer. Get the right to deliver to the subscriptions that want them.
+        """Add elements to the buffer, and prepare their delivery.
 
-        Return the subscriptions to drop (``None``: the buffer is full), and the subscriptions to
-        which this thread must deliver. The elements to deliver are in their ``cursor.in_hand``. The
-        caller holds the lock.
+        Return two lists. The first has the subscriptions that the caller must drop, as they lag too
+        far behind; it is ``None`` if the buffer is full. The second has the subscriptions to which
+        the caller must deliver what is in their ``cursor.in_hand``. The caller holds the lock.
         """
         buffer = self.buffer
         lagging = buffer.append(elements, weights, now)
@@ -367,7 +369,10 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         deliver: Callable[[MulticastSubscription], object],
         due: bool | None = None,
     ) -> None:
-        """Call ``deliver`` with each subscription, then make one request to upstream if needed."""
+        """Call ``deliver`` with each subscription in ``ready``, then make a request if it is due.
+
+        ``due`` says whether it is due. ``None`` means that the buffer must compute this.
+        """
         asking = self._asking
         mine = asking.enter()
         self._tell(ready, deliver)
@@ -410,10 +415,10 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         raise error
 
     def _end(self, error: BaseException | None, *, at_once: bool, cancel: bool = False) -> None:
-        """End the publisher. If it has ended before, only report ``error``.
+        """End the publisher, with ``error`` if given. If it has ended already, report ``error``.
 
         ``at_once``: subscribers do not get the elements that are still in the buffer. ``cancel``:
-        upstream is cancelled.
+        also cancel upstream.
         """
         if self.defer(lambda: self._end(error, at_once=at_once, cancel=cancel)):
             return
@@ -445,7 +450,10 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         everybody: list[MulticastSubscription],
         tell: Callable[[MulticastSubscription], object],
     ) -> None:
-        """Call ``tell`` with each subscription. If a call raises, end the publisher, and raise."""
+        """Call ``tell`` with each subscription.
+
+        If a call raises, end the publisher, make the other calls, and re-raise the exception.
+        """
         left: BaseException | None = None
         for one in everybody:
             try:
@@ -463,7 +471,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     # -- requests to upstream ----------------------------------------------------------------------
 
     def ask(self) -> None:
-        """Request of upstream the elements that subscribers want.
+        """Request from upstream the elements that subscribers want, if the buffer has room.
 
         Any thread may call this. Requests never overlap (§2.7).
         """
@@ -488,7 +496,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     # -- methods that subscriptions call -----------------------------------------------------------
 
     def take(self, cursor: Cursor) -> list[Any] | None:
-        """Return the next elements for the subscriber at ``cursor``; ``None`` at the end."""
+        """Return the next elements for the subscriber at ``cursor``; ``None`` if no more come."""
         return self._deferred.enter(self.buffer.take, cursor)
 
     def leave(self, subscription: MulticastSubscription) -> None:
@@ -510,11 +518,13 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     def _forget(
         self, subscription: MulticastSubscription
     ) -> tuple[bool | None, bool, BaseException | None]:
-        """Remove the subscription from the buffer. The caller holds the buffer's lock.
+        """Remove the subscription from the buffer, and return three values.
 
-        Return three values: whether the buffer may have more room (``None``: the subscription was
-        removed before), whether the publisher has shut down, and upstream's error if no subscriber
-        has received it and none will.
+        1. Whether the buffer may have more room now. ``None``: the subscription was removed before.
+        2. Whether the publisher was shut down, because this was the last subscription.
+        3. Upstream's error, if no subscriber has received it, and none will. Otherwise ``None``.
+
+        The caller holds the buffer's lock.
         """
         buffer, cursor = self.buffer, subscription.cursor
         keeps = self._keeps or not self._connected
@@ -537,7 +547,10 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         return Waits(self._name, min(self.buffer.size + kept, UNBOUNDED), on_look=True)
 
     def metrics_for(self, demand: int, waits: Waits) -> tuple[BoundaryMetrics, ...]:
-        """Return the metrics of the buffer for one subscription, and of the operators above."""
+        """Return the metrics of this buffer, followed by those of the operators above.
+
+        ``demand`` and ``waits`` are those of one subscription.
+        """
         held_bytes = None if self._retention is None else self._retention.held_bytes
         mine = waits.metrics(demand, self.buffer.held, held_bytes)
         return (mine, *self._upstream.metrics())

@@ -1,8 +1,9 @@
-"""The registry of a multicast's current subscribers. It finds one that subscribes twice (§1.10).
+"""The registry of a multicast's current subscribers: nobody may subscribe twice (§1.10).
 
-Two subscribers are the same if they are one object. They are also the same if they have one type
-and one hash, and each equals the other by ``==``. If ``__hash__`` or ``__eq__`` raises, the
-subscribers are different. These methods are user code, and are never called under a lock.
+Two subscribers are the same if they are the same object. They are also the same if they have the
+same type and the same hash, and each equals the other by ``==``. If ``__hash__`` or ``__eq__``
+raises, the subscribers are different. These methods are user code, and are never called under a
+lock.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ class Registry(Generic[S]):
         self._by_hash: dict[int, list[Entry[S]]] = {}
 
     def claim(self, subscriber: object, subscription: S) -> Entry[S] | None:
-        """Add ``subscriber`` and return ``None``; or return the entry of an equal subscriber."""
+        """Add ``subscriber``, and return ``None``.
+
+        If the same or an equal subscriber is there already, add nothing, and return its entry.
+        """
         entry = Entry(subscriber, _hash(subscriber), subscription)
         compared: list[S] = []
         while True:
@@ -46,14 +50,15 @@ class Registry(Generic[S]):
                 if _equal(subscriber, other.subscriber):
                     return other
                 compared.append(other.subscription)
-            # The next round looks at subscribers that were added meanwhile.
+            # Call ``_enter`` again: other threads may have added subscribers meanwhile.
 
     def _enter(self, entry: Entry[S], compared: list[S]) -> Entry[S] | list[Entry[S]]:
-        """Add ``entry``, if no other subscriber can be the same, and return an empty list.
+        """Add ``entry``, unless it must be compared with others first. Return these others.
 
-        If the same object subscribes already, return its entry. If subscribers with the same hash
-        are not in ``compared``, return their entries: the caller must compare them first. The
-        caller holds the registry's lock.
+        ``compared``: the subscribers that the caller has compared already. The result has the
+        entries of all other subscribers with the same hash. If it is empty, ``entry`` was added. If
+        the same object is in the registry already, return its entry instead. The caller holds the
+        registry's lock.
         """
         identity = id(entry.subscriber)
         if (there := self._by_identity.get(identity)) is not None:
@@ -67,7 +72,7 @@ class Registry(Generic[S]):
         return others
 
     def release(self, identity: int, subscription: S) -> None:
-        """Remove the entry of a subscriber, if the entry has this ``subscription``.
+        """Remove the entry of a subscriber, unless the entry belongs to another subscription.
 
         ``identity`` is the ``id()`` of the subscriber.
         """

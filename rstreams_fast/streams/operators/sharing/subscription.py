@@ -56,8 +56,9 @@ class MulticastSubscription(Drain):
     # -- the methods of the subscription -----------------------------------------------------------
 
     def request(self, n: int, /) -> None:
-        """Ask for ``n`` more elements (§3.8). Elements that the buffer lacks are requested of
-        upstream.
+        """Ask for ``n`` more elements (§3.8).
+
+        If they are not in the buffer, they are requested from upstream.
         """
         if self._add_demand(n) < 0:
             return
@@ -74,16 +75,17 @@ class MulticastSubscription(Drain):
         return publisher.metrics_for(demand, self._waits)
 
     def enter(self) -> bool:
-        """Get the right to deliver. Return true if this thread must now deliver elements.
+        """Return true if this thread must now deliver elements to the subscriber.
 
-        Return false if another thread is delivering: that thread then looks for new elements again.
+        Return false if another thread is delivering. That thread then also delivers the elements
+        that have come since.
         """
         return self._wip.enter()
 
     # -- delivering elements -----------------------------------------------------------------------
 
     def pass_on(self, element: Any) -> None:
-        """Deliver an element that is not in the buffer. The caller must have called ``enter``."""
+        """Deliver an element that is not in the buffer. ``enter`` must have returned true."""
         hand_over, on_next = self._hand_over, self._on_next
         try:
             if self._demand.value >= 0 and on_next is not None:
@@ -114,8 +116,8 @@ class MulticastSubscription(Drain):
         if publisher is None or self._demand.value < 0:
             return self._act_on_end()
         self._waits.end()
-        # If upstream's thread has put elements in ``in_hand``, that thread also drops old
-        # elements from the buffer and requests more. So this thread does neither.
+        # ``handed_out``: the publisher has put elements in ``in_hand``. Then the publisher also
+        # drops old elements and makes the next request, so this method must not do so.
         handed_out = bool(cursor.in_hand)
         burst = cursor.in_hand if handed_out else publisher.take(cursor)
         if burst is None:
@@ -155,7 +157,7 @@ class MulticastSubscription(Drain):
         for element in self.cursor.left:
             on_next(element)
             if buffer.starving:
-                # Elements that upstream sends within ask() are delivered after the loop.
+                # Upstream may send elements within ``ask``. They are delivered after this loop.
                 publisher.ask()
 
     def _stop(self) -> None:
