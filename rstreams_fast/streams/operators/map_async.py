@@ -2,7 +2,7 @@
 
 ``upstream -> ring -> calls -> results -> subscriber``. Everything to the right of the ring, and
 every ``request`` to upstream, runs in callbacks of one event loop. A ``CallWindow`` makes the
-calls. It starts each call at once, without a task. A call becomes a task only if it has to wait.
+calls: it runs the coroutine at once, and makes an asyncio task only if the coroutine has to wait.
 
 ``prefetch`` bounds the sum of requested elements, elements in the ring, running calls, and results
 that wait for demand. An element counts until its result has been delivered.
@@ -56,11 +56,11 @@ CONCURRENCY = 64
 ORDERED_PREFETCH_PER_CALL = 64
 """For ordered results, ``prefetch`` is by default this number times ``concurrency``.
 
-While the oldest call is slow, the results of later calls wait for its result. Meanwhile new calls
-start, about 64 for each concurrent call."""
+A result must wait until all earlier results are delivered. So while one call is slow, there must be
+room for the results of many later calls: about 64 results for each concurrent call."""
 
 PREFETCH_PER_CALL = 4
-"""For results in any order, ``prefetch`` is by default this number times ``concurrency``."""
+"""The same as ``ORDERED_PREFETCH_PER_CALL``, but with ``ordered=False``."""
 
 MOST_PREFETCH = 65_536
 """The largest default of ``prefetch``, unless ``concurrency`` is larger."""
@@ -132,7 +132,7 @@ class MapAsync(Boundary):
     def window(self, custody: Custody | None, enter: Work, on_ready: Work) -> Any:  # noqa: ARG002
         """Return the object that makes the calls and holds their results.
 
-        This must be called on the event loop. ``on_ready`` is called when a result is ready.
+        Call this method on the event loop. The object calls ``on_ready`` when a result is ready.
         """
         fn: Callable[..., Any] = self.fn if custody is None else custody.awaiting(self.fn)
         return CallWindow(
@@ -220,12 +220,13 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         self._input = InputRing(SpscRing(options.prefetch))
         self.ring: SpscRing | None = self._input.elements
         self._window: Any = None
-        # ``_ending``: None until the end of the stream. After the end it is the former ``_window``,
-        # until the cancelled calls have ended.
+        # The window (``_window``) whose cancelled calls are still running after the end of the
+        # stream. Otherwise None.
         self._ending: Any = None
         self._owed = options.prefetch  # how many more elements may be requested
         spare = options.prefetch - options.concurrency
-        # Request new elements early enough that no call waits for an element.
+        # ``_replenish``: how many delivered results cause a new request. It is so small that
+        # elements for ``concurrency`` calls are still there at the time of the request.
         self._replenish = max(1, min(replenish_at(options.prefetch), spare))
         self._asking = 0  # the id of the thread that makes a request at present; 0: none
         self._stopped = False
@@ -238,7 +239,8 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
     # -- signals from upstream ---------------------------------------------------------------------
 
     def _begin(self) -> None:
-        # Deliver nothing before the subscriber's on_subscribe has returned.
+        # ``_wip`` is held until the subscriber's on_subscribe has returned: nothing is delivered
+        # before.
         if self._introduce() and not self._wip.leave():
             self._go()
 
@@ -254,10 +256,10 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             self.on_burst()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error at once, unless downstream needs only the elements that have come.
+        """Signal the error at once, without the results that are not delivered yet.
 
-        If downstream uses a bounded number of elements (``take``), ``_work`` compares this number
-        with the number of elements that have come.
+        Exception: downstream uses at most ``_total`` elements (as ``take(n)`` does), and upstream
+        has sent as many. Then the results are delivered first. ``_work`` decides this.
         """
         if self._total == UNBOUNDED:
             super().on_error(error)
@@ -265,10 +267,10 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             self._keep_error(error)
 
     def on_burst(self) -> None:
-        """Start the delivery, which takes the elements out of the ring.
+        """Start the delivery, which also takes the new elements out of the ring.
 
-        Do nothing if upstream sends the elements while the delivering thread calls ``request``:
-        that thread looks at the ring afterwards.
+        Do nothing if the delivering thread itself makes this call, within its ``request`` to
+        upstream: it looks at the ring when ``request`` has returned.
         """
         if self._asking != get_ident():
             self._enter()
@@ -300,7 +302,8 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             if window is None:
                 return self._act_on_end()
         self._waits.end()
-        # Read _completed before the ring: else an element that comes in between would be lost.
+        # Read ``_completed`` before the ring. In the other order, elements and the completion could
+        # come between the two reads: these elements would be lost.
         completed = self._completed
         most = min(demand, BURST)
         delivered = self._deliver(window, most) if most and window.pending else 0
@@ -308,8 +311,8 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             return self._act_on_end()
         if window.failure is not None and (delivered < most or most == 0):
             return self._call_failed(window)
-        # Make the request before calls are started: a synchronous upstream sends elements within
-        # the request, and their calls start now, too.
+        # Make the request before ``submit_from`` starts calls. A synchronous upstream sends its
+        # elements within the request, so the calls for these elements start now, too.
         self._delivered += delivered
         self._owed += delivered
         owed = self._owed if self._owed >= self._replenish else 0
@@ -325,8 +328,8 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             return self._end()
         if delivered or called or asked:
             return True
-        # Let the ring call on_burst at its next element, and not only at the end of a burst: the
-        # source may wait long after that element.
+        # ``arm`` makes the ring call ``on_burst`` as soon as it gets an element. Otherwise upstream
+        # calls ``on_burst`` only after several elements, and may wait long before the second one.
         self._waits.begin(for_demand=demand == 0)
         return len(elements) == 0 and not elements.arm(self.on_burst)
 
@@ -336,14 +339,15 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         return int(self._delivered + pending + len(self._input.elements))
 
     def _end(self) -> bool:
-        """Signal the end of upstream. The results of all its elements were delivered before."""
+        """Signal upstream's end. Call this when all results are delivered."""
         return self._complete() if self._late_error is None else self._end_late()
 
     def _open(self) -> Any:
         options = self._options
         if options is not None:
             self._window = options.window(self.custody, self._enter, self._on_ready)
-            # map_blocking uses this method, too. It may deliver results on a thread without a loop.
+            # There may be no event loop: ``map_blocking``, which uses this method too, may deliver
+            # its results on a plain thread.
             if self._awaited is not None and (loop := running_loop()) is not None:
                 self._closing = loop.create_future()
                 self._awaited.add(self._closing)
@@ -352,7 +356,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
     def _on_ready(self) -> None:
         if self._ending is not None:
             self._end_calls(self._ending)
-        # This thread runs the loop, so results can be delivered here at once.
+        # This method is called on the event loop, so deliver the results here and now.
         elif self._wip.enter():
             self._turn()
 
@@ -364,7 +368,8 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         ring = result = None
         try:
             if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
-                # take_into stops before a result that is None: None is an error.
+                # ``take_into`` stops before a result that is None. The loop below takes this result
+                # and ends the stream with an error.
                 delivered = window.take_into(ring, most)
                 if delivered:
                     subscriber.on_burst()
@@ -426,7 +431,8 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         if window is None:
             self._loop.let_end()
         else:
-            # Forbid new calls before _window becomes None: afterwards cancel() cannot forbid them.
+            # Forbid new calls before ``_window`` becomes None: ``_stop``, on another thread, uses
+            # ``_window`` to forbid them, and would do nothing afterwards.
             window.permits.cancel()
             self._window = None
             failure = window.failure
@@ -436,10 +442,10 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             self._end_calls(window)
 
     def _end_calls(self, window: Any) -> None:
-        """Release the loop and complete ``_closing`` (a future) if no cancelled call still runs.
+        """If no cancelled call is running any more, release the loop and complete ``_closing``.
 
-        While a cancelled call runs, the window calls ``_on_ready`` at the end of each call.
-        ``_on_ready`` then calls this method again.
+        Otherwise the window calls ``_on_ready`` at the end of each call, and ``_on_ready`` calls
+        this method again. ``_closing`` is a future for which the awaiting code waits.
         """
         if window.running:
             window.take(0)  # take(0) makes the window call _on_ready when a call ends

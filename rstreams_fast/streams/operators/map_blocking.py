@@ -1,13 +1,13 @@
 """``map_blocking``: calls a plain function on a pool of threads or processes.
 
-The bounds, the order and the errors are those of ``map_async``, whose subscription this operator
-uses. But a pool makes the calls. If the subscribing thread runs no event loop, the results are
-delivered on a plain thread: with an event loop, the delivery would take twice the processor time.
+The operator uses the subscription of ``map_async``. So bounds, order and errors are the same, but
+a pool makes the calls. If the subscribing thread runs no event loop, the results are delivered on a
+plain thread: on an event loop, the delivery would take twice the processor time.
 
-To hand an element to a pool and back takes longer than a short call. So each submission to the pool
-is a *burst*: calls for several elements, one after the other. After ``SECONDS`` a burst makes no
-more calls, and its other elements are submitted again. So a result waits at most for ``SECONDS``
-and the time of one more call.
+A submission to a pool takes longer than a short call. So each submission is a *burst*: calls for
+several elements, one after the other. After ``SECONDS`` a burst makes no more calls, and the
+elements that are left are submitted again. So a result waits for the end of its burst, but at most
+for ``SECONDS`` and the time of one call.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ SECONDS: Final = 0.004
 """The seconds after which a burst makes no more calls."""
 
 MOST: Final = 64
-"""The most elements of a burst."""
+"""The most calls in a burst (one submission to the pool)."""
 
 PREFETCH_PER_CALL: Final = 4 * MOST
 """``prefetch`` is by default this number times ``concurrency``.
 
-So each concurrent call has room for four bursts: one runs, one waits for submission, and the
-results of two wait for delivery."""
+So there is room for four bursts (submissions to the pool) for each concurrent call: one runs, one
+waits for submission, and the results of two wait for delivery."""
 
 _ELSEWHERE: Final = getattr(futures, "InterpreterPoolExecutor", ())
 """The class ``InterpreterPoolExecutor``, whose threads share no objects with this interpreter.
@@ -98,7 +98,10 @@ class MapBlocking(MapAsync):
         return PREFETCH_PER_CALL
 
     def resource(self) -> Resource:
-        """Return the ``Resource`` for results: the event loop that runs here, or a new thread."""
+        """Return the ``Resource`` on which results are delivered.
+
+        It is the event loop that runs on this thread or, without a loop, a new thread.
+        """
         if running_loop() is not None:
             return super().resource()
         return resource(None, "rstreams-fast-map-blocking")
@@ -110,8 +113,9 @@ class MapBlocking(MapAsync):
 class _Burst:
     """Elements that are submitted to the pool together, and later their results."""
 
-    # The results are kept in this object, which the delivering thread makes. In Python without a
-    # GIL, an object that a worker thread has made is not freed while that thread is idle.
+    # The delivering thread makes this object, and the pool's thread stores its results in it. If
+    # the pool's thread made the object, Python without a GIL would not free the object while that
+    # thread is idle.
     __slots__ = ("elements", "error", "future", "is_over", "made", "results", "seconds")
 
     def __init__(self, elements: list[Any]) -> None:
@@ -127,7 +131,7 @@ class _Burst:
 
 
 class _Calls:
-    """Makes the calls on the pool, and holds their results. Has the interface of ``CallWindow``.
+    """Makes the calls on the pool, and holds their results. Replaces ``CallWindow`` of map_async.
 
     Only the thread that delivers results may use this object. But any thread may use ``permits``.
     """
@@ -138,10 +142,10 @@ class _Calls:
         self._options = options
         self._custody = custody
         self._enter: Work | None = enter
-        # A burst is several calls in one submission. The bursts in ``_bursts`` are in the pool, and
-        # those in ``_left`` wait for another submission. ``_results`` has the bursts with results;
-        # if results are ordered, it has all bursts, in order. The pool's threads put bursts that
-        # are over in ``_ended``. The next burst gets ``_size`` elements.
+        # A burst is one submission of several calls. ``_size``: how many elements the next burst
+        # gets. ``_bursts``: the bursts that are in the pool. ``_left``: bursts that wait, with the
+        # elements that earlier bursts have left. ``_results``: the bursts with results; if results
+        # are ordered, all bursts, in order. ``_ended``: bursts that the pool's threads have ended.
         self._size = 1
         self._bursts = set[_Burst]()
         self._left = deque[_Burst]()
@@ -153,12 +157,16 @@ class _Calls:
 
     @property
     def pending(self) -> int:
-        """Return how many calls, results and failures are held."""
+        """Return the number of calls that are not over, and of results that are not delivered.
+
+        A failure of a call adds 1.
+        """
         return self._held + (self.failure is not None)
 
     def submit_from(self, queue: SpscRing[Any], most: int) -> int:
-        """Start calls for up to ``most`` elements of ``queue``. Return 0 if no call has started or
-        failed.
+        """Start calls for about ``most`` elements of ``queue``, and return their number.
+
+        If there is no element, return 1 if a call has failed, otherwise 0.
         """
         self._see()
         options = self._options
@@ -172,7 +180,8 @@ class _Calls:
             if self._left:
                 burst = self._left.popleft()
             else:
-                # Divide the elements equally among ``concurrency`` submissions to the pool.
+                # Divide few elements equally among ``concurrency`` submissions: otherwise the first
+                # submission would take all of them.
                 share = len(queue) // options.concurrency
                 burst = _Burst(queue.poll_many(min(self._size, max(share, 1))))
                 if not burst.elements:
@@ -227,8 +236,8 @@ class _Calls:
             self._end(burst, future.result())
 
     def _not_made(self, held: list[_Burst], error: BaseException) -> None:
-        # ``held`` is empty if the calls have run: a pool that fails to start a thread raises an
-        # error, but another of its threads may still do the work.
+        # ``held`` is empty if the calls have run in spite of ``error``: if a pool cannot start a
+        # new thread, ``submit`` raises, but an older thread of the pool may still make the calls.
         burst = taken(held)
         if burst is not None:
             self._end(burst, [[], error, 0.0])
@@ -275,7 +284,7 @@ class _Calls:
                 self._results.insert(at, each)
 
     def _take(self, most: int) -> list[Any]:
-        """Take the next results of one burst; ``most``: the largest number of results to take."""
+        """Take the next results of one burst, ``most`` results or fewer."""
         bursts = self._results
         while bursts:
             results = bursts[0].results
@@ -297,11 +306,14 @@ class _Calls:
         return taken
 
     def take_into(self, ring: SpscRing[Any], most: int) -> int:
-        """Put results in ``ring``, ``most`` at most. Stop before a ``None``, which is an error."""
+        """Put up to ``most`` results in ``ring``, and return their number.
+
+        Stop before a result that is ``None``: the caller must signal an error.
+        """
         self._see()
         count = 0
         while count < most and (results := self._take(most - count)):
-            # A list of results ends at a None, so only its last item can be None.
+            # Only the last result of a burst can be None: ``_call`` stops after it.
             if is_none := results[-1] is None:
                 self._results[0].results.append(results.pop())
                 self._held += 1
@@ -311,7 +323,7 @@ class _Calls:
         return count
 
     def cancel(self) -> None:
-        """Cancel the submissions that have not begun. Drop the results of all submissions."""
+        """Cancel the submissions that have not begun. Drop all results."""
         self._enter = None
         for burst in self._bursts:
             if (future := burst.future) is not None:
@@ -322,7 +334,7 @@ class _Calls:
 
 
 def _report_errors(ended: deque[_Burst]) -> None:
-    """Take the submissions out of ``ended``, and report their errors, which come too late."""
+    """Remove all bursts from ``ended``. Report their errors, as the stream has ended already."""
     with contextlib.suppress(IndexError):  # another thread may take them, too
         while True:
             error = ended.popleft().error
@@ -355,14 +367,18 @@ def _call(
             add_note(error, traceback.format_exc())  # pickling loses the traceback itself
         outcome[1] = error
         elements.clear()
-        # The traceback of the error keeps this frame, and would keep these objects alive.
+        # The error's traceback keeps this frame, and so its variables, in memory. Clear them.
         element = result = results = error = None  # type: ignore[assignment]
     outcome[2] = seconds
     return outcome
 
 
 def _account(custody: Custody, burst: _Burst) -> None:
-    """Register results, and elements that got no call, for the hook of ``on_discard``."""
+    """Tell ``custody`` (the record of undelivered elements) what has become of the elements.
+
+    It gets each result as a new element, and each element without a call again. Elements whose call
+    has failed or has returned ``None`` are passed to the hook of ``on_discard``.
+    """
     made = len(burst.made)
     for element, result in zip(burst.elements, burst.made, strict=False):
         if result is None:
