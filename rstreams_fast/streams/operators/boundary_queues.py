@@ -16,7 +16,7 @@ from rstreams_fast.streams.engine.defaults import replenish_at
 __all__ = ["Ask", "BoundaryQueue", "ElementQueue", "WeighedQueue", "ignore"]
 
 Ask = Callable[[int], object]
-"""A function that requests ``n`` elements of upstream. Its errors end the stream."""
+"""A function that requests ``n`` elements from upstream. Its errors end the stream."""
 
 
 def ignore(_argument: object, /) -> None:
@@ -66,7 +66,10 @@ class BoundaryQueue(Protocol):
 class ElementQueue:
     """A ring that requests new elements when three quarters of its capacity are consumed.
 
-    ``total`` is the most elements that the ring requests during its life.
+    Args:
+        capacity: The most elements that the ring holds.
+        total: The most elements that the ring requests in all, until the end of the stream.
+        ask: The function that makes a request to upstream.
     """
 
     __slots__ = ("_acknowledged", "_ask", "_left", "_replenish_at", "capacity", "input")
@@ -219,8 +222,8 @@ class WeighedQueue:
                     self._ask(1)
             else:
                 self._outstanding.release()
-                # Look again: the delivering thread may have made room just before the release, when
-                # it could not take the lock.
+                # Look again. Before the release, the delivering thread may have made room. But it
+                # could not take the lock, and so it has made no request.
                 if consumed != self._acknowledged and self._outstanding.acquire(blocking=False):
                     continue
             if self._deciding.leave():
@@ -233,8 +236,8 @@ class WeighedQueue:
     def replenish(self, pulled: int, /) -> None:
         while self._acknowledged < pulled:
             self._gone += self._weights.popleft()
-            # Write ``_gone`` before ``_acknowledged``: _decide reads ``_gone`` again when it sees a
-            # new ``_acknowledged``.
+            # Change ``_gone`` before ``_acknowledged``. If ``_decide`` sees a change of
+            # ``_acknowledged``, it computes the room again, and must then see the new ``_gone``.
             self._acknowledged += 1
         self.first_ask()
 

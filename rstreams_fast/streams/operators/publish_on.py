@@ -5,7 +5,7 @@
 synchronous upstream works on the resource, too. The threads that call ``subscribe``, ``request`` or
 ``cancel`` do none of this work.
 
-``prefetch`` bounds the elements that were requested of upstream and not delivered yet. So an
+``prefetch`` bounds the elements that were requested from upstream and not delivered yet. So an
 element is requested only when the ring has room for it. The room is free again after the delivery
 of an element.
 
@@ -61,7 +61,7 @@ class AsyncBoundary(StagesBoundary):
         self.delay_error = check_bool("delay_error", delay_error)
 
     def new_queue(self, subscription: AsyncBoundarySubscription, need: Need) -> BoundaryQueue:
-        """Return the queue of a subscription whose downstream uses at most ``need`` elements."""
+        """Return a queue for ``subscription``, whose downstream uses at most ``need`` elements."""
         capacity, ask = self._capacity(need), subscription._request_for_a_turn
         if self.max_bytes is None or self.weigher is None:
             return ElementQueue(capacity, need.total, ask)
@@ -76,7 +76,7 @@ class AsyncBoundary(StagesBoundary):
         return self.describe_within(Need())
 
     def describe_within(self, need: Need) -> str:
-        """Return the line of ``describe`` for a downstream that uses at most ``need`` elements."""
+        """Return what ``describe`` says if downstream uses at most ``need`` elements."""
         bound = f"at most {self._capacity(need)} elements"
         if self.max_bytes is not None and self.weigher is not None:
             bound += (
@@ -97,10 +97,10 @@ class BoundaryOptions(Protocol):
     delay_error: bool
 
     def new_queue(self, subscription: AsyncBoundarySubscription, need: Need, /) -> BoundaryQueue:
-        """Return the queue of a subscription."""
+        """Return a queue for ``subscription``."""
 
     def describe_within(self, need: Need, /) -> str:
-        """Return the line of ``describe`` for a downstream that uses at most ``need`` elements."""
+        """Return what ``describe`` says if downstream uses at most ``need`` elements."""
 
 
 class AsyncBoundarySegment:
@@ -169,12 +169,12 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         self._waits = Waits(options.describe_within(need), self._queue.capacity)
         self.ring: SpscRing | None = self._input.elements if self._queue.direct else None
         if self.ring is None:
-            # Only one thread may use ``turns``, the limit of work on a loop. But this queue also
-            # makes requests on upstream's thread.
+            # ``turns`` limits how long work may occupy an event loop. Only one thread may use it.
+            # But this queue makes requests on upstream's thread, too: so use no ``turns``.
             self.turns = None
-        # Whether the first element in an empty ring starts the delivery, because the next element
-        # may come late. With the executor CALLER, on_burst() starts the delivery, after several
-        # elements.
+        # True if the delivery starts as soon as an empty ring gets an element: the next element may
+        # come late. False with the executor ``CALLER`` (no executor): upstream's thread delivers,
+        # and calls ``on_burst`` after several elements to start the delivery.
         self._at_once = options.executor != CALLER
         slot = self._slot_by_bursts(subscriber)
         if self._queue.one_by_one:
@@ -185,8 +185,9 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
 
     @property
     def works_when_asked(self) -> bool:
-        """Whether ``request`` may deliver elements before it returns, as with the executor
-        ``CALLER``.
+        """Whether ``request`` may deliver elements before it returns.
+
+        This is possible only with the executor ``CALLER`` (no executor).
         """
         return not self._at_once and self._upstream.works_when_asked
 
@@ -200,8 +201,8 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         """Start work on the executor, at the second call of this method.
 
         One call comes from ``on_subscribe``, the other after upstream's ``subscribe`` has returned.
-        If the request were made earlier, a synchronous upstream would send elements on the
-        subscribing thread.
+        If work started earlier, its first request might reach upstream within ``subscribe``. A
+        synchronous upstream would then send its elements on the subscribing thread.
         """
         if not self._ready.enter():
             self._go()
@@ -211,15 +212,15 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             self.on_burst()
 
     def on_burst(self) -> None:
-        """Start the delivery, unless the first element in the ring has started it."""
+        """Start the delivery, unless the ring has started it at its first element."""
         if not self._at_once:
             self._enter()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error. Usually this happens at once, without the elements in the queue.
+        """Signal the error at once, without the elements in the queue.
 
-        With ``delay_error``, or if downstream uses a bounded number of elements (``take``),
-        ``_work`` decides when to signal the error.
+        With ``delay_error`` the elements are delivered before the error. The same holds if
+        downstream uses at most ``_total`` elements (as ``take(n)`` does), and as many have come.
         """
         if self._delay_error or self._total != UNBOUNDED:
             self._keep_error(error)
@@ -248,7 +249,8 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
                 return self._end(run, enough=True)
             queue.first_ask()
         self._waits.end()
-        # Read _completed before the queue: else an element that comes in between would be lost.
+        # Read ``_completed`` before the queue. In the other order, elements and the completion
+        # could come between the two reads: these elements would be lost.
         completed = self._completed
         status = self._burst_on(run)
         queue.replenish(run.pulled)
@@ -258,11 +260,12 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             if completed and queue.is_empty():
                 return self._end(run)
             self._waits.begin(for_demand=status is RunStatus.IDLE)
-            # With the executor CALLER, request no elements of upstream while there is no demand.
+            # ``_request_for_a_turn`` requests the rest of earlier requests from upstream. With the
+            # executor ``CALLER`` (no executor) do this only if there is demand.
             if (status is RunStatus.EXHAUSTED or self._at_once) and self._request_for_a_turn():
                 return True
-            # With demand, the next element starts the delivery. Without demand, the next request
-            # starts the delivery.
+            # If there is demand, ``arm`` makes the next element start the delivery. Otherwise the
+            # subscriber's next request starts it.
             exhausted = status is RunStatus.EXHAUSTED
             return exhausted and self._at_once and not self._input.elements.arm(self._enter)
         if status is RunStatus.ENDED:
@@ -271,7 +274,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
 
     def _end(self, run: FusedRun, *, enough: bool = False) -> bool:
         self._ended = True
-        # ``_enough``: the stages need no more elements, so later errors are not signalled.
+        # If the stages need no more elements (``enough``), a later error is not signalled.
         self._enough = enough
         self._upstream.cancel()  # a cancel has no effect if upstream has ended
         return self._finish(run)

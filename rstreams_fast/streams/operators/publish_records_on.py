@@ -6,8 +6,8 @@ array into the ring, so upstream may use the array's memory again. The thread th
 records out of the ring into arrays of another size.
 
 The capacity counts records. The number of records in an array is unknown before the array has come.
-So one array is requested at a time, when the ring has all records of the previous array. The
-operator holds the ring, and the rest of one array, for which the ring had no room.
+So one array is requested at a time, when the ring has all records of the previous array. If an
+array does not fit into the ring, the operator also holds the rest of this array.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class PublishRecordsOn(StagesBoundary):
     def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:  # noqa: ARG002
         """Return a publisher that subscribes to ``upstream``, and works on the executor.
 
-        ``need`` counts arrays. So it cannot bound the ring, which holds records.
+        ``need`` (what downstream uses at most) is ignored: it counts arrays, but the ring's
+        capacity counts records.
         """
         return AsyncBoundarySegment(upstream, self, stages, EVERYTHING)
 
@@ -90,11 +91,11 @@ class _Chunks(Iterator[Any]):
 
 
 class _RecordQueue:
-    """Holds a ring of records, and the rest of the newest array, for which the ring had no room.
+    """Holds a ring of records, and the part of the newest array for which the ring has no room.
 
-    One thread at a time copies records into the ring and requests arrays: the thread on which
-    upstream signals, or the delivering thread after it has made room. ``_filling`` ensures that
-    only one of them does so.
+    Two threads copy records into the ring and request arrays: the thread on which upstream signals,
+    and the delivering thread when it has made room. ``_filling`` lets only one of them do so at a
+    time.
     """
 
     __slots__ = (
@@ -153,10 +154,11 @@ class _RecordQueue:
         if self._outstanding.value == 0:
             return False
         if self._custody is not None:
-            # ``on_discard`` must not get the array, as this queue copies it.
+            # The records of ``element`` are copied. So the array is used now, and must not be
+            # passed to the hook of ``on_discard``.
             self._custody.claim(element)
-        # Set _rest before _outstanding becomes 0: if _outstanding is 0 and _rest is None, _fill_now
-        # requests the next array.
+        # Set ``_rest`` before ``_outstanding`` becomes 0. In the other order, ``_fill_now`` on
+        # another thread might see no array, and request the next one too early.
         self._rest = element
         try:
             self._outstanding.fulfil(1)
@@ -166,9 +168,13 @@ class _RecordQueue:
         return True
 
     def _fill(self) -> None:
-        """Copy as many records as fit into the ring. If none is left, request the next array."""
+        """Copy as many records of the array as fit into the ring.
+
+        If all records of the array were copied, request the next array.
+        """
         filling = self._filling
-        # Read _fail now: slicing may run user code that cancels, and drop() then replaces _fail.
+        # Read ``_fail`` now. Slicing an array can run user code. If this code cancels the stream,
+        # ``drop`` replaces ``_fail`` by a function that does nothing.
         fail = self._fail
         if not filling.enter():
             return  # the call that is in the loop below copies once more
@@ -186,7 +192,8 @@ class _RecordQueue:
                 return
 
     def _fill_now(self) -> None:
-        # Read _outstanding before _rest, because _accept writes _rest first.
+        # Read ``_outstanding`` before ``_rest``: ``_accept`` writes them in the other order. So no
+        # array that comes between the two reads is overlooked.
         idle = self._outstanding.value == 0
         rest = self._rest
         if rest is not None:
@@ -202,7 +209,7 @@ class _RecordQueue:
         self._fill()
 
     def replenish(self, _pulled: int, /) -> None:
-        """Do nothing: ``_Chunks`` refills the ring when it takes records out."""
+        """Do nothing: ``_Chunks`` calls ``_fill`` when it has taken records out of the ring."""
 
     def drop(self) -> None:
         self.input.drop()

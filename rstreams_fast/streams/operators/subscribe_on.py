@@ -1,8 +1,8 @@
-"""``subscribe_on``: calls ``subscribe`` and ``request`` of upstream on a resource (an executor).
+"""``subscribe_on``: calls upstream's ``subscribe`` and ``request`` on a resource (an executor).
 
 If upstream is an iterable source, ``subscribe_on`` adds no subscriber: the source itself works on
-the resource (see ``engine/pull.py``). This file serves all other publishers. Their signals are
-passed on by the threads on which they come.
+the resource (see ``engine/pull.py``). This file serves all other publishers. A thread on which such
+a publisher signals also delivers the signal.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SubscribeOn(Boundary):
         return _SubscribedOn(upstream, self.executor)
 
     def resource_above(self) -> Any:
-        """Return the executor, so that a source directly above works on it."""
+        """Return the executor. An iterable source directly above then does its work on it."""
         return self.executor
 
     def describe(self) -> str:
@@ -70,8 +70,9 @@ class _Calls:
         self._resource = resource
         self._context = copy_context()
         self._pid = process_id()
-        # on_subscribe() and _subscribe() each call is_ready() once. The second of the two calls
-        # returns true, and its caller makes the first request.
+        # ``is_ready`` is called twice: when upstream calls on_subscribe, and when upstream's
+        # ``subscribe`` has returned. Only the second call returns true: its caller makes the first
+        # request.
         self._ready = Wip()
 
     def start(self, subscriber: Subscriber[Any], upstream: Publisher[Any]) -> None:
@@ -103,7 +104,8 @@ class _Calls:
 
     def make(self, subscription: PushSubscription, call: Callable[[], object], /) -> None:
         try:
-            # Only one thread at a time calls upstream, so the context is never entered twice.
+            # A context cannot run code on two threads at once. This is safe here, as only one
+            # thread at a time calls upstream.
             self._context.run(call)
         except BaseException as leaving:  # signal the error: no caller handles it
             subscription._fail(leaving)
