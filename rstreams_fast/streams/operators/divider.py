@@ -1,8 +1,8 @@
 """The subscription of ``group_by``, ``window`` and ``batch``: divides a stream into parts.
 
-A part is a substream or a list. Two objects contain the rules. The *division* puts each element in
-a part, by key, count or time. The *places* decide how many elements may be held in all, and so how
-many are requested.
+A part is a substream or a list. Each operator gives two objects to the subscription. The *division*
+puts each element in a part, by key, count or time. The *places* decide how many elements may be
+held in all parts together, and so how many elements are requested.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Places(Protocol):
     shared: bool
 
     def room(self, divider: Divider, /) -> int:
-        """Return how many more elements to request of upstream."""
+        """Return how many more elements to request from upstream."""
 
     def watch(self, divider: Divider, /) -> None:
         """Check whether the stream is stuck, because nobody takes the elements that are held.
@@ -52,9 +52,11 @@ class Places(Protocol):
 class Divider(OperatorSubscriber, ListSubscriber):
     """Divides upstream's elements into substreams or lists, and delivers these on demand.
 
-    After a cancel no new substream is opened, but the open substreams go on. Upstream is cancelled
-    when no open substream has a subscriber. The operator sets ``division``, the rule by which
-    elements are divided, and ``places``, the rule that bounds the elements held.
+    After the subscriber's cancel no new substream is opened, but the open substreams go on.
+    Upstream is cancelled when no open substream has a subscriber.
+
+    The operator (such as ``group_by``) sets two attributes. ``division`` decides to which part an
+    element belongs. ``places`` decides how many elements may be held.
     """
 
     __slots__ = (
@@ -82,8 +84,8 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     def __init__(self, subscriber: Subscriber[Any], name: str, max_held: int) -> None:
         super().__init__(subscriber, None)
-        # Do not pause between deliveries on an event loop. Synchronous code on the loop may wait
-        # for a substream. It then blocks the loop, and the pause would never end.
+        # Do not pause between deliveries on an event loop. Synchronous code on the loop may block
+        # the loop until an element of a substream comes. A pause would then never end.
         self.turns = None
         self.name = name
         #: New substreams and full lists, which the subscriber has not requested yet.
@@ -103,9 +105,9 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self._clocks: list[Deadline] = []
         self._failed = False
         # ``requested``: the sum of downstream's requests. ``asked``: how many elements were
-        # requested of upstream. ``came``: how many have come. ``taken``: how many have left their
-        # substreams. A thread enters ``_asking`` to make a request. No thread can enter it before
-        # on_subscribe has returned.
+        # requested from upstream. ``came``: how many elements have come. ``taken``: how many
+        # elements have left their substreams. ``_asking``: lets one thread at a time make requests
+        # to upstream, and none before the subscriber's on_subscribe has returned.
         self.requested = DemandCounter()
         self.asked = 0
         self.came = 0
@@ -174,8 +176,8 @@ class Divider(OperatorSubscriber, ListSubscriber):
                 for element in burst:
                     if self._upstream.over:
                         break
-                    # ``on_discard`` gets no element of a window or group: several windows may hold
-                    # the same element.
+                    # Elements in windows and groups are not passed to the hook of ``on_discard``:
+                    # several windows may hold the same element.
                     self.custody.claim(element)
                     self.division.take([element], self)
         except Exception as raised:
@@ -233,20 +235,23 @@ class Divider(OperatorSubscriber, ListSubscriber):
     # -- methods that the rules ``division`` and ``places`` call -----------------------------------
 
     def open_substream(self, key: Hashable, to_stream: ToStream) -> Substream:
-        """Open a substream for ``key``. Downstream gets it at the end of upstream's call."""
+        """Open a substream for ``key``. It is delivered at the end of upstream's call."""
         self.open[key] = substream = Substream(self, key)
         self.made.append(substream.published_as(self.name, to_stream))
         return substream
 
     def push(self, substream: Substream, elements: list[Any]) -> None:
-        """Put ``elements`` in ``substream``; wake its subscriber at the end of upstream's call."""
+        """Put ``elements`` in ``substream``. They are delivered at the end of upstream's call."""
         substream.elements.extend(elements)
         self.touched[substream] = None
 
     def add_clock(
         self, timer: Timer | None, due: Callable[[], float | None], work: Callable[[], None]
     ) -> Deadline:
-        """Return a ``Deadline`` that calls ``work`` at the time ``due()``, until upstream ends."""
+        """Return a ``Deadline``, which calls ``work`` at the time ``due()``.
+
+        When upstream has ended, the deadline is closed, and makes no more calls.
+        """
         clock = Deadline(timer, due, work, self._fail)
         self._clocks.append(clock)
         return clock
@@ -274,7 +279,11 @@ class Divider(OperatorSubscriber, ListSubscriber):
         return self._demand.value < 0
 
     def signals_here(self) -> bool:
-        """Whether upstream is signalling on this thread. No element comes before this call ends."""
+        """Whether this method is called within a signal of upstream, on the same thread.
+
+        Then upstream sends nothing until this code has returned. So this code must not wait for an
+        element.
+        """
         return self.signals == get_ident()
 
     def took(self, n: int) -> None:
@@ -283,7 +292,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
             self.taken.request(n)
 
     def ask_again(self) -> None:
-        """Request more elements, if elements that have left substreams make room for others."""
+        """Request more elements, if each element that leaves a substream makes room for another."""
         if self.places.shared:
             self.ask()
 

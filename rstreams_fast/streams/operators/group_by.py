@@ -86,8 +86,8 @@ class _ByKey:
                     group.elements.append(element)
                     touched[group] = None
         finally:
-            # Count the elements when they are in their groups. The check for a stuck stream starts
-            # when enough elements were counted, and then looks for elements in the groups.
+            # Count the elements only now, when they are in their groups. The count starts the check
+            # for a stuck stream, and this check looks for elements in the groups.
             divider.came += came
             # Without this line a traceback would keep the element in memory (§3.13).
             element = group = key = None

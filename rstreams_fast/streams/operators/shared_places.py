@@ -15,7 +15,7 @@ from rstreams_fast.streams.operators.substreams import Substream
 __all__ = ["SharedPlaces"]
 
 NAMED: Final = 3
-"""The most keys that an error message names."""
+"""How many keys an error message lists at most."""
 
 
 class SharedPlaces:
@@ -25,9 +25,10 @@ class SharedPlaces:
     left the substreams. A stream that is *stuck* for ``patience`` seconds ends with an error. The
     stream is stuck when three conditions hold:
 
-    * The substreams hold ``prefetch`` elements together.
-    * No subscriber of a substream with elements requests an element.
-    * A substream with elements has no subscriber, or the subscriber of an empty substream waits.
+    * The substreams hold ``prefetch`` elements together. So no more elements are requested.
+    * None of these elements is wanted: no subscriber of a substream with elements has demand.
+    * A substream with elements has no subscriber at all, or the subscriber of an empty substream
+      has demand. Otherwise nobody needs an element, and the stream only has slow subscribers.
     """
 
     __slots__ = ("_checked", "_clock", "_patience", "_prefetch", "_replenish_at", "_stuck_since")
@@ -40,17 +41,18 @@ class SharedPlaces:
         self._prefetch = prefetch
         self._replenish_at = replenish_at(prefetch)
         self._patience = patience
-        # The time at which the bound was reached, and how many elements had left the substreams
-        # then. While the stream is stuck, no more elements leave.
+        # Two numbers: the time at which the substreams were full, and how many elements had left
+        # the substreams by then. If more elements have left since, the stream is not stuck.
         self._stuck_since: tuple[float, int] | None = None
         self._checked: tuple[float, int] | None = None
         self._clock = divider.add_clock(timer, self._due, partial(self._check, divider))
 
     def room(self, divider: Divider, /) -> int:
-        """Return how many elements to request now.
+        """Return how many elements to request now: usually as many as there is room for.
 
-        The result is 0 while requested elements are still to come, and there is not yet room for
-        three quarters of ``prefetch``: one large request costs less than many small ones.
+        But one large request costs less than many small ones. So the result is 0 if there is room
+        for less than three quarters of ``prefetch``, and other requested elements are still to
+        come.
         """
         asked = divider.asked
         if not asked and not divider.requested.value:
@@ -60,8 +62,9 @@ class SharedPlaces:
         return room if dry or room >= self._replenish_at else 0
 
     def watch(self, divider: Divider, /) -> None:
-        """Start the clock that detects a stuck stream, if the substreams hold ``prefetch``
-        elements.
+        """If the substreams hold ``prefetch`` elements, start the clock.
+
+        After ``patience`` seconds the clock checks whether the stream is stuck.
         """
         if self._full(divider):
             self._stuck_since = self._clock.now(), divider.taken.value
@@ -81,8 +84,8 @@ class SharedPlaces:
         readers = [each.reader for each in holding if each.reader is not None]
         if not all(reader.sleeps(waiting) for reader in readers):
             return []
-        # No subscriber takes an element from ``holding``. The stream is stuck if one of these
-        # substreams has no subscriber, or if the subscriber of an empty substream waits.
+        # No subscriber has demand for the elements in ``holding``. The stream is stuck if one of
+        # these substreams has no subscriber, or if a subscriber waits at an empty substream.
         return holding if waiting or len(readers) < len(holding) else []
 
     def _due(self) -> float | None:

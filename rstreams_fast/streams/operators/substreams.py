@@ -49,7 +49,7 @@ class _Owner(Protocol):
 
 
 class CommonError:
-    """An error that ends several substreams. If no subscriber receives it, it is reported once."""
+    """An error that ends several substreams. It is reported, once, if no subscriber receives it."""
 
     __slots__ = ("_settled", "_waiting", "error")
 
@@ -61,7 +61,11 @@ class CommonError:
             self._settled.win()
 
     def settle(self, substream: Substream, delivered: bool) -> None:
-        """Note that the subscriber of ``substream`` has got the error, or will never get it."""
+        """Record whether the subscriber of ``substream`` has received the error.
+
+        ``delivered``: true if it has, false if it never will. When this is known for all
+        substreams, and no subscriber has received the error, report the error.
+        """
         if delivered:
             self._settled.win()
         self._waiting.discard(substream)
@@ -70,9 +74,9 @@ class CommonError:
 
 
 class Substream:
-    """Holds elements, and the end after them, until the one subscriber takes them.
+    """Holds elements, and then the terminal signal, until the one subscriber takes them.
 
-    The thread that takes an element out reports this to ``owner.took``.
+    A thread that takes elements out tells ``owner.took`` their number.
     """
 
     __slots__ = ("abandoned", "elements", "error", "key", "over", "owner", "reader", "removed")
@@ -92,14 +96,14 @@ class Substream:
         return to_stream(Foreign(_SubstreamPublisher(self), name, trusted=True))
 
     def wake(self) -> None:
-        """Deliver new ``elements`` to the subscriber, as far as the subscriber has demand."""
+        """Deliver the held ``elements`` to the subscriber, as many as it has requested."""
         if self.reader is not None:
             self.reader._enter()
         elif self.abandoned and self.owner.takes_no_more:
             self.discard()
 
     def end(self, error: CommonError | None) -> None:
-        """Note the end, which the subscriber gets after the elements that are held."""
+        """End the substream. The subscriber gets the terminal signal after the held elements."""
         self.error = error
         self.over = True
         self.wake()
@@ -116,7 +120,7 @@ class Substream:
         self._drop_error()
 
     def abandon(self) -> None:
-        """Note that nobody has subscribed, and nobody can subscribe any more."""
+        """Give up the substream: nobody has subscribed, and nobody can subscribe any more."""
         self.abandoned = True
         self.owner.forget_abandoned()
         self._drop_error()
@@ -130,14 +134,15 @@ class Substream:
 class _SubstreamPublisher(StagesSource):
     """Publishes a substream to one subscriber.
 
-    Only user code keeps a reference to this object. So after its finalizer nobody can subscribe.
+    Only user code keeps a reference to this object. When the last reference is gone, its finalizer
+    runs. Then nobody can subscribe any more.
     """
 
     __slots__ = ("__weakref__", "_latch", "_substream")
 
     where = "the threads that upstream signals on, and the caller of request"
-    # A substream is used as a source only when all its elements have come (see ``whole``). So its
-    # iterator never waits.
+    # True because ``open`` is called only if ``whole`` has returned this object: all elements have
+    # come, so the iterator never waits for one.
     is_sequence = True
 
     def __init__(self, substream: Substream) -> None:
@@ -152,14 +157,17 @@ class _SubstreamPublisher(StagesSource):
         return _SubstreamStages(self, stages)
 
     def whole(self) -> _SubstreamPublisher | None:
-        """Return this object as a source, if all elements have come and nobody has subscribed."""
+        """Return this object if its elements can be iterated at once (by ``open``), else ``None``.
+
+        The condition: all elements have come, without an error, and nobody has subscribed.
+        """
         substream = self._substream
         owner = substream.owner
         whole = not owner.shares_places and substream.over and substream.error is None
         return self if whole and owner.custody is None and not self._latch.won else None
 
     def open(self) -> Iterator[Any]:
-        """Return an iterator of the elements, all of which have come."""
+        """Return an iterator of all elements. They must all have come (see ``whole``)."""
         if not self._latch.win():
             raise _had_its_subscriber()
         elements, self._substream.elements = self._substream.elements, deque()
@@ -193,7 +201,7 @@ def _had_its_subscriber() -> RuntimeError:
 
 
 class _SubstreamStages:
-    """Publishes the elements of a substream, passed through stages."""
+    """Publishes what stages make from the elements of a substream."""
 
     __slots__ = ("_publisher", "_stages")
 
@@ -223,8 +231,8 @@ class _SubstreamSubscription(Drain):
         stages = self._stages(program.stages)
         self._run = run = FusedRun(substream.elements, stages, slot, self._demand)
         if not program.stages or run.ratio == UNBOUNDED:
-            # Deliver in large bursts (groups of elements) from the start. This delays no result
-            # here: either there are no stages, or the stages give results only at the end.
+            # Deliver many elements at a time (``BURST``) from the start. No result is delayed by
+            # this: there are no stages, or the stages give their results only at the end.
             self._grows = False
             self._burst = BURST
 
@@ -233,16 +241,16 @@ class _SubstreamSubscription(Drain):
 
     @property
     def waiting(self) -> Subscriber[Any] | None:
-        """The subscriber, if it has demand but there are no elements."""
+        """The subscriber, if it has demand but the substream is empty; otherwise ``None``."""
         return self._subscriber if self._demand.value > 0 and not self._substream.elements else None
 
     def sleeps(self, waiting: set[int]) -> bool:
-        """Return whether the subscriber has no demand, and will make no request by itself.
+        """Return whether the subscriber has no demand, and may never make a request again.
 
-        A subscriber from outside this package sleeps if it has no demand. A subscriber of this
-        package may have no demand because it is slow. It sleeps only if it also needs an element of
-        another subscriber (as in ``zip``), and ``waiting`` contains the ``id`` of that other
-        subscriber.
+        For a subscriber from outside this package, the result is true if it has no demand. An
+        operator's subscriber may have no demand only because it is slow. For such a subscriber the
+        result is true only if its operator (such as ``zip``) first needs an element of another
+        substream. ``waiting``: the ids of the subscribers that wait at empty substreams.
         """
         subscriber = self._subscriber
         if self._demand.value != 0 or self._wip.missed != 0 or subscriber is None:
@@ -253,7 +261,7 @@ class _SubstreamSubscription(Drain):
 
     def _drain(self) -> None:
         super()._drain()
-        # Request more elements after the delivery: upstream may take long within ``request``.
+        # Request more elements only after the delivery: upstream's ``request`` may take long.
         self._substream.owner.ask_again()
 
     def _work(self) -> bool:
@@ -265,7 +273,8 @@ class _SubstreamSubscription(Drain):
             return False
         if self._ended:
             return self._end(run)
-        # Read ``over`` before the elements: else an element that comes in between would be lost.
+        # Read ``over`` before the elements. In the other order, elements and the end could come
+        # between the two reads: these elements would be lost.
         over = substream.over
         if not self._demand.value and (substream.elements or not over):
             return False

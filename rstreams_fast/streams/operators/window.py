@@ -18,9 +18,9 @@ __all__ = ["Window"]
 
 
 class Window(Boundary):
-    """The options of ``Stream.window``.
+    """The options of ``Stream.window``, and of ``Stream.batch`` with the argument ``skip``.
 
-    If ``to_stream`` is ``None``: the options of ``Stream.batch`` with ``skip``.
+    For ``batch``, ``to_stream`` is ``None``: the windows are lists.
     """
 
     def __init__(self, n: int, skip: int | None, to_stream: ToStream | None) -> None:
@@ -50,8 +50,8 @@ def _subscription(subscriber: Subscriber[Any], options: Window) -> Divider:
 class _ByCount:
     """Puts each element in all open windows, which are lists or substreams.
 
-    As many elements are requested of upstream as the requested windows need. So there is no common
-    bound on the elements of several windows.
+    The number of requested elements depends only on the number of requested windows, not on how
+    many elements the windows hold. So no window has to wait until another window is read.
     """
 
     __slots__ = ("_n", "_skip", "_to_stream")
@@ -69,7 +69,9 @@ class _ByCount:
         return min((requested - 1) * self._skip + self._n, UNBOUNDED) - divider.asked
 
     def watch(self, divider: Divider, /) -> None:
-        """Do nothing: a window without a subscriber does not delay other windows."""
+        """Do nothing: a window without a subscriber does not delay other windows, so no check
+        for a stuck stream is needed.
+        """
 
     def take(self, burst: list[Any], divider: Divider, /) -> None:
         """Cut ``burst`` where a window begins or ends, and add each piece to the open windows."""

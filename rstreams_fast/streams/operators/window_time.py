@@ -51,23 +51,23 @@ def _subscription(subscriber: Subscriber[Any], options: WindowTime) -> Divider:
 
 
 class _ByTime:
-    """Puts each element in the open window, which a clock or the end of upstream closes."""
+    """Puts each element in the open window. A clock closes this window, or the end of upstream."""
 
     __slots__ = ("_clock", "_ends_at", "_lock", "_options")
 
     def __init__(self, divider: Divider, options: WindowTime) -> None:
         self._options = options
         self._ends_at: float | None = None
-        # A thread holds this lock while it puts an element in a window, or closes the window: no
-        # element is put in a closed window. The lock is reentrant, because the garbage collector
-        # may run any code on the thread that holds the lock. No other user code runs under it.
+        # A thread holds this lock while it puts elements in a window, or closes a window. So no
+        # element comes into a closed window. The lock is reentrant: the garbage collector may run
+        # a finalizer on the thread that holds it. No other user code runs under the lock.
         self._lock = threading.RLock()
         self._clock = divider.add_clock(
             options.timer, lambda: self._ends_at, partial(self._time_is_up, divider)
         )
 
     def take(self, burst: list[Any], divider: Divider, /) -> None:
-        """Put all elements of ``burst`` in one window, as they come at the same time."""
+        """Put all elements of ``burst`` in one window: they count as having come at one time."""
         now = self._clock.now()
         self._end_what_is_due(now, divider)
         if not burst:  # a nested call of this method has taken the elements
