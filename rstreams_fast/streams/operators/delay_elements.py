@@ -56,7 +56,7 @@ class _DelaySubscription(FanIn):
         options_and_total: tuple[DelayElements, int],
     ) -> None:
         options, self._total = options_and_total
-        # At most 2 elements are held: the delayed one, and the one that was requested in advance.
+        # At most 2 elements are held: the delayed element, and one that was requested in advance.
         super().__init__(subscriber, Prefetch(1, options.describe(), 2))
         self._seconds = options.seconds
         self._timer = default_timer() if options.timer is None else options.timer
@@ -76,8 +76,8 @@ class _DelaySubscription(FanIn):
     # -- waiting for a time ------------------------------------------------------------------------
 
     def _begin_to_wait(self) -> None:
-        # Each element has a deadline of its own: the thread of the previous deadline may still be
-        # busy with a request to upstream, and would notice the new time too late.
+        # Make a new deadline for each element. The thread of the previous deadline may still be
+        # busy with a request to upstream: it would see the time of the next element too late.
         self._close_deadline()
         timer = self._timer
         self._moment = moment = [timer.now() + self._seconds]
@@ -120,8 +120,9 @@ class _DelaySubscription(FanIn):
             self._deliver([waiting.popleft()])
             return True
         if waiting:
-            # Read _moment before _rang: _time_is_up() sets _rang first, and then clears _moment. In
-            # the other order this thread might miss both changes, and delay the element again.
+            # Read ``_moment`` before ``_rang``: ``_time_is_up`` sets ``_rang``, and then clears
+            # ``_moment``. If this thread read ``_rang`` first, both changes might come between the
+            # two reads. Then the element would be delayed a second time.
             if demand > 0 and not self._moment and not self._rang:
                 if self._inner.asked < self._total:
                     ahead.asks.append((self._inner, 1))

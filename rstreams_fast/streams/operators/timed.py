@@ -48,15 +48,16 @@ class Timed(OverflowBoundary):
 
 
 class _Rule(Protocol):
-    """Decides when an element is passed on. The caller of ``came`` holds a lock."""
+    """Decides when an element is passed on. Calls of ``came`` do not overlap: a lock is held."""
 
     #: The rule drops every element that comes before this time.
     quiet_until: float
 
     def came(self, now: float, holds: bool, /) -> float | None:
-        """Return the time at which to pass on the element that came at ``now``; ``None``: at once.
+        """Return the time at which to pass on the element that came at ``now``.
 
-        ``holds``: an earlier element waits for its time. The new element replaces the earlier one.
+        ``None`` means at once. ``holds``: an earlier element is not due yet. The new element
+        replaces it.
         """
 
 
@@ -89,7 +90,7 @@ class _Debounce:
 
 
 class _Sample:
-    """Passes on the newest element at each tick: every ``seconds`` from the subscription on."""
+    """Passes on the newest element every ``seconds``, counted from the subscription."""
 
     __slots__ = ("_due_at", "_seconds", "_start")
 
@@ -114,11 +115,11 @@ _RULES: dict[str, Callable[[float, float], _Rule]] = {
 
 
 class _TimedSubscriber(Link):
-    """Subscribes to upstream, and offers elements to ``_target`` when the rule says so.
+    """Subscribes to upstream, and passes an element to ``_target`` when the rule says so.
 
-    The attribute ``_target`` is the subscription of the subscriber below. This subscription guards
-    against an upstream that breaks the rules of Reactive Streams. It holds the element that waits
-    for demand, and ends the stream.
+    The attribute ``_target`` is the subscription of the subscriber below. It tolerates an upstream
+    that breaks the rules of Reactive Streams. It also holds the element that waits for demand, and
+    ends the stream.
     """
 
     __slots__ = (
@@ -137,12 +138,12 @@ class _TimedSubscriber(Link):
         self._target = target = OverflowSubscription(subscriber, options, at_end=self._close)
         stand_on(self, target)
         self._lock = target.lock
-        # The element that waits, and the time at which it is due.
+        # ``_newest``: the element that is not due yet. ``_due_at``: the time at which it is due.
         self._newest: Any = MISSING
         self._due_at = 0.0
         self._offering = False
-        # Set if upstream ends while a thread offers an element to ``_target``. That thread then
-        # calls this function, which ends the stream.
+        # A function that ends the stream. It is set if upstream ends while the timer's thread
+        # passes an element to ``_target``: that thread calls the function afterwards.
         self._end: Callable[[Any], None] | None = None
         self._deadline = Deadline(options.timer, self._due, self._time_is_up, target.finish)
         self._now = self._deadline.now
@@ -154,8 +155,8 @@ class _TimedSubscriber(Link):
     def on_next(self, element: Any, /) -> None:
         target, rule = self._target, self._rule
         now = self._now()
-        # Compare the times before taking the lock, which would take longer than the rest of this
-        # method.
+        # Drop most elements here, without the lock: to take the lock costs more time than the rest
+        # of this method.
         if self.custody is None and now < rule.quiet_until and target.open and element is not None:
             target.drops += 1
             return
@@ -181,24 +182,25 @@ class _TimedSubscriber(Link):
             self._deadline.look()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error after an element that waits for demand.
+        """Signal the error, after the element that waits for demand, if there is one.
 
-        An element that still waits for its time is dropped.
+        But an element that is not due yet is dropped.
         """
         check_error_signal(self, error)
         self._after_the_offer(partial(self._fail, error))
 
     def on_complete(self) -> None:
-        """Signal completion after the elements that are held."""
+        """Deliver the element that is not due yet, if there is one, and then signal completion."""
         self._after_the_offer(self._complete)
 
     def _after_the_offer(self, end: Callable[[Any], None]) -> None:
-        """Call ``end`` with the element that waits for its time; with ``MISSING`` if none waits.
+        """Call ``end`` with the element that is not due yet, or with ``MISSING`` if there is none.
 
-        If another thread is offering an element, that thread calls ``end`` afterwards.
+        If the timer's thread is passing an element to ``_target``, that thread calls ``end``
+        afterwards.
         """
         with self._lock:
-            if self._offering:  # the thread that offers an element calls ``end``
+            if self._offering:  # the timer's thread calls ``end``
                 self._end = end
                 return
             newest, self._newest = self._newest, MISSING

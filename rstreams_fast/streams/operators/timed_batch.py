@@ -1,12 +1,12 @@
 """``batch`` with a bound on time or on bytes.
 
 A batch is ready when it is full, by number or weight, or when its time is up. A ready batch is
-delivered on demand. At most ``n`` elements are held or requested of upstream.
+delivered on demand. At most ``n`` elements are held or requested from upstream.
 
-An element can be weighed only when it has come. A heavy element can fill a batch. So with
-``max_bytes`` the operator requests one element, at most, for each batch that the subscriber has
-requested. When these elements have come, it requests more. At most ``max_bytes`` and one element
-more are held.
+An element can be weighed only when it has come, and one heavy element can fill a batch. So with
+``max_bytes`` the operator first requests one element for each batch that the subscriber has
+requested. It requests more when these elements have come, and have not filled the batches. It holds
+at most ``max_bytes`` and one element more.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class TimedBatch(Boundary):
 class _BatchSubscription(OperatorSubscriber):
     """Collects elements in batches. One thread at a time delivers the batches.
 
-    Elements come into the inbox. The delivering thread moves them to the batch. It requests
-    elements only after a delivery: ``request`` may take long, and the time of a batch may be up
-    meanwhile. A thread enters ``_asking`` to request elements.
+    Upstream's thread puts elements in ``_inbox``. The delivering thread moves them to the batch. A
+    thread never requests elements while it delivers: upstream's ``request`` may take long, and a
+    batch could not be delivered in time meanwhile.
     """
 
     __slots__ = (
@@ -119,21 +119,20 @@ class _BatchSubscription(OperatorSubscriber):
         self._full = False
         self._due_at: float | None = None  # the time at which the batch is due, full or not
         self._look_at_time = False
-        # How many elements were requested of upstream (``_asked``), have come (``_arrived``), and
-        # were delivered in batches (``_left``).
+        # Numbers of elements. ``_asked``: requested from upstream. ``_arrived``: received from
+        # upstream. ``_left``: delivered in batches.
         self._asked = 0
         self._arrived = 0
         self._left = 0
         self._arrived_bytes = self._left_bytes = 0
-        # A thread enters ``_asking`` to make a request. No thread can enter it before on_subscribe
-        # has returned.
+        # Lets one thread at a time make requests to upstream, and none before the subscriber's
+        # on_subscribe has returned.
         self._asking = Wip(held=True)
 
     # -- the methods of the subscription -----------------------------------------------------------
 
     def request(self, n: int, /) -> None:
-        # If there was no demand before, this call starts the delivery.
-        super().request(n)
+        super().request(n)  # this also starts the delivery, if there was no demand before
         self._ask()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
@@ -163,11 +162,11 @@ class _BatchSubscription(OperatorSubscriber):
         self._arrived += 1
         self._arrived_bytes += weight
         self._inbox.append((element, weight, now))
-        # Start the delivery at the first element of a batch, to set the batch's time, and at the
-        # last element, to deliver the batch.
+        # Start the delivery at the first element of a batch (``first``): the time at which the
+        # batch is due must be set. Start it also when the batch may be full (``many``).
         first = self._news.enter()
         many = self._arrived - self._left >= self._n
-        # After the end an element starts the delivery, too: the delivering thread clears the inbox.
+        # After the end, start the delivery, too: ``_work`` then only clears the inbox.
         if first or many or self._weigher is not None or self._demand.value < 0:
             self._enter()
 
@@ -191,7 +190,8 @@ class _BatchSubscription(OperatorSubscriber):
         return more
 
     def _hand_over(self, run: FusedRun) -> bool:
-        # Read _completed before the inbox: else an element that comes in between would be lost.
+        # Read ``_completed`` before the inbox. In the other order, elements and the completion
+        # could come between the two reads: these elements would be lost.
         completed = self._completed
         while self._fill():
             status = self._deliver(run)
@@ -210,7 +210,10 @@ class _BatchSubscription(OperatorSubscriber):
         return self._missed_news()
 
     def _missed_news(self) -> bool:
-        """Let the next element start the delivery. Return true if the inbox is not empty."""
+        """From now on, let the next element start the delivery.
+
+        Return true if an element has come before this: then the caller must look at the inbox.
+        """
         news = self._news
         while not news.leave(news.missed):
             pass
@@ -244,7 +247,8 @@ class _BatchSubscription(OperatorSubscriber):
         self._due_at = None
         self._gathered([batch])
         status = run.push(batch)
-        # Increase ``_left`` after the demand was lowered: otherwise _room() might return too much.
+        # Increase ``_left`` only after ``run.push``, which lowers the demand. In the other order,
+        # ``_room`` on another thread might see the new ``_left`` and the old, larger demand.
         self._left += count
         self._left_bytes += weight
         return status
@@ -291,9 +295,9 @@ class _BatchSubscription(OperatorSubscriber):
             raise
 
     def _room(self) -> int:
-        """Return how many elements to request; 0 if no batch is requested."""
-        # Read ``_left`` before the demand. If a batch is delivered between the two reads, it counts
-        # as not delivered here. So the result is never too large.
+        """Return how many elements to request; 0 if the subscriber has no demand."""
+        # Read ``_left`` before the demand. If a batch is delivered between the two reads, its
+        # elements still take up room here, so the result is never too large.
         arrived, left = self._arrived, self._left
         demand = self._demand.value
         if demand <= 0 or self._completed:

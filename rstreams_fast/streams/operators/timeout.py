@@ -53,7 +53,8 @@ class _Clock:
 
     def asks(self, demand: int, /) -> None:
         if demand == 0:
-            # Set _since before the demand rises: _due() must not combine demand with an old time.
+            # Set ``_since`` before the demand rises. Otherwise ``_due`` might add ``_seconds`` to
+            # the time of an earlier element, and the new request would time out too early.
             self._since = self._deadline.now()
 
     def asked_first(self) -> None:
