@@ -35,7 +35,7 @@ class _CombineSubscription(FanIn):
 
     Elements wait in the queue ``_mail``, in the order in which they came. The first request to each
     publisher is for one element: no tuple can be made before each publisher has sent an element.
-    After that, elements are requested in advance.
+    After each publisher's first element, more elements are requested in advance.
     """
 
     __slots__ = ("_alive", "_lacking", "_latest", "_places")

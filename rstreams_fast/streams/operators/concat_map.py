@@ -1,4 +1,4 @@
-"""``concat_map``: makes a publisher of each element, and concatenates these publishers."""
+"""``concat_map``: makes a publisher from each element, and concatenates these publishers."""
 
 from __future__ import annotations
 
@@ -46,8 +46,10 @@ def _concat_mapped(
 
 
 class _Outer:
-    """The subscriber to upstream. Elements wait here while the publisher that was made of an
-    earlier element sends.
+    """The subscriber to upstream.
+
+    A function makes a publisher from each element. Only one of these publishers is active at a
+    time. Meanwhile the later elements wait in this object.
     """
 
     __slots__ = (
@@ -84,7 +86,6 @@ class _Outer:
         return False
 
     def upward(self, arbiter: SubscriptionArbiter, /) -> bool:
-        # Read _done before _waiting: else an element that comes in between would be lost.
         done = self._done
         if self._idle and (self._waiting or done):
             self._idle = False
@@ -100,6 +101,8 @@ class _Outer:
         return self._idle and self._pending.value > 0 and self.inner.ask_for_a_turn()
 
     def next(self, error: BaseException | None, /) -> Publisher[Any] | Ended | None:
+        # Read ``_done`` before the first look into ``_waiting``. In the other order, elements and
+        # the end could come between the two reads: these elements would be lost.
         done, waiting, fn = self._done, self._waiting, self._fn
         if error is not None:
             return Ended(error)
@@ -118,8 +121,8 @@ class _Outer:
         self, arbiter: SubscriptionArbiter, above: tuple[BoundaryMetrics, ...], /
     ) -> tuple[BoundaryMetrics, ...]:
         mine = self._waits.metrics(self._demand.value, len(self._waiting))
-        # While the arbiter iterates a sequence, the demand in ``mine`` still includes elements that
-        # were delivered. The result of outstanding() does not include them.
+        # The arbiter may be iterating a sequence. Then ``mine.demand`` still counts elements that
+        # were delivered already. ``arbiter.outstanding()`` does not count them.
         demand = min(arbiter.outstanding(), mine.demand)
         return (replace(mine, demand=demand), *above, *self.inner.metrics())
 

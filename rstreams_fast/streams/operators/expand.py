@@ -1,7 +1,7 @@
 """``expand``: applies a function recursively, and delivers the elements of all levels.
 
-The function makes a publisher of each element. The function is also called with the elements of
-these publishers.
+The function makes a publisher from each element. The function is also called with the elements that
+these publishers send.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Expand(Boundary):
 
 
 class _ExpandSubscription(FanIn):
-    """Requests elements of one publisher at a time.
+    """Requests elements from one publisher at a time.
 
     To *expand* an element is to call the function with the element, and to subscribe to the
     publisher that the function returns. In breadth-first order a publisher sends all its elements.
@@ -79,14 +79,14 @@ class _ExpandSubscription(FanIn):
             self._waiting.clear()
         count = len(burst)
         self._mail.append((inner, burst))
-        # Increase ``consumed`` after the elements are in _waiting: the thread that calls publishers
-        # reads ``consumed``, and then looks for an element in _waiting.
+        # Increase ``consumed`` only when the elements are in ``_waiting``: ``_upward``, on another
+        # thread, reads ``consumed`` first, and then looks for an element in ``_waiting``.
         inner.consumed += count
         del burst  # otherwise a traceback would keep the elements in memory (§3.13)
         self._enter()
         if over:
-            # Set ``done`` after the last element is in _waiting. Then, if ``done`` is set and
-            # _waiting is empty, all elements of the publisher were expanded.
+            # Set ``done`` only when the last element is in ``_waiting``. So, if ``done`` is set and
+            # ``_waiting`` is empty, all elements of the publisher were expanded.
             inner.done = True
         if over or self._deep:
             self._call_up()
@@ -99,7 +99,7 @@ class _ExpandSubscription(FanIn):
             self._end_after(inner, error)
 
     def _end_after(self, inner: Inner, error: BaseException | None) -> None:
-        """End the stream after the delivery of the elements that have come."""
+        """End the stream, with ``error`` if given, after the elements that have come."""
         self._mail.append((inner, Ended(error)))
         self._enter()
 
@@ -125,7 +125,10 @@ class _ExpandSubscription(FanIn):
         return True
 
     def _following(self, current: Inner) -> Inner | None:
-        """Return the subscriber of the publisher that sends next; ``None`` at the end."""
+        """Return the inner whose publisher gets the next request; ``None`` at the end.
+
+        An *inner* is the subscriber to one publisher.
+        """
         stack, waiting, fn = self._stack, self._waiting, self._fn
         while stack and stack[-1].done:
             self._inners.discard(stack.pop())

@@ -1,4 +1,4 @@
-"""``flat_map``: makes a publisher of each element, and merges the elements of these publishers."""
+"""``flat_map``: makes a publisher from each element, and merges these publishers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ __all__ = ["FlatMap", "ToPublisher", "publisher_from"]
 
 
 def publisher_from(operator: str, fn: ToPublisher, element: Any) -> Publisher[Any]:
-    """Return ``fn(element)``. If that is no publisher, raise an error that names ``operator``."""
+    """Return the publisher ``fn(element)``. If the result is no publisher, raise an error.
+
+    The error's message names ``operator``.
+    """
     publisher = fn(element)
     if callable(getattr(publisher, "subscribe", None)):
         return publisher

@@ -44,7 +44,10 @@ def merge_source(
 
 
 def check_publishers(operator: str, publishers: Iterable[object]) -> None:
-    """Raise a ``TypeError`` if a publisher has no ``subscribe``. The message gives its number."""
+    """Raise a ``TypeError`` if a publisher has no ``subscribe``.
+
+    The message says which publisher it is, counted from 1.
+    """
     for number, publisher in enumerate(publishers, 1):
         check_publisher(publisher, f"{operator}(*publishers): publisher {number}")
 
@@ -52,10 +55,10 @@ def check_publishers(operator: str, publishers: Iterable[object]) -> None:
 def flattened(
     publishers: Iterable[Publisher[Any]], is_alike: Callable[[Any], bool]
 ) -> Iterator[Publisher[Any]]:
-    """Yield ``publishers``, but replace each combined publisher by the publishers in it.
+    """Yield ``publishers``, but replace each merged publisher by the publishers that it merges.
 
-    A publisher is combined if ``is_alike`` returns true for it. So calls do not nest in a long
-    chain of ``stream.merge(other)`` or ``stream.concat(other)``.
+    The same holds for concatenated publishers. ``is_alike(publisher)`` tells whether ``publisher``
+    is to be replaced. So calls do not nest in a long chain such as ``a.merge(b).merge(c)``.
     """
     for publisher in publishers:
         inside = publisher.publisher_itself() if isinstance(publisher, Pipeline) else None
@@ -109,11 +112,11 @@ class DelayedErrors:
 
 
 class Outer:
-    """The upstream of a ``flat_map``. The function ``fn`` makes a publisher of each element.
+    """The upstream of a ``flat_map``. The function ``fn`` makes a publisher from each element.
 
     An *inner* is the subscriber to one of these publishers. At most ``concurrency`` elements are in
-    progress: an element was requested, waits for the call of ``fn``, or has an inner that is not
-    over. With ``sequential``, only the oldest inner delivers, and the others wait.
+    progress at a time. An element is in progress from its request until its publisher is over. With
+    ``sequential``, only the oldest inner delivers, and the others wait.
     """
 
     __slots__ = ("_line", "concurrency", "elements", "fn", "inner", "turn", "vacant")
@@ -156,7 +159,7 @@ class Outer:
 class Merging(FanIn):
     """The subscription of ``merge`` and ``flat_map``: delivers the elements of several publishers.
 
-    ``merge`` passes the publishers as an argument. ``flat_map`` makes a publisher of each element
+    ``merge`` passes the publishers as an argument. ``flat_map`` makes a publisher from each element
     of upstream. The publishers deliver in turns or, with ``sequential``, one after another. An
     ``Inner`` is the subscriber to one publisher.
     """
@@ -175,14 +178,14 @@ class Merging(FanIn):
         self._ready: deque[Inner] = deque()  # publishers that have elements; they deliver in turns
         self._outer: Outer | None = None
         self._unsubscribed.extend(new_inner(self, publisher) for publisher in publishers)
-        # How many publishers are not over. In ``flat_map`` the number includes upstream, and the
-        # elements of which no publisher was made yet.
+        # How many publishers are not over. In ``flat_map`` this number also counts upstream, and
+        # the elements from which no publisher was made yet.
         self._alive = DemandCounter(len(self._unsubscribed))
 
     def flat_map(
         self, upstream: Publisher[Any], fn: ToPublisher, concurrency: int, *, sequential: bool
     ) -> None:
-        """Merge the publishers that ``fn`` makes of the elements of ``upstream``.
+        """Merge the publishers that ``fn`` makes from the elements of ``upstream``.
 
         Call this before ``start``.
         """
@@ -197,8 +200,8 @@ class Merging(FanIn):
         outer = self._outer
         if outer is None:
             return self._ahead.step(self._demand)
-        # Alternate between the two tasks, to open a publisher and to make a request: otherwise one
-        # of the tasks might wait for ever.
+        # Alternate between two tasks: to make the next publisher, and to request elements from
+        # publishers. If one task always came first, the other might never be done.
         if (outer.turn or not self._ahead.asks) and self._open_more(outer):
             outer.turn = False
             return True
@@ -206,7 +209,10 @@ class Merging(FanIn):
         return self._ahead.step(self._demand)
 
     def _open_more(self, outer: Outer) -> bool:
-        """Make a publisher, or request elements of upstream. Return false if neither is needed."""
+        """Make one publisher, or else request elements from upstream.
+
+        Return false if neither is possible now.
+        """
         elements, fn = outer.elements, outer.fn  # read the fields once: clear() may replace them
         if elements and fn is not None:
             self._open_inner(outer, fn, elements.popleft())
@@ -246,9 +252,9 @@ class Merging(FanIn):
             super()._inner_attached(inner)
 
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
-        """Deliver the burst (a list of elements) at once, if there is demand and nothing waits.
+        """Deliver the burst (a list of elements) at once, if there is demand for all of it.
 
-        Otherwise, or if another thread is delivering, queue the burst.
+        If other elements wait, or another thread is delivering, queue the burst instead.
         """
         outer, wip = self._outer, self._wip
         if outer is not None and inner is outer.inner:
@@ -322,7 +328,8 @@ class Merging(FanIn):
             ready.clear()
         else:
             turn = [ready.popleft() for _ in range(demand)]
-        # Deliver only until a publisher needs a new request, so that the request is made early.
+        # Deliver only as many elements as may be delivered before one of the publishers needs its
+        # next request. The request is then made before further elements are delivered.
         most = min(ahead.replenish_at - inner.consumed for inner in turn)
         burst = _take_turns(turn, min(max(1, min(demand, BURST) // len(turn)), most))
         each = len(burst) // len(turn)
@@ -359,7 +366,7 @@ class Merging(FanIn):
                 self._over(inner)
 
     def _over(self, inner: Inner) -> None:
-        """Remove a publisher that has ended and whose elements were all delivered."""
+        """Remove ``inner``: its publisher has ended, and all its elements were delivered."""
         self._inners.discard(inner)
         inner.forget()
         if self._alive.fulfil(1) == 0:

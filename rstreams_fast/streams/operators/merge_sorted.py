@@ -41,7 +41,7 @@ class MergeSorted(Boundary):
 
 
 class _SortedSubscription(FanIn):
-    """Delivers the least element next, or in reverse order the greatest.
+    """Merges sorted publishers: delivers the least of all first elements, or the greatest.
 
     Each publisher has a queue, in which its elements wait until all publishers that are not over
     have sent an element. A queue begins with its newest element, so that ``pop`` takes the oldest.
@@ -61,9 +61,9 @@ class _SortedSubscription(FanIn):
         # the first in _heads or, in reverse order, the last.
         step = -1 if options.reverse else 1
         self._ranks = {inner: place * step for place, inner in enumerate(self._unsubscribed)}
-        # Each publisher that is not over, or still has elements, is in one of three collections.
-        # ``_lacking``: its queue is empty. ``_new``: the key of its head is not known yet.
-        # ``_heads``: sorted by the key of its head.
+        # Three collections of publishers. ``_lacking``: publishers that are not over, but have an
+        # empty queue. ``_new``: publishers whose head (the oldest element) has no known key yet.
+        # ``_heads``: the other publishers with elements, sorted by the key of the head.
         self._lacking = set(self._ranks)
         self._new: list[Inner] = []
         self._heads: list[tuple[Any, int, Inner]] = []
@@ -112,9 +112,11 @@ class _SortedSubscription(FanIn):
                 inner.queue = what
 
     def _merge(self, burst: list[Any], most: int) -> Inner | None:
-        """Move up to ``most`` elements to ``burst``. Stop when a publisher needs a request.
+        """Move up to ``most`` elements, in order, from the queues to ``burst``.
 
-        Return the publisher of the last element, or ``None`` if no element can be delivered yet.
+        Stop earlier when so many elements of one publisher were consumed that its next request is
+        due. Return the inner (subscriber) of the last element's publisher. Return ``None`` if no
+        element can be delivered yet.
         """
         if self._lacking or not most:
             return None

@@ -33,9 +33,10 @@ class Race(Boundary):
 
 
 class _RaceSubscription(FanIn):
-    """Requests one element of each publisher (runner). The first that signals is the winner.
+    """Requests one element from each publisher. The publisher that signals first is the winner.
 
-    The winner gets requests for the rest of the demand. The other publishers are cancelled.
+    The other publishers are cancelled. The winner gets requests for the rest of the demand. The
+    subscribers to the publishers are called *runners*.
     """
 
     __slots__ = ("_attached", "_decided", "_pending", "_runners", "_taken", "_winner")

@@ -25,7 +25,7 @@ class Repeat(ArbiterBoundary):
 
 
 class _Repeats:
-    """Chooses ``upstream`` as the next publisher, as many times as ``left`` says."""
+    """Chooses the next publisher after each completion: ``upstream``, up to ``left`` times."""
 
     def __init__(self, upstream: Publisher[Any], left: int) -> None:
         self._upstream = upstream

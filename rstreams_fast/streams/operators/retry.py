@@ -32,8 +32,8 @@ class RetryBoundary(ArbiterBoundary):
     ) -> None:
         self.times = check_count("retry(times): times", times)
         if isinstance(when, type) and issubclass(when, BaseException):
-            # Refuse an exception class: a call of it returns an object, which counts as true. So
-            # every error would be retried.
+            # Refuse an exception class: its call returns an exception object, and every object
+            # counts as true. So the stream would be retried after every error.
             name = when.__name__
             raise TypeError(
                 f"retry(when): when must be a function of the error, got the class {name}; "
@@ -71,7 +71,7 @@ class RetryBoundary(ArbiterBoundary):
 
 
 class _Attempts:
-    """Chooses ``source`` as the next publisher after it has failed, at once or after a delay."""
+    """Chooses the next publisher after each failure: ``source`` again, at once or after a delay."""
 
     def __init__(
         self, arbiter: SubscriptionArbiter, source: Publisher[Any], options: RetryBoundary
@@ -90,7 +90,8 @@ class _Attempts:
     def next(self, error: BaseException | None, /) -> Publisher[Any] | Ended | None:
         failed = self._failed
         if failed is not None and isinstance(error, AlreadySubscribedError):
-            # The source refuses a second subscription: signal the error of the first attempt.
+            # The source allows only one subscription, so a retry is not possible. Signal the error
+            # of the earlier attempt, which says more than ``AlreadySubscribedError``.
             add_note(failed, f"retry: there was no other attempt: {error}")
             return Ended(failed)
         if error is None or not self._is_retried(error):

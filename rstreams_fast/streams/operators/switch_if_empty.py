@@ -26,7 +26,7 @@ class SwitchIfEmpty(ArbiterBoundary):
 
 
 class _IfEmpty:
-    """Chooses ``other`` as the next publisher, once, unless upstream has sent an element."""
+    """Chooses the next publisher after upstream: ``other`` if upstream has sent no element."""
 
     def __init__(self, other: Publisher[Any]) -> None:
         self._other: Publisher[Any] | None = other

@@ -1,4 +1,4 @@
-"""``switch_map``: makes a publisher of each element. Only the newest publisher is delivered."""
+"""``switch_map``: makes a publisher from each element, and delivers only the newest publisher."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SWITCH, _ATTACHED = Ended(None), Ended(None)
 
 
 class _Run(Ended):
-    """A message to the delivering thread: iterate ``sequence``, and deliver its items."""
+    """Tells the delivering thread to iterate ``sequence``. The publisher then gets no request."""
 
     __slots__ = ("sequence",)
 
@@ -50,12 +50,12 @@ class SwitchMap(Boundary):
 
 
 class _SwitchMapSubscription(FanIn):
-    """Delivers elements of the publisher that the function made of upstream's newest element.
+    """Delivers the elements of the newest publisher, made by ``fn`` from upstream's newest element.
 
-    ``_outer`` is the subscriber to upstream. The newest publisher has a subscriber of its own, and
-    gets a request for the demand that earlier publishers have not met (§1.1). Only the delivering
-    thread knows how many elements the earlier publishers have delivered. It stores this number in
-    ``_askable``, and the thread that calls publishers makes the request.
+    ``_outer`` is the subscriber to upstream. Each publisher has a subscriber of its own. The newest
+    publisher gets a request for the demand that is left by the earlier publishers (§1.1). Only the
+    delivering thread knows how many elements these have delivered: it stores the number in
+    ``_askable``. Then ``_upward``, maybe on another thread, makes the request.
     """
 
     __slots__ = (
@@ -85,23 +85,23 @@ class _SwitchMapSubscription(FanIn):
         self._outer = new_inner(self, upstream)
         self._unsubscribed.append(self._outer)
         self._outer_attached = False
-        # How many elements of upstream have come, and a list with the newest one. The thread that
-        # takes the element out of the list makes a publisher of it, or discards it.
+        # How many elements of upstream have come, and a list with the newest element. A thread that
+        # takes the element out of the list makes a publisher from it, or discards it.
         self._newest: tuple[int, list[Any]] = (0, [])
-        # Only the thread that calls publishers writes the next three fields. ``_current``: the
-        # number of the element of which the newest publisher was made, and the subscriber to this
-        # publisher. ``_asked``: how many elements were requested of this publisher.
-        # ``_outer_asked``: how many elements were requested of upstream.
+        # Only ``_upward`` (one thread at a time) writes the next three fields. ``_current``: the
+        # subscriber to the newest publisher, and the number of upstream's element from which this
+        # publisher was made. ``_asked``: how many elements were requested from this publisher.
+        # ``_outer_asked``: how many elements were requested from upstream.
         self._current: tuple[int, Inner | None] = (0, None)
         self._asked = 0
         self._outer_asked = 0
         # Only the delivering thread writes the following fields. ``_active``: the subscriber to the
-        # publisher that is delivered.
+        # publisher whose elements are delivered now.
         self._active: Inner | None = None
         self._delivered = 0
         self._outer_over = False
-        # The subscriber to the publisher that accepts requests, and how many elements earlier
-        # publishers have delivered.
+        # The subscriber to the newest publisher that has called on_subscribe, and how many elements
+        # the earlier publishers have delivered.
         self._askable: tuple[Inner | None, int] = (None, 0)
         self._asks_current = False  # whether _askable is new, and a request is due
 
@@ -191,8 +191,8 @@ class _SwitchMapSubscription(FanIn):
             del element
         self._asked = 0
         self._mail.append((inner, _SWITCH))
-        # Set _current after _SWITCH is queued, as _work relies on this order. Enter afterwards, so
-        # that _work reads the new _current.
+        # Set ``_current`` only when ``_SWITCH`` is in ``_mail``: ``_work`` relies on this order.
+        # Call ``_enter``, which runs ``_work``, only when ``_current`` is set.
         self._current = (number, inner)
         self._enter()
         if self._newest[0] == number and self._add(inner):
@@ -216,8 +216,7 @@ class _SwitchMapSubscription(FanIn):
                 elif what.error is not None:
                     report_dropped(what.error, "an error of a publisher that was switched from")
             elif isinstance(what, list):
-                # If a newer publisher has replaced this publisher, ``inner.owner`` is None.
-                if inner.owner is not None:
+                if inner.owner is not None:  # no newer publisher has replaced this publisher
                     self._delivered += len(what)
                     self._deliver(what)
                 else:
@@ -240,8 +239,9 @@ class _SwitchMapSubscription(FanIn):
         if self._demand.value < 0:
             return self._act_on_end()
         if self._outer_over and self._active is None:
-            # Read _mail last. _switch() queues _SWITCH before it sets _current. So, if _current is
-            # up to date and _mail is empty, no new publisher is about to be delivered.
+            # Complete only if no newer publisher will be delivered. ``_switch`` adds ``_SWITCH`` to
+            # ``_mail`` before it sets ``_current``. So read ``_current`` first: if it is up to date
+            # and ``_mail`` is then empty, the newest publisher has been delivered.
             opening = self._newest[0] != self._current[0]
             if not opening and not self._mail:
                 return self._complete()

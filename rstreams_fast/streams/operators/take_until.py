@@ -26,9 +26,9 @@ class TakeUntil(ArbiterBoundary):
 
 
 class _Until:
-    """Ends the stream at the first signal of the other publisher, to which ``inner`` subscribes.
+    """Ends the stream at the first signal of the other publisher.
 
-    The arbiter subscribes to the other publisher first, and requests one element of it.
+    ``inner`` is the subscriber to this publisher. It requests one element.
     """
 
     def __init__(self, inner: Inner) -> None:

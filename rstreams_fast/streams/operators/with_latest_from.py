@@ -34,9 +34,9 @@ class WithLatestFrom(Boundary):
 
 
 class _LatestSubscription(FanIn):
-    """Delivers tuples of an element of upstream and the newest elements of the other publishers.
+    """Delivers a tuple for each element of upstream: the element, and the others' newest elements.
 
-    The subscriber's demand is passed on to upstream when all other publishers have sent an element.
+    Upstream gets no request until each of the other publishers has sent an element.
     """
 
     __slots__ = (
@@ -60,8 +60,8 @@ class _LatestSubscription(FanIn):
         self._asks: deque[Inner] = deque()  # other publishers that need an unbounded request
         self._pending = PendingDemand()
         # Only the delivering thread writes the following fields. ``_latest``: the newest element of
-        # each other publisher. ``_unpaired``: the publishers whose newest element is in no tuple
-        # yet.
+        # each publisher, except upstream. ``_unpaired``: the publishers whose newest element was
+        # not delivered in a tuple yet.
         self._latest: dict[Inner, Any] = {}
         self._unpaired: set[Inner] = set()
         self._dropped = 0  # how many elements were replaced before they were delivered
@@ -117,7 +117,8 @@ class _LatestSubscription(FanIn):
     def _take(self, inner: Inner, what: list[Any] | Ended) -> None:
         latest, unpaired = self._latest, self._unpaired
         if not isinstance(what, list):
-            # If another publisher ends after it has sent an element, its end has no effect.
+            # Upstream's end ends the stream. So does the completion of another publisher that has
+            # sent no element. If that publisher has sent one, its completion has no effect.
             if inner not in latest:
                 super()._take(inner, what)
         elif inner is self._main:

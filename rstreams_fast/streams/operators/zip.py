@@ -41,7 +41,8 @@ class _Zip:
 class _ZipSubscription(FanIn):
     """Delivers tuples with one element of each publisher.
 
-    Each publisher has a queue, in which its elements wait until all publishers have sent one.
+    Each publisher has a queue. Its elements wait there until every other publisher has sent an
+    element for the same tuple.
     """
 
     __slots__ = ("_consumed", "_lacking", "_order")
@@ -96,7 +97,7 @@ class _ZipSubscription(FanIn):
     def _sort(self) -> bool:
         """Move the received elements from ``_mail`` to the queues of their publishers.
 
-        Return true if a publisher has ended and its queue is empty.
+        Return true if the stream must end: a publisher has ended, and its queue is empty.
         """
         mail = self._mail
         over = False
