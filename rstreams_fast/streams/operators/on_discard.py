@@ -29,7 +29,11 @@ class OnDiscard(Boundary):
 
 
 class _DiscardSubscription(Relay):
-    """Passes every signal on. A ``Custody`` records the elements above, and calls the hook."""
+    """Passes every signal on.
+
+    A ``Custody`` records the elements that are not delivered yet. It calls the hook for each
+    element that is dropped.
+    """
 
     __slots__ = ("_below", "_own")
 

@@ -42,10 +42,13 @@ class _Trying:
 
 
 def continuing(parts: tuple[Part, ...], handler: Callable[[Exception, Any], object]) -> list[Part]:
-    """Return ``parts`` of a stream, with the last stages replaced by stages that drop elements.
+    """Return a copy of ``parts`` (the parts of a stream) in which the last stages are replaced.
 
-    A new stage drops each element for which its function fails. Raises a ``ValueError`` if the last
-    part is no stage that can be replaced (see ``WITHOUT``).
+    A new stage drops each element for which its function raises an exception, and the stream goes
+    on. The last parts are replaced, as far up as they are ``map``, ``map_not_none`` or ``filter``.
+
+    Raises:
+        ValueError: The last part is none of these three stages.
     """
     done: list[Part] = list(parts)
     place = len(parts)

@@ -3,8 +3,8 @@
 The operator makes an unbounded request. Upstream signals at any time, from any thread. The
 subscription holds a bounded number of elements and delivers them on demand. When the buffer is
 full, the strategy decides: an element is dropped, or the stream ends with an error. Every end, also
-the error of an overflow, is signalled after the elements that are held. The exception is
-``take_last``: it signals an error of upstream at once, without these elements.
+the error of an overflow, is signalled after the elements that are held. There is one exception:
+``take_last``, which uses the same buffer, signals an error of upstream at once, without them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class OverflowBoundary(Boundary):
     """The options of ``Stream.on_overflow``, or of a source with an overflow strategy.
 
     ``at_end``: elements are delivered only after the source has completed. ``on_demand``: upstream
-    gets its request at the subscriber's first request, not at once.
+    gets no request before the subscriber's first request. Otherwise it gets its request at once.
     """
 
     #: Signals may come from any thread and at any time, so upstream may break the rules.
@@ -155,9 +155,9 @@ class OverflowSubscription(OperatorSubscriber):
         super().__init__(subscriber, resource)
         self._options = options
         self._at_end = at_end
-        # A thread holds the lock while it offers an element, not while it delivers one. The lock is
-        # reentrant, because the garbage collector may run any code on that thread. No other user
-        # code runs under the lock.
+        # ``offer`` holds this lock while it adds an element, but not while it delivers one. The
+        # lock is reentrant: the garbage collector may run a finalizer on the thread that holds it.
+        # No other user code runs under the lock.
         self.lock = threading.RLock()
         self.open = True  # whether offer() accepts elements
         self._held: deque[Any] = deque()
@@ -170,8 +170,8 @@ class OverflowSubscription(OperatorSubscriber):
         self._waits = Waits(options.describe(), options.capacity, on_look=True)
         slot = self._slot_by_bursts(subscriber)
         self._run = FusedRun(self._held, (), slot, self._demand)
-        # The function that delivers an element at once, if no other element is held. None: each
-        # element is put in ``_held`` first.
+        # ``_hand_on``: the function that delivers an element at once if no other element is held.
+        # It is None if every element must be put in ``_held`` first.
         hand_on = subscriber.on_next if isinstance(slot, FunctionSlot) else slot
         direct = resource is None and not options.at_end and callable(hand_on)
         self._hand_on = hand_on if direct else None
@@ -222,8 +222,8 @@ class OverflowSubscription(OperatorSubscriber):
             self._upstream.cancel()
             self._end_with(overflow)
         elif victim is None or self._demand.pending:
-            # Start the delivery also if the element has replaced another one. The delivering thread
-            # may have found an empty buffer between popleft and append, and stopped.
+            # Start the delivery even if ``element`` has replaced another one. Between ``popleft``
+            # and ``append`` the delivering thread may have seen an empty buffer, and stopped.
             self._enter()
         if victim is not None:
             self._report_drop(victim)
@@ -238,7 +238,10 @@ class OverflowSubscription(OperatorSubscriber):
 
     @property
     def uncovered(self) -> int:
-        """The number of elements that were requested and not sent yet."""
+        """How many more elements the subscriber has requested than the source has sent.
+
+        Dropped elements are not counted as sent.
+        """
         requested = self._requested.value
         return UNBOUNDED if requested == UNBOUNDED else max(0, requested - self._kept)
 
@@ -275,7 +278,7 @@ class OverflowSubscription(OperatorSubscriber):
         self.offer_checked(element)
 
     def offer_checked(self, element: Any) -> None:
-        """Do the same as ``on_next`` for an element that was checked before."""
+        """Do the same as ``on_next``, but without ``_check_element``: the caller has called it."""
         if not self.offer(element, entered=True):
             self._upstream.unwanted()
             self._introduce_late()
@@ -326,10 +329,10 @@ class OverflowSubscription(OperatorSubscriber):
     # -- delivering elements -----------------------------------------------------------------------
 
     def _deliver(self, hand_on: Callable[[Any], object], element: Any) -> None:
-        """Deliver one requested element, while no other element is held.
+        """Deliver ``element``, which was requested. No other element may be held.
 
-        The calling thread must have entered ``_wip``, which is the right to deliver. This method
-        leaves ``_wip``.
+        The calling thread must have entered ``_wip``: so it is the only thread that delivers. This
+        method leaves ``_wip``.
         """
         try:
             self._waits.end()

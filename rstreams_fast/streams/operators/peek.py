@@ -70,8 +70,8 @@ class Named(Peek):
 class _PeekSubscription(Relay):
     """Calls the observer of one kind of signal, and passes every signal on.
 
-    The attribute ``on_next`` is the method of the subscriber below. So upstream sends the elements
-    directly to the subscriber below.
+    Elements are not observed. So the attribute ``on_next`` is simply the ``on_next`` of the
+    subscriber below, and elements cost no extra call.
     """
 
     __slots__ = ("_cancelled", "_peek", "on_next")
@@ -86,8 +86,8 @@ class _PeekSubscription(Relay):
         self._peek.tell("on_subscribe", subscription)
         super().on_subscribe(subscription)
 
-    # If an observer raises KeyboardInterrupt, the exception propagates to the caller. The terminal
-    # signal is still sent, because the subscriber would wait for ever without it.
+    # If an observer raises KeyboardInterrupt, the exception propagates to upstream's code. But the
+    # subscriber still gets the terminal signal: otherwise it would wait for ever.
 
     def on_error(self, error: BaseException, /) -> None:
         try:
@@ -125,7 +125,7 @@ class _PeekSubscription(Relay):
         return (*self._peek.metrics(), *super().metrics())
 
     def _over(self) -> None:
-        """Call the observer of ``do_finally``, unless ``cancel`` does that."""
+        """Call the observer of ``do_finally``, unless ``cancel`` has called or will call it."""
         if self._peek.signal == "finally" and self._cancelled.win():
             self._peek.tell("finally")
 

@@ -1,6 +1,6 @@
 """``unbatch``: delivers the items of elements that are iterables.
 
-One iterable is requested of upstream at a time.
+One iterable is requested from upstream at a time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Unbatch(StagesBoundary):
 
 
 class _Items(Iterator[Any]):
-    """Iterates over the items of one iterable. ``open`` replaces this iterable by the next one."""
+    """Iterates over the items of the current iterable. ``open`` sets the next iterable."""
 
     __slots__ = ("_enter", "current")
 
@@ -52,7 +52,10 @@ class _Items(Iterator[Any]):
         return current
 
     def over(self) -> bool:
-        """Whether it is certain that the current iterable has no item left. This takes no item."""
+        """Return true if there is no current iterable, or if it certainly has no item left.
+
+        No item is taken out of the iterable to find out. So the result may be false at the end.
+        """
         return self.current is None or at_end(self.current)
 
     def __next__(self) -> Any:
@@ -110,7 +113,8 @@ class _UnbatchSubscription(OperatorSubscriber):
         if self._ended or self._takes_nothing:
             return self._end(run)
         self._waits.end()
-        # Read _completed before _next: else an iterable that comes in between would be lost.
+        # Read ``_completed`` before ``_next``. In the other order, an iterable and the completion
+        # could come between the two reads: this iterable would be lost.
         completed = self._completed
         if self._next is not None:
             element, self._next = self._next, None
