@@ -285,8 +285,8 @@ class SubscriptionArbiter(FanIn):
         if changed:
             self._change_over()
         publisher = self._publisher
-        # Write to _publisher only if it is not None: go_on(), on another thread, can set it at any
-        # moment, and must not be overwritten.
+        # Write to _publisher only if it is not None. Otherwise this thread could overwrite a
+        # publisher that go_on() sets on another thread at that moment.
         if publisher is not None:
             self._publisher = None
             self._begin_with(publisher)

@@ -1,11 +1,11 @@
 """Custody: the record of the elements above an ``on_discard`` that were not delivered yet.
 
 Each element is delivered, or the hook of ``on_discard`` is called once for it. An element *enters*
-a custody where it is made: at a source, or as a function's result. A user of the element *claims*
-it: the subscriber below, a function that makes another element of it, or a batch. The claim removes
-the element from the custody. At the end of the stream the custody calls the hook for all unclaimed
-elements, and for each element that enters later. So buffers need no code for discarding. Only
-operators that drop elements before the end call ``discard``.
+a custody where it is made: at a source, or as a function's result. An element is *claimed* when it
+is used: by the subscriber below, by a function that makes another element from it, or by a batch.
+The claim removes the element from the custody. At the end of the stream the custody calls the hook
+for all unclaimed elements, and for each element that enters later. So buffers need no code for
+discarding. Only operators that drop elements before the end call ``discard``.
 
 A *scope* is the part of a stream that one custody covers: all parts above an ``on_discard``, or all
 parts above an inner subscriber, such as that of ``merge``.
@@ -32,7 +32,8 @@ _COLLECTIONS: Final = (list, tuple, set, frozenset)
 class _NoPublisher:
     """A publisher that sends nothing.
 
-    After the end the user's function is not called, and this publisher replaces its result.
+    After the end of the stream, a user's function that makes publishers is not called. This
+    publisher is used in place of its result.
     """
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:

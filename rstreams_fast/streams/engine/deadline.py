@@ -1,9 +1,10 @@
 """A deadline: calls a function at a time that can still change.
 
-At most one alarm of the timer is pending. If the due time moves to later, the alarm stays. When the
-alarm goes off, the deadline compares the clock with the due time, and sets another alarm if the due
-time is not reached. The shared timer's thread does only this comparison. The function is called on
-a shared thread, or on the timer's own thread if the timer is patient (tolerates slow functions).
+At most one alarm of the timer is pending. If the due time becomes later, the alarm is not changed.
+When the alarm goes off, the deadline compares the clock with the due time. If the due time is not
+reached, the deadline sets another alarm. The shared timer's thread does only this comparison. The
+function is called on a shared thread. But if the timer is patient (tolerates slow functions), the
+function is called on the timer's own thread.
 """
 
 from __future__ import annotations

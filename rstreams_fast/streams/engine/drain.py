@@ -150,7 +150,7 @@ class Drain:
                 self._enter()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return the metrics of the boundaries from here upwards, the nearest first."""
+        """Return the metrics of this boundary and of those above, the nearest first."""
         return ()
 
     # -- starting the drain (entering) -------------------------------------------------------------
@@ -315,7 +315,7 @@ class Drain:
 
         The receiver is the subscriber's ring, the ``append`` of its list, its function ``slot``, or
         its ``on_next``. ``waits`` says that the source can wait between two elements. Then the list
-        of a ``prompt`` subscriber is not used, because results would stay in it meanwhile.
+        of a ``prompt`` subscriber is not used: results would stay in the list during the wait.
         """
         # Read ``ring`` once: the subscriber can drop the ring at any time.
         if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
@@ -351,7 +351,7 @@ class Drain:
     def _stop_and_leave_drain(self, ended: bool) -> None:
         """Drop all references, and leave the drain.
 
-        ``ended`` says that the caller is the thread that ended the stream. Then first call
+        ``ended`` says whether this thread is the one that ended the stream. If so, first call
         ``_stop``.
         """
         try:
@@ -449,7 +449,8 @@ class Drain:
         Always return false: there is nothing more to do.
         """
         failure = self._failure
-        # If _failure is None, do not write to it: another thread can set it at any moment.
+        # Write to _failure only if it is not None. Otherwise this thread could overwrite an error
+        # that another thread sets at that moment.
         if failure is not None:
             self._failure = None
             subscriber = self._drop_everything()
@@ -471,7 +472,8 @@ class Drain:
         of this method. So no error is missed.
         """
         error = self._late_error
-        # If _late_error is None, do not write to it: another thread can set it at any moment.
+        # Write to _late_error only if it is not None. Otherwise this thread could overwrite an
+        # error that another thread sets at that moment.
         if error is not None:
             self._late_error = None
             report_late(error)

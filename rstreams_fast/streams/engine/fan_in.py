@@ -88,8 +88,11 @@ class Prefetch:
         return self._begun
 
     def step(self, demand: DemandCounter) -> bool:
-        """Make one request to a publisher. Return false if no request is due."""
-        # Read each field once: clear(), on another thread, replaces the deques.
+        """Make a due request to a publisher, and one that an earlier turn left over.
+
+        Return false if there is no request to make.
+        """
+        # Read each field once: clear(), on another thread, can replace it between two reads.
         asks, unfinished = self.asks, self._unfinished
         asked = bool(asks) and self.begun(demand)
         if asked:
@@ -137,7 +140,7 @@ class Prefetch:
         return bool(self.asks or (self._unfinished and demand.value > 0))
 
     def clear(self) -> None:
-        """Drop the references. The deques are replaced, as another thread may be using them."""
+        """Drop the references. Replace the deques, because another thread may be using them."""
         self.asks = deque()
         self._unfinished = deque()
 
@@ -164,9 +167,9 @@ class FanIn(Drain):
 
     An overriding ``_work`` calls ``_act_on_end`` if the demand is negative. Otherwise ``_work``
     takes bursts (lists of elements) and ``Ended`` objects from the queue ``_mail``. ``_work`` may
-    keep and change a burst. A burst can be empty if an ``Ended`` follows. ``_work`` calls
-    ``_deliver``, which lowers the demand, with no more elements than the demand. Then ``_work``
-    calls ``Prefetch.consumed``. ``_work`` ends the stream by ``_complete`` or ``_fail``.
+    keep and change a burst. A burst can be empty if an ``Ended`` follows. ``_work`` passes at most
+    as many elements to ``_deliver`` as the demand allows. ``_deliver`` lowers the demand. Then
+    ``_work`` calls ``Prefetch.consumed``. ``_work`` ends the stream by ``_complete`` or ``_fail``.
     """
 
     __slots__ = (
@@ -232,7 +235,7 @@ class FanIn(Drain):
         self._ahead.clear()
 
     def _call_up(self) -> None:
-        """Make the due calls to publishers. If another thread is making calls, it makes these, too.
+        """Make the due calls to publishers, or leave them to a thread that is making calls now.
 
         Never called while this thread delivers: a publisher may signal before a call returns.
         """
@@ -245,7 +248,8 @@ class FanIn(Drain):
             while True:
                 missed = up.missed
                 while self._demand.value >= 0:
-                    # Read the field once: _drop_references(), on another thread, replaces it.
+                    # Read _unsubscribed once: _drop_references(), on another thread, can replace it
+                    # between two reads.
                     unsubscribed = self._unsubscribed
                     if unsubscribed:
                         self._subscribe(unsubscribed.popleft())

@@ -47,7 +47,7 @@ class InnerOwner(Protocol):
     custody: Custody | None
 
     def _inner_attached(self, inner: Any, /) -> None:
-        """Take note that ``inner`` accepts requests from now on. It calls this at most once."""
+        """Take note that ``inner`` accepts requests now. An inner calls this at most once."""
 
     def _inner_burst(self, inner: Any, burst: list[Any], over: bool = False, /) -> None:
         """Take a list of elements from ``inner``. All of them were requested.
@@ -111,11 +111,11 @@ class Inner(Link):
         raise NotImplementedError
 
     def ask_for_a_turn(self, n: int = 0) -> bool:
-        """Request ``n`` more elements and the rest of earlier requests, but only for one turn.
+        """Request ``n`` elements, and those that earlier calls left over, for one turn at most.
 
-        A turn is the millisecond for which work may occupy an event loop. When the turn is over, a
-        later call must request the rest. Return whether any elements were requested. The operator
-        must buffer the elements until this call returns.
+        A turn is the millisecond for which work may occupy an event loop. When the turn is over,
+        the other elements are left over for a later call. Return whether any elements were
+        requested. The operator must buffer the elements until this call returns.
         """
         raise NotImplementedError
 

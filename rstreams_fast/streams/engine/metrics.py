@@ -47,9 +47,10 @@ _UNCOUNTED: Final = -1.0
 class Waits:
     """Counts how long a drain, which delivers elements, has waited for upstream and for demand.
 
-    The thread that runs the drain writes the times. Any thread may read the times. With ``on_look``
-    the times are counted only from the first reading on, because counting takes time. ``counts`` is
-    true while the times are counted. ``name`` and ``max_held``: see ``BoundaryMetrics``.
+    The thread that runs the drain writes the times. Any thread may read them. If ``on_look`` is
+    true, the times are counted only from the first reading on, because counting takes time.
+    ``counts`` is true when the times are counted. ``BoundaryMetrics`` explains ``name`` and
+    ``max_held``.
     """
 
     __slots__ = ("_demand", "_for_demand", "_max_held", "_name", "_since", "_upstream", "counts")

@@ -170,8 +170,8 @@ class OperatorSubscriber(Drain):
         Return whether there is more to do at once. Only for a subscription that holds elements.
         """
         self._waits.end()
-        # Read _completed before ``held``. If _completed is true, ``held`` has all elements that are
-        # left.
+        # Read _completed before ``held``. Upstream sets _completed after the last element. So if
+        # _completed is true here, ``held`` has all elements that are left.
         completed = self._completed
         status = self._burst_on(run)
         if status is RunStatus.MORE:
@@ -195,11 +195,11 @@ class OperatorSubscriber(Drain):
             self._fail(raised)  # §3.16: request must not raise
 
     def _request_for_a_turn(self, n: int = 0) -> bool:
-        """Request ``n`` elements and the rest of earlier requests, but only for one turn.
+        """Request ``n`` elements, and those that earlier calls left over, for one turn at most.
 
-        A turn is the millisecond for which work may occupy an event loop. When the turn is over, a
-        later call must request the rest. Return whether any elements were requested. Only for a
-        subscription that holds elements.
+        A turn is the millisecond for which work may occupy an event loop. When the turn is over,
+        the other elements are left over for a later call. Return whether any elements were
+        requested. Only for a subscription that holds elements.
         """
         turns = self.turns
         if turns is not None and self._resource is not None and turns.go_on():

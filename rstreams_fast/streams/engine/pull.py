@@ -43,7 +43,7 @@ class PullSegment:
 
     @property
     def where(self) -> str:
-        """The executor or threads on which the work is done, in words."""
+        """A text that names the executor or the threads that do the work."""
         if self._executor is ...:
             return "the caller of request and subscribe"
         return describe_executor(self._executor)

@@ -236,7 +236,7 @@ class PushSubscription(OperatorSubscriber):
         self._fail_after_elements(error)
 
     def on_complete(self) -> None:
-        """Complete after all elements. Only elements that stages still hold need demand (§2.9)."""
+        """Complete after all elements. Those that stages still hold are first sent on demand."""
         self._open = False
         super().on_complete()
 
@@ -263,8 +263,8 @@ class PushSubscription(OperatorSubscriber):
                 self._owed += run.refund
             elif status is not RunStatus.MORE:
                 return self._act_on(status, run)
-        # Read the end before the backlog. If the end has come, the backlog has all elements that
-        # are left.
+        # Read these fields before _backlog. Upstream sets them after its last element. So if one of
+        # them is set here, _backlog has all elements that are left.
         completed, error = self._completed, self._late_error
         while self._backlog and not self._ended:
             status = run.push(self._backlog.popleft())

@@ -70,7 +70,7 @@ def report_late(error: BaseException) -> None:
 
 
 def leaves(raised: BaseException) -> bool:
-    """Return whether ``raised`` propagates to the caller, as ``KeyboardInterrupt`` does."""
+    """Return whether ``raised`` must propagate to the caller, as ``KeyboardInterrupt`` must."""
     return isinstance(raised, RecursionError) or not isinstance(raised, Exception)
 
 

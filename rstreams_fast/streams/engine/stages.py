@@ -85,7 +85,7 @@ class Stages:
 
     @property
     def limits(self) -> Limits:
-        """How many elements each subscription may request. Computed once for all of them."""
+        """How many elements each subscription may request. Computed once for all subscriptions."""
         limits = self._limits
         if limits is None:
             keep = tuple(stage for stage in self.stages if not _drops(stage))

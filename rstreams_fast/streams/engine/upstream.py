@@ -21,13 +21,13 @@ class Upstream:
     """Holds the subscription of upstream, and cancels it at most once.
 
     Any thread may call ``attach`` and ``cancel``; only one thread at a time may call ``request``
-    (§2.7). A subscription from outside this package need not tolerate two calls at once. Suppose a
-    thread is in the subscription's ``request`` when another thread calls ``cancel`` here. Then the
-    first thread cancels the subscription: when ``request`` returns, or when an element comes on the
-    first thread (``unwanted``).
+    (§2.7). A subscription from outside this package need not tolerate two calls at once. Suppose
+    thread A is in the ``request`` of such a subscription, and thread B calls ``cancel`` here. Then
+    thread A cancels the subscription: when ``request`` returns, or earlier, when an element comes
+    on thread A (``unwanted``).
 
     Attributes:
-        attached: Whether a subscription has come, or subscriptions are refused from now on.
+        attached: Whether a subscription has come, or all subscriptions are refused from now on.
         latch: Set by the first of two events: a call of ``cancel``, or upstream's terminal signal.
         due: How many elements are to be requested in later turns (milliseconds) on the event loop.
         in_custody: Whether upstream registers its elements for ``on_discard``.
@@ -67,7 +67,7 @@ class Upstream:
     def attach(self, subscription: Subscription) -> bool:
         """Keep the first subscription, and cancel any other (§2.5).
 
-        The first subscription is cancelled, too, if ``cancel`` was called before. Return whether
+        Also cancel the first subscription, if ``cancel`` was called before. Return whether
         ``subscription`` is the first.
         """
         if subscription is None:
@@ -180,7 +180,7 @@ class Upstream:
         return metrics_above(self._subscription)
 
     def metrics_further_up(self) -> tuple[BoundaryMetrics, ...]:
-        """Return a placeholder for ``metrics()``, which ``metrics_of`` replaces without nesting."""
+        """Return a placeholder for ``metrics()``. ``metrics_of`` later replaces it in a loop."""
         return metrics_further_up(self._subscription)
 
     @property
