@@ -32,10 +32,10 @@ Part = Stage | Boundary
 
 
 class Foreign(NamedTuple):
-    """A publisher as the source of a stream.
+    """A source that is a publisher, unlike a source that is iterated.
 
-    ``trusted``: the publisher is internal, and is known to keep the rules of Reactive Streams.
-    ``inside``: the publishers that this publisher combines, for ``describe``.
+    ``trusted`` says that the publisher is internal, and keeps the rules of Reactive Streams.
+    ``inside`` has the publishers that this publisher combines. ``describe`` shows them.
     """
 
     publisher: Publisher[Any]

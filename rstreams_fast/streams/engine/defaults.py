@@ -94,7 +94,7 @@ TRAMPOLINE_PREFETCH: Final = 64
 
 
 def replenish_at(prefetch: int) -> int:
-    """Return three quarters of ``prefetch``: request again when so many elements were consumed."""
+    """Return after how many consumed elements to request again: three quarters of ``prefetch``."""
     return max(1, prefetch - (prefetch >> 2))
 
 

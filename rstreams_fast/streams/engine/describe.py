@@ -19,7 +19,7 @@ __all__ = ["describe"]
 
 
 def _ignore(_element: object) -> None:
-    """Do nothing. ``describe`` makes a ``FusedRun`` with this function, and never runs it."""
+    """Do nothing. ``describe`` needs a function to make a ``FusedRun``, which never runs."""
 
 
 def _describe_run(run: Run) -> list[str]:

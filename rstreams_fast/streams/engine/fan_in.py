@@ -154,7 +154,7 @@ def describe_prefetch(operator: str, publishers: int, size: int) -> str:
 
 
 NO_PREFETCH: Final = Prefetch(0, "", 0)
-"""The ``prefetch`` of fan-ins that request elements in their own way. It makes no requests."""
+"""A ``Prefetch`` that makes no requests, for fan-ins that request elements themselves."""
 
 
 class FanIn(Drain):

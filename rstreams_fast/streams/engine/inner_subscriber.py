@@ -103,7 +103,7 @@ class Inner(Link):
         self.done = False
 
     def subscribe(self) -> None:
-        """Subscribe. Later ``_inner_attached`` or ``_inner_ended`` of ``owner`` is called."""
+        """Subscribe. Then this inner calls ``_inner_attached`` or ``_inner_ended`` of ``owner``."""
         raise NotImplementedError
 
     def ask(self, n: int) -> None:

@@ -21,7 +21,7 @@ class PullSource(Protocol):
         ...
 
     def describe(self) -> str:
-        """Name the source in one line."""
+        """Return one line that names the source."""
         ...
 
     @property
