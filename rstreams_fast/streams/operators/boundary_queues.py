@@ -222,8 +222,8 @@ class WeighedQueue:
                     self._ask(1)
             else:
                 self._outstanding.release()
-                # Look again. Before the release, the delivering thread may have made room. But it
-                # could not take the lock, and so it has made no request.
+                # Look for room again. Before the release, the delivering thread may have made room.
+                # But it could not take the lock, and so it has made no request.
                 if consumed != self._acknowledged and self._outstanding.acquire(blocking=False):
                     continue
             if self._deciding.leave():

@@ -1,4 +1,4 @@
-"""``combine_latest``: at each element, delivers the newest elements of all publishers (a tuple)."""
+"""``combine_latest``: for each element, delivers a tuple of all publishers' newest elements."""
 
 from __future__ import annotations
 

@@ -235,20 +235,20 @@ class Divider(OperatorSubscriber, ListSubscriber):
     # -- methods that the rules ``division`` and ``places`` call -----------------------------------
 
     def open_substream(self, key: Hashable, to_stream: ToStream) -> Substream:
-        """Open a substream for ``key``. It is delivered at the end of upstream's call."""
+        """Open a substream for ``key``. Downstream gets it when upstream's present call ends."""
         self.open[key] = substream = Substream(self, key)
         self.made.append(substream.published_as(self.name, to_stream))
         return substream
 
     def push(self, substream: Substream, elements: list[Any]) -> None:
-        """Put ``elements`` in ``substream``. They are delivered at the end of upstream's call."""
+        """Put ``elements`` in ``substream``, for delivery when upstream's present call ends."""
         substream.elements.extend(elements)
         self.touched[substream] = None
 
     def add_clock(
         self, timer: Timer | None, due: Callable[[], float | None], work: Callable[[], None]
     ) -> Deadline:
-        """Return a ``Deadline``, which calls ``work`` at the time ``due()``.
+        """Return a ``Deadline``, which calls ``work`` at the time that ``due()`` returns.
 
         When upstream has ended, the deadline is closed, and makes no more calls.
         """

@@ -258,8 +258,8 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
     def on_error(self, error: BaseException, /) -> None:
         """Signal the error at once, without the results that are not delivered yet.
 
-        Exception: downstream uses at most ``_total`` elements (as ``take(n)`` does), and upstream
-        has sent as many. Then the results are delivered first. ``_work`` decides this.
+        But the results are delivered first if downstream uses at most ``_total`` elements (as
+        ``take(n)`` does), and upstream has sent as many. ``_work`` decides this.
         """
         if self._total == UNBOUNDED:
             super().on_error(error)
@@ -270,7 +270,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         """Start the delivery, which also takes the new elements out of the ring.
 
         Do nothing if the delivering thread itself makes this call, within its ``request`` to
-        upstream: it looks at the ring when ``request`` has returned.
+        upstream: that thread looks at the ring when ``request`` has returned.
         """
         if self._asking != get_ident():
             self._enter()
@@ -445,7 +445,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         """If no cancelled call is running any more, release the loop and complete ``_closing``.
 
         Otherwise the window calls ``_on_ready`` at the end of each call, and ``_on_ready`` calls
-        this method again. ``_closing`` is a future for which the awaiting code waits.
+        this method again. ``_closing`` is a future for which the code that awaits the stream waits.
         """
         if window.running:
             window.take(0)  # take(0) makes the window call _on_ready when a call ends

@@ -131,7 +131,7 @@ class _Burst:
 
 
 class _Calls:
-    """Makes the calls on the pool, and holds their results. Replaces ``CallWindow`` of map_async.
+    """Makes the calls on the pool, and holds their results, as ``CallWindow`` does for map_async.
 
     Only the thread that delivers results may use this object. But any thread may use ``permits``.
     """
@@ -143,9 +143,10 @@ class _Calls:
         self._custody = custody
         self._enter: Work | None = enter
         # A burst is one submission of several calls. ``_size``: how many elements the next burst
-        # gets. ``_bursts``: the bursts that are in the pool. ``_left``: bursts that wait, with the
-        # elements that earlier bursts have left. ``_results``: the bursts with results; if results
-        # are ordered, all bursts, in order. ``_ended``: bursts that the pool's threads have ended.
+        # gets. ``_bursts``: the bursts that are in the pool. ``_left``: bursts that wait for
+        # submission, with elements for which an earlier burst made no call. ``_results``: the
+        # bursts with results; if results are ordered, all bursts, in order. ``_ended``: bursts that
+        # the pool's threads have ended.
         self._size = 1
         self._bursts = set[_Burst]()
         self._left = deque[_Burst]()
@@ -338,7 +339,7 @@ def _report_errors(ended: deque[_Burst]) -> None:
     with contextlib.suppress(IndexError):  # another thread may take them, too
         while True:
             error = ended.popleft().error
-            # A WorkDroppedError only says that the call was cancelled.
+            # A WorkDroppedError is not reported: it only says that a call was cancelled.
             if error is not None and not isinstance(error, WorkDroppedError):
                 report_late(error)
 
@@ -376,8 +377,8 @@ def _call(
 def _account(custody: Custody, burst: _Burst) -> None:
     """Tell ``custody`` (the record of undelivered elements) what has become of the elements.
 
-    It gets each result as a new element, and each element without a call again. Elements whose call
-    has failed or has returned ``None`` are passed to the hook of ``on_discard``.
+    Register each result, and register again each element for which no call was made. If the call
+    for an element has failed or has returned ``None``, pass it to the hook of ``on_discard``.
     """
     made = len(burst.made)
     for element, result in zip(burst.elements, burst.made, strict=False):

@@ -133,7 +133,7 @@ class Outer:
         self._line: deque[Inner] | None = deque() if sequential else None
 
     def add(self, inner: Inner) -> None:
-        """Add ``inner`` to the order of delivery. Only the thread that subscribes may call this."""
+        """Add ``inner`` to the order of delivery. Only ``_open_inner`` may call this."""
         line = self._line  # read the field once: clear() may replace it
         if line is not None:
             line.append(inner)
@@ -398,9 +398,10 @@ class Merging(FanIn):
 
 
 def _take_turns(turn: list[Inner], most: int) -> list[Any]:
-    """Take the first element of each publisher, then the second of each, and so on.
+    """Take elements out of the publishers' queues, and return them in a list.
 
-    Each publisher gives equally many elements, at most ``most``.
+    The list has the first element of each publisher, then the second of each, and so on. Each
+    publisher gives equally many elements, at most ``most``.
     """
     if len(turn) == 1:
         (inner,) = turn

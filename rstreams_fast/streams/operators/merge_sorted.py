@@ -41,7 +41,9 @@ class MergeSorted(Boundary):
 
 
 class _SortedSubscription(FanIn):
-    """Merges sorted publishers: delivers the least of all first elements, or the greatest.
+    """Merges sorted publishers: delivers the least of their first elements.
+
+    With ``reverse`` it delivers the greatest of them.
 
     Each publisher has a queue, in which its elements wait until all publishers that are not over
     have sent an element. A queue begins with its newest element, so that ``pop`` takes the oldest.
@@ -57,8 +59,9 @@ class _SortedSubscription(FanIn):
         super().__init__(subscriber, Prefetch(options.prefetch, options.describe(), count))
         self._unsubscribed.extend(new_inner(self, each) for each in (upstream, *options.others))
         self._options = options
-        # Elements with equal keys are sorted by the rank of their publisher. The next element is
-        # the first in _heads or, in reverse order, the last.
+        # ``_ranks``: the place of each publisher among the arguments. It decides the order of
+        # elements with equal keys. In reverse order the next element is the last in ``_heads``,
+        # not the first: so the ranks are negative.
         step = -1 if options.reverse else 1
         self._ranks = {inner: place * step for place, inner in enumerate(self._unsubscribed)}
         # Three collections of publishers. ``_lacking``: publishers that are not over, but have an

@@ -45,7 +45,8 @@ def continuing(parts: tuple[Part, ...], handler: Callable[[Exception, Any], obje
     """Return a copy of ``parts`` (the parts of a stream) in which the last stages are replaced.
 
     A new stage drops each element for which its function raises an exception, and the stream goes
-    on. The last parts are replaced, as far up as they are ``map``, ``map_not_none`` or ``filter``.
+    on. ``map``, ``map_not_none`` and ``filter`` are replaced, from the last part upwards. The first
+    part of another kind, and the parts above it, are not changed.
 
     Raises:
         ValueError: The last part is none of these three stages.

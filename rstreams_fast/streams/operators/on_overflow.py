@@ -222,8 +222,9 @@ class OverflowSubscription(OperatorSubscriber):
             self._upstream.cancel()
             self._end_with(overflow)
         elif victim is None or self._demand.pending:
-            # Start the delivery even if ``element`` has replaced another one. Between ``popleft``
-            # and ``append`` the delivering thread may have seen an empty buffer, and stopped.
+            # Start the delivery even if ``element`` has replaced another one. Between the calls of
+            # ``popleft`` and ``append`` above, the delivering thread may have seen an empty buffer,
+            # and stopped.
             self._enter()
         if victim is not None:
             self._report_drop(victim)

@@ -49,7 +49,7 @@ class Peek(Boundary):
 
 
 class Named(Peek):
-    """``Stream.name``: adds a note to an error, and an entry to the metrics."""
+    """``Stream.name``: adds the name to the metrics, and as a note to each error that passes."""
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str) or not name:

@@ -212,7 +212,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             self.on_burst()
 
     def on_burst(self) -> None:
-        """Start the delivery, unless the ring has started it at its first element."""
+        """Start the delivery. If ``_at_once`` is set, do nothing: the ring itself starts it."""
         if not self._at_once:
             self._enter()
 

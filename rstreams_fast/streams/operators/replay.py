@@ -87,7 +87,7 @@ class _Bounded:
         self.kept = 0
 
     def weigh(self, elements: list[Any], weights: list[int]) -> None:
-        """Append the weight in bytes of each element to ``weights``. Errors propagate."""
+        """Append the weight of each element, in bytes, to ``weights``. The weigher may raise."""
         if self._weigher is not None:
             for element in elements:
                 weights.append(weigh(self._weigher, element))  # noqa: PERF401 - weigh may raise
@@ -101,7 +101,7 @@ class _Bounded:
     def keep(self, weights: list[int], now: float) -> None:
         """Add the number of new elements to ``kept``. Then evict the elements beyond the bounds.
 
-        ``weights``: the weight of each new element.
+        ``weights``: the weight of each new element, in bytes.
         """
         # If two threads call this at the same time, the later call may have the earlier time
         # ``now``. So never use an earlier time than in the previous call.

@@ -37,7 +37,7 @@ class OnErrorResume(ArbiterBoundary):
 
 
 class _Fallback:
-    """Chooses the user's publisher as the next one, after the first error of a given type."""
+    """Chooses the next publisher after the first error of a given type: the result of ``fn``."""
 
     def __init__(self, options: OnErrorResume) -> None:
         self._options: OnErrorResume | None = options

@@ -191,7 +191,7 @@ class _SubstreamPublisher(StagesSource):
         reader._begin()
 
     def __del__(self) -> None:
-        # At interpreter exit the globals of a module may be None already.
+        # At interpreter exit ``call_from_finalizer`` may be None: module globals are cleared.
         if self._latch.win() and call_from_finalizer is not None:
             call_from_finalizer(self._substream.abandon)
 
@@ -249,8 +249,11 @@ class _SubstreamSubscription(Drain):
 
         For a subscriber from outside this package, the result is true if it has no demand. An
         operator's subscriber may have no demand only because it is slow. For such a subscriber the
-        result is true only if its operator (such as ``zip``) first needs an element of another
-        substream. ``waiting``: the ids of the subscribers that wait at empty substreams.
+        result is true only if its operator (such as ``zip``) first needs an element for one of the
+        subscribers in ``waiting``.
+
+        Args:
+            waiting: The ids of the subscribers that have demand, but whose substream is empty.
         """
         subscriber = self._subscriber
         if self._demand.value != 0 or self._wip.missed != 0 or subscriber is None:

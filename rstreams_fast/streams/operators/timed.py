@@ -48,7 +48,7 @@ class Timed(OverflowBoundary):
 
 
 class _Rule(Protocol):
-    """Decides when an element is passed on. Calls of ``came`` do not overlap: a lock is held."""
+    """Decides when an element is passed on. The caller holds a lock: calls do not overlap."""
 
     #: The rule drops every element that comes before this time.
     quiet_until: float

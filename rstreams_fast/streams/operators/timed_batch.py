@@ -1,7 +1,7 @@
 """``batch`` with a bound on time or on bytes.
 
-A batch is ready when it is full, by number or weight, or when its time is up. A ready batch is
-delivered on demand. At most ``n`` elements are held or requested from upstream.
+A batch is ready when it has ``n`` elements or ``max_bytes`` bytes, or when its time is up. A ready
+batch is delivered on demand. At most ``n`` elements are held or requested from upstream.
 
 An element can be weighed only when it has come, and one heavy element can fill a batch. So with
 ``max_bytes`` the operator first requests one element for each batch that the subscriber has
@@ -125,8 +125,8 @@ class _BatchSubscription(OperatorSubscriber):
         self._arrived = 0
         self._left = 0
         self._arrived_bytes = self._left_bytes = 0
-        # Lets one thread at a time make requests to upstream, and none before the subscriber's
-        # on_subscribe has returned.
+        # ``_asking`` lets one thread at a time make requests to upstream, and none before the
+        # subscriber's on_subscribe has returned.
         self._asking = Wip(held=True)
 
     # -- the methods of the subscription -----------------------------------------------------------
@@ -212,7 +212,7 @@ class _BatchSubscription(OperatorSubscriber):
     def _missed_news(self) -> bool:
         """From now on, let the next element start the delivery.
 
-        Return true if an element has come before this: then the caller must look at the inbox.
+        Return true if an element came just before this: then the caller must look at the inbox.
         """
         news = self._news
         while not news.leave(news.missed):

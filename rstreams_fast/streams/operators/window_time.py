@@ -51,7 +51,7 @@ def _subscription(subscriber: Subscriber[Any], options: WindowTime) -> Divider:
 
 
 class _ByTime:
-    """Puts each element in the open window. A clock closes this window, or the end of upstream."""
+    """Puts each element in the open window. A clock or the end of upstream closes the window."""
 
     __slots__ = ("_clock", "_ends_at", "_lock", "_options")
 

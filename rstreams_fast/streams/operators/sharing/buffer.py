@@ -78,8 +78,8 @@ class Retention(Protocol):
 class Cursor:
     """The position of one subscriber in the numbered elements.
 
-    ``demand`` is the sum of all requests: a delivery does not lower it. So any thread can compute
-    ``limit``, the end of the requested elements, at any time.
+    ``demand`` is the sum of all requests: a delivery does not lower it. So any thread can read
+    ``limit`` (the first element that was not requested) at any time.
     """
 
     __slots__ = ("by_bursts", "demand", "in_hand", "left", "start", "stop", "taken_at")
@@ -94,8 +94,8 @@ class Cursor:
         self.stop = 0
         self.in_hand: list[Any] = []
         self.left: Iterator[Any] = _NOTHING
-        # Whether the subscriber gets a whole slice by one call. If it gets one element by each
-        # call, slices are short: the buffer keeps a slice until its last element is delivered.
+        # Whether a whole slice is delivered in one call. If each call delivers one element, slices
+        # are short: the buffer keeps a slice until its last element is delivered.
         self.by_bursts = by_bursts
 
     @property
@@ -176,8 +176,8 @@ class MulticastBuffer(Generic[R]):
         # delivered: it may have made room.
         self.starving = False
         self.error: BaseException | None = None
-        # The traceback that the error had when it came. Each ``raise`` of the error adds to the
-        # traceback in the error object.
+        # The traceback that the error had when it came. Each subscriber gets the error with this
+        # traceback: otherwise it would grow with each ``raise`` of the error.
         self.traceback: TracebackType | None = None
         self.ended = False  # whether no more elements are added
 
@@ -242,8 +242,8 @@ class MulticastBuffer(Generic[R]):
     def take(self, cursor: Cursor) -> list[Any] | None:
         """Return the next requested elements for the subscriber at ``cursor``.
 
-        It must have received all elements that it took before. The list is empty if there are no
-        such elements. Return ``None`` at the end of the stream.
+        It must have received all elements that it took before. The list is empty if no requested
+        element has come. Return ``None`` at the end of the stream.
         """
         if cursor not in self.readers:
             return []
@@ -256,13 +256,14 @@ class MulticastBuffer(Generic[R]):
         return cursor.in_hand
 
     def hand_out(self, cursor: Cursor) -> bool:
-        """Put the next elements that the subscriber has requested in ``cursor.in_hand``.
+        """Set ``cursor.in_hand`` to a list of the next requested elements.
 
-        This list must be empty before. Return false if there are no such elements. The caller must
-        call ``trim`` later, which drops old elements.
+        Call this only if ``in_hand`` is empty. Return false if no requested element has come. The
+        caller must call ``trim`` later, which drops old elements.
         """
         at = cursor.taken_at = cursor.stop
-        # If the subscription has ended, its demand is negative. Then ``stop`` is less than ``at``.
+        # If the subscription has ended, its demand is negative. Then ``stop`` is less than ``at``,
+        # and the subscriber gets no elements.
         stop = cursor.start + cursor.demand.value
         stop = min(stop, self.end)
         if not cursor.by_bursts:

@@ -35,7 +35,10 @@ class DeferredWork:
         self._released: list[object] = []
 
     def enter(self, entry: Callable[..., R], *args: Any) -> R:
-        """Return ``entry(*args)``, called under the lock. After it, make the deferred calls."""
+        """Call ``entry(*args)`` under the lock, then make the deferred calls.
+
+        Return the result of ``entry``.
+        """
         with self._lock:
             self._owner = get_ident()
             try:

@@ -49,7 +49,7 @@ class _SharedUpstream(Upstream):
     __slots__ = ()
 
     def __del__(self) -> None:
-        # At interpreter exit the globals of a module may be None already.
+        # At interpreter exit ``call_from_finalizer`` may be None: module globals are cleared.
         if not self.over and call_from_finalizer is not None:
             call_from_finalizer(self.cancel)
 
@@ -115,8 +115,8 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             retention=retention,
             release=self._deferred.release,
         )
-        # Lets one thread at a time make requests to upstream, and none before upstream has called
-        # on_subscribe.
+        # ``_asking`` lets one thread at a time make requests to upstream, and none before upstream
+        # has called on_subscribe.
         self._asking = Wip(held=True)
         self.burst: list[Any] = []
 
@@ -161,7 +161,8 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         same = self._registry.claim(subscriber, subscription)
         while same is not None and same.subscription.is_cancelled:
             # The earlier subscription is cancelled, but the cancelling thread has not removed it
-            # yet. Remove it here: otherwise this subscriber would get no signal.
+            # yet. Remove it here. Otherwise this subscriber would count as subscribed already: it
+            # would get an error, or no signal at all.
             self._registry.release(same.subscription.identity, same.subscription)
             same = self._registry.claim(subscriber, subscription)
         if same is not None:
