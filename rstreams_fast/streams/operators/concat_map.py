@@ -121,8 +121,8 @@ class _Outer:
         self, arbiter: SubscriptionArbiter, above: tuple[BoundaryMetrics, ...], /
     ) -> tuple[BoundaryMetrics, ...]:
         mine = self._waits.metrics(self._demand.value, len(self._waiting))
-        # The arbiter may be iterating a sequence. Then ``mine.demand`` still counts elements that
-        # were delivered already. ``arbiter.outstanding()`` does not count them.
+        # The current publisher may be a sequence, which the arbiter iterates. Then ``mine.demand``
+        # may still count delivered elements. ``arbiter.outstanding()`` does not count them.
         demand = min(arbiter.outstanding(), mine.demand)
         return (replace(mine, demand=demand), *above, *self.inner.metrics())
 

@@ -38,10 +38,11 @@ class _ExpandSubscription(FanIn):
     """Requests elements from one publisher at a time.
 
     To *expand* an element is to call the function with the element, and to subscribe to the
-    publisher that the function returns. In breadth-first order a publisher sends all its elements.
-    Then the oldest element that was not expanded yet is expanded. In depth-first order a publisher
-    sends one element, which is expanded at once. The publisher then waits on a stack until the new
-    publisher has ended.
+    publisher that the function returns.
+
+    In breadth-first order a publisher first sends all its elements. Then the oldest element that is
+    not expanded yet is expanded. In depth-first order a publisher sends one element, and this
+    element is expanded at once. The publisher waits on a stack until the new publisher has ended.
     """
 
     __slots__ = ("_current", "_deep", "_fn", "_pending", "_stack", "_waiting")

@@ -59,9 +59,9 @@ So there is room for four bursts (submissions to the pool) for each concurrent c
 waits for submission, and the results of two wait for delivery."""
 
 _ELSEWHERE: Final = getattr(futures, "InterpreterPoolExecutor", ())
-"""The class ``InterpreterPoolExecutor``, whose threads share no objects with this interpreter.
+"""The class ``InterpreterPoolExecutor``: its threads share no objects with this interpreter.
 
-Before CPython 3.14, which introduced the class, this is an empty tuple."""
+CPython has this class since 3.14. In older versions ``_ELSEWHERE`` is an empty tuple."""
 
 
 class MapBlocking(MapAsync):

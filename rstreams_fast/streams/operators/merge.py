@@ -87,7 +87,7 @@ class _Merge:
 
 
 class DelayedErrors:
-    """Collects errors of publishers. ``delay``: errors wait until all elements are delivered."""
+    """Collects errors of publishers. With ``delay`` they wait until all elements are delivered."""
 
     __slots__ = ("_delay", "_errors")
 
@@ -128,8 +128,7 @@ class Outer:
         self.elements: deque[Any] = deque()
         self.vacant = DemandCounter()  # how many more elements may be requested
         self.turn = False
-        # With ``sequential``: the subscribers to the publishers, in the order of delivery.
-        # Otherwise None.
+        # The inners in the order of delivery, or None without ``sequential``.
         self._line: deque[Inner] | None = deque() if sequential else None
 
     def add(self, inner: Inner) -> None:
@@ -144,7 +143,10 @@ class Outer:
         return line is None or (bool(line) and line[0] is inner)
 
     def next(self) -> Inner | None:
-        """Return the oldest inner that is not over. Only the delivering thread may call this."""
+        """Return the oldest inner that is not over; ``None`` without ``sequential``.
+
+        Only the delivering thread may call this.
+        """
         line = self._line
         while line and line[0].done and not line[0].queue:
             line.popleft()

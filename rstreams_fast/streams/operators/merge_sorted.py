@@ -45,9 +45,9 @@ class _SortedSubscription(FanIn):
 
     With ``reverse`` it delivers the greatest of them.
 
-    Each publisher has a queue, in which its elements wait until all publishers that are not over
-    have sent an element. A queue begins with its newest element, so that ``pop`` takes the oldest.
-    The *head* is the oldest element of a queue.
+    Each publisher has a queue. Its elements wait there until every publisher that is not over has
+    sent an element. The newest element is the first in the queue, and the oldest is the last, so
+    that ``pop`` takes it. This oldest element is called the *head*.
     """
 
     __slots__ = ("_heads", "_lacking", "_new", "_options", "_ranks")

@@ -39,14 +39,14 @@ class Overflow(enum.Enum):
     """
 
     BUFFER = "buffer"
-    """Hold up to ``capacity`` (1024) elements. One more element ends the stream with
+    """Hold up to ``capacity`` (1024) elements. If one more comes, the stream ends with a
     ``BufferOverflowError``, after the held elements were delivered."""
     DROP_OLDEST = "drop_oldest"
-    """Hold up to ``capacity`` (1024) elements. One more element replaces the oldest element."""
+    """Hold up to ``capacity`` (1024) elements. If one more comes, it replaces the oldest."""
     DROP_LATEST = "drop_latest"
-    """Hold up to ``capacity`` (1024) elements. One more element is dropped."""
+    """Hold up to ``capacity`` (1024) elements. If one more comes, it is dropped."""
     LATEST = "latest"
-    """Hold the newest element only: ``capacity`` is 1."""
+    """Hold only the newest element: it replaces the one before. ``capacity`` is 1."""
     ERROR = "error"
     """Hold only requested elements, at most ``capacity`` (1024), until they are delivered. An
     element that was not requested ends the stream with ``BufferOverflowError``."""
@@ -231,7 +231,10 @@ class OverflowSubscription(OperatorSubscriber):
         return overflow is None
 
     def finish(self, error: BaseException | None) -> bool:
-        """End the stream after the held elements. Return false if the stream has ended before."""
+        """End the stream when the held elements are delivered.
+
+        Return false if the stream has ended before.
+        """
         if not (self._upstream.ended() and self._close()):
             return False
         self._end_with(error)
@@ -285,7 +288,7 @@ class OverflowSubscription(OperatorSubscriber):
             self._introduce_late()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error after the held elements, or at once with ``at_end``."""
+        """Signal the error after the held elements. With ``at_end`` signal it at once."""
         if self._options.at_end:
             super().on_error(error)
             return

@@ -40,7 +40,7 @@ class Peek(Boundary):
         return ()
 
     def tell(self, signal: str, *args: Any) -> None:
-        """Call the observer, if it observes ``signal``."""
+        """Call the observer, if ``signal`` is the kind of signal that it observes."""
         if signal == self.signal:
             try:
                 self.fn(*args)

@@ -154,8 +154,8 @@ class _RecordQueue:
         if self._outstanding.value == 0:
             return False
         if self._custody is not None:
-            # The records of ``element`` are copied. So the array is used now, and must not be
-            # passed to the hook of ``on_discard``.
+            # The records of this array are copied into the ring. So the array counts as used, and
+            # is never passed to the hook of ``on_discard``.
             self._custody.claim(element)
         # Set ``_rest`` before ``_outstanding`` becomes 0. In the other order, ``_fill_now`` on
         # another thread might see no array, and request the next one too early.

@@ -1,4 +1,4 @@
-"""``on_error_resume``: goes on with another publisher when upstream has failed."""
+"""``on_error_resume``: subscribes to another publisher when upstream has failed."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class RetryBoundary(ArbiterBoundary):
         return f"retry({', '.join(said)}): holds no elements"
 
     def seconds_before(self, attempt: int) -> float:
-        """Return how many seconds to wait before retry number ``attempt``, counted from 1."""
+        """Return how many seconds to wait before a retry. ``attempt``: 1 for the first retry."""
         delay = self.delay
         if not callable(delay):
             return delay

@@ -92,7 +92,7 @@ class Substream:
         self.error: CommonError | None = None
 
     def published_as(self, name: str, to_stream: ToStream) -> Publisher[Any]:
-        """Return the stream of the elements. The substream keeps no reference to this stream."""
+        """Return a stream that publishes the elements. The substream keeps no reference to it."""
         return to_stream(Foreign(_SubstreamPublisher(self), name, trusted=True))
 
     def wake(self) -> None:
@@ -109,7 +109,7 @@ class Substream:
         self.wake()
 
     def discard(self) -> None:
-        """Drop all elements that are left, and the error."""
+        """Drop the elements and the error that the subscriber has not received."""
         count = 0
         with suppress(IndexError):  # another thread may take elements out, too
             while self.elements:
@@ -299,7 +299,7 @@ class _SubstreamSubscription(Drain):
         return False
 
     def _end(self, run: FusedRun) -> bool:
-        """Close the substream, and deliver the elements that stages still hold."""
+        """Close the substream. Deliver the elements that stages still hold, and the completion."""
         self._ended = True
         self._stop()
         self._substream.discard()

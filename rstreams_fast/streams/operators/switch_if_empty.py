@@ -1,4 +1,4 @@
-"""``switch_if_empty``: goes on with another publisher if upstream sends no element."""
+"""``switch_if_empty``: subscribes to another publisher if upstream completes without an element."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """``debounce``, ``throttle_first`` and ``sample``: pass or drop an element by its time of arrival.
 
-The operators make an unbounded request. Elements that are not passed on are counted as dropped. At
-most one element waits for demand; a later element replaces it.
+The operators make an unbounded request to upstream. Elements that are not passed on are counted as
+dropped. If an element is passed on while there is no demand, it waits. A later element replaces it.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class _UnbatchSubscription(OperatorSubscriber):
         self._run = FusedRun(self._items, self._stages(program.stages), slot, self._demand)
 
     def on_next(self, element: Any, /) -> None:
-        """Keep the iterable until the delivering thread takes it."""
+        """Keep ``element``, an iterable, until the delivering thread iterates over it."""
         if not self._takes(element) or self._ended:
             return
         if not self._outstanding or self._next is not None:

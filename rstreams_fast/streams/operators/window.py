@@ -74,7 +74,10 @@ class _ByCount:
         """
 
     def take(self, burst: list[Any], divider: Divider, /) -> None:
-        """Cut ``burst`` where a window begins or ends, and add each piece to the open windows."""
+        """Cut ``burst`` into pieces where a window begins or ends.
+
+        Add each piece to all windows that are open at this place.
+        """
         n, skip, at = self._n, self._skip, 0
         add = self._add_to_lists if self._to_stream is None else self._add_to_streams
         while at < len(burst):

@@ -230,7 +230,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
 
     @property
     def ended(self) -> bool:
-        """Whether the publisher has ended or shut down, so that signals have no effect any more.
+        """Whether the publisher has ended or shut down. Then upstream's signals have no effect.
 
         Any thread may read this.
         """
@@ -501,7 +501,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         return self._deferred.enter(self.buffer.take, cursor)
 
     def leave(self, subscription: MulticastSubscription) -> None:
-        """Forget a subscription that has ended. A second call has no effect."""
+        """Remove a subscription that has ended. A second call has no effect."""
         if self.defer(self.leave, subscription):
             return
         moved, shut, lost = self._deferred.enter(self._forget, subscription)
