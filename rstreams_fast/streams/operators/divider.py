@@ -258,7 +258,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     @property
     def latch(self) -> Latch:
-        """A latch that closes when upstream ends or is cancelled. Later elements are ignored."""
+        """A latch, closed when upstream ends or is cancelled. Elements are ignored from then on."""
         return self._upstream.latch
 
     @property

@@ -51,7 +51,7 @@ from rstreams_fast.streams.engine.trampoline import Below
 __all__ = ["MapAsync"]
 
 CONCURRENCY = 64
-"""Default of ``concurrency``."""
+"""Default of ``concurrency``, the most calls at a time."""
 
 ORDERED_PREFETCH_PER_CALL = 64
 """For ordered results, ``prefetch`` is by default this number times ``concurrency``.

@@ -125,7 +125,7 @@ class _PeekSubscription(Relay):
         return (*self._peek.metrics(), *super().metrics())
 
     def _over(self) -> None:
-        """Call the observer of ``do_finally``, unless ``cancel`` has called or will call it."""
+        """Call the observer of ``do_finally``, unless ``cancel`` calls it or has called it."""
         if self._peek.signal == "finally" and self._cancelled.win():
             self._peek.tell("finally")
 

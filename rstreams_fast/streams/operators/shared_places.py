@@ -28,7 +28,7 @@ class SharedPlaces:
     * The substreams hold ``prefetch`` elements together. So no more elements are requested.
     * None of these elements is wanted: no subscriber of a substream with elements has demand.
     * A substream with elements has no subscriber at all, or the subscriber of an empty substream
-      has demand. Otherwise nobody needs an element, and the stream only has slow subscribers.
+      has demand. Otherwise nobody waits for an element: the subscribers are only slow.
     """
 
     __slots__ = ("_checked", "_clock", "_patience", "_prefetch", "_replenish_at", "_stuck_since")

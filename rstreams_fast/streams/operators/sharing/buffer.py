@@ -32,7 +32,7 @@ __all__ = ["Cursor", "MulticastBuffer", "Retention"]
 R = TypeVar("R")
 
 NOWHERE: Final = -1
-"""An element number that no cursor (position of a subscriber) reaches."""
+"""A number that no cursor has. (A cursor is the number of a subscriber's next element.)"""
 
 _NOTHING: Final[Iterator[Any]] = iter(())
 
