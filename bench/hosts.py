@@ -24,7 +24,7 @@ from typing import Any, Final, cast
 import psutil
 
 from rstreams_fast.calls.limits import messages
-from rstreams_fast.calls.limits.messages import ASK, GIVE_BACK, GRANT, LEFT, PROBE, SIGN, Address
+from rstreams_fast.calls.limits.messages import ALIVE, ASK, GIVE_BACK, GRANT, PROBE, SENT, Address
 from rstreams_fast.calls.limits.relay import FRAME
 
 DRIVER: Final = """
@@ -82,7 +82,7 @@ class Host(asyncio.Protocol):
             self._write(number, answer + declared + ASK * self._options.calls)
             return
         count = data.count(GRANT)
-        if said := LEFT * count + SIGN * (PROBE in data):
+        if said := SENT * count + ALIVE * (PROBE in data):
             self._write(number, said)
         if count:
             self.grants += count

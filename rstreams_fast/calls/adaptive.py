@@ -62,11 +62,11 @@ class Gradient:
         self._cuts = 0
         self._rest = 0
 
-    def answered(self, begun: int, seconds: float) -> None:
-        """Adapt the limit to a call that took ``seconds``. ``begun`` is the number of the round
+    def answered(self, begun_in: int, seconds: float) -> None:
+        """Adapt the limit to a call that took ``seconds``. ``begun_in`` is the number of the round
         (the period with one limit) in which the call began.
         """
-        if begun != self.round:
+        if begun_in != self.round:
             # The call began under an older limit: its latency does not show the effect of the
             # present one.
             return
@@ -76,10 +76,10 @@ class Gradient:
             self._decide(self._sum / self._samples)
             self._next_round()
 
-    def refused(self, begun: int, inside: int) -> None:
-        """Cut the limit: the service refused a call while ``inside`` calls were running."""
-        if begun == self.round:
-            self.limit = max(1.0, min(self.limit, inside) * REFUSAL_FACTOR)
+    def refused(self, begun_in: int, running: int) -> None:
+        """Cut the limit: the service refused a call while ``running`` calls were running."""
+        if begun_in == self.round:
+            self.limit = max(1.0, min(self.limit, running) * REFUSAL_FACTOR)
             self._rest = REST
             self._next_round()
 
@@ -119,14 +119,14 @@ class AdaptiveGate:
         self._longest_hold = settings.policy.longest_hold
         self._counts = counts
         self._gradient = Gradient(settings.concurrency)
-        self._inside = 0
-        self._held: asyncio.TimerHandle | None = None
+        self._running = 0
+        self._hold_timer: asyncio.TimerHandle | None = None
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def acquire(self) -> None:
         """Wait until a call may start. The caller calls ``leave`` when the call has ended."""
-        if self._inside < int(self._gradient.limit) and not self._held:
-            self._inside += 1
+        if self._running < int(self._gradient.limit) and not self._hold_timer:
+            self._running += 1
             return
         self._gradient.busy = True
         future: asyncio.Future[None] = self._loop.create_future()
@@ -143,22 +143,22 @@ class AdaptiveGate:
         gradient = self._gradient
 
         async def call(*args: Any) -> Any:
-            begun, begin = gradient.round, monotonic()
+            begun_in, begin = gradient.round, monotonic()
             try:
                 result = await fn(*args)
             except RetryAfter as error:
-                gradient.refused(begun, self._inside)
+                gradient.refused(begun_in, self._running)
                 self._hold(error.seconds)
                 raise
             except BaseException as error:
                 if isinstance(as_timeout(error), TimeoutError):
-                    gradient.answered(begun, monotonic() - begin)
+                    gradient.answered(begun_in, monotonic() - begin)
                 raise
             if self._lists and (asks := longest_retry_after(result)) is not None:
-                gradient.refused(begun, self._inside)
+                gradient.refused(begun_in, self._running)
                 self._hold(asks.seconds)
             else:
-                gradient.answered(begun, monotonic() - begin)
+                gradient.answered(begun_in, monotonic() - begin)
             self._counts.concurrency = int(gradient.limit)
             return result
 
@@ -166,24 +166,24 @@ class AdaptiveGate:
 
     def leave(self) -> None:
         """Note that a call has ended, and admit the next call."""
-        self._inside -= 1
+        self._running -= 1
         self._admit()
 
     def _hold(self, seconds: float) -> None:
         until = self._loop.time() + min(seconds, self._longest_hold)
-        if seconds and (self._held is None or self._held.when() < until):
-            if self._held is not None:
-                self._held.cancel()
-            self._held = self._loop.call_at(until, self._go_on)
+        if seconds and (self._hold_timer is None or self._hold_timer.when() < until):
+            if self._hold_timer is not None:
+                self._hold_timer.cancel()
+            self._hold_timer = self._loop.call_at(until, self._end_hold)
 
-    def _go_on(self) -> None:
-        self._held = None
+    def _end_hold(self) -> None:
+        self._hold_timer = None
         self._admit()
 
     def _admit(self) -> None:
-        while self._waiting and self._inside < int(self._gradient.limit) and not self._held:
+        while self._waiting and self._running < int(self._gradient.limit) and not self._hold_timer:
             # A call whose future is done was cancelled while it waited: skip it.
             if not (future := self._waiting.popleft()).done():
-                self._inside += 1
+                self._running += 1
                 future.set_result(None)
         self._gradient.busy = self._gradient.busy or bool(self._waiting)

@@ -60,19 +60,19 @@ class Waits:
         """How many calls stopped waiting with an exception."""
 
     def __enter__(self) -> None:
-        inside, total = self._state
-        self._state = inside + 1, total - monotonic()
+        waiting, total = self._state
+        self._state = waiting + 1, total - monotonic()
 
     def __exit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
-        inside, total = self._state
-        self._state = inside - 1, total + monotonic()
+        waiting, total = self._state
+        self._state = waiting - 1, total + monotonic()
         self.given_up += kind is not None
 
     @property
     def seconds(self) -> float:
         """The seconds waited until now."""
-        inside, total = self._state
-        return max(0.0, total + inside * monotonic())
+        waiting, total = self._state
+        return max(0.0, total + waiting * monotonic())
 
     @property
     def unfinished(self) -> int:

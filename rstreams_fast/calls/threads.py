@@ -122,7 +122,7 @@ class ThreadedCalls:
         self._notified = False
         self._open: set[_CallOnThread] = set()
         self._lock = threading.Lock()
-        self._inside = 0  # the number of threads that are in a call
+        self._running_threads = 0  # the number of threads that are in a call
         self._on_leave: Callable[[], object] | None = None
 
     def __call__(self, *args: Any) -> asyncio.Future[Any]:
@@ -139,7 +139,7 @@ class ThreadedCalls:
         """
         with self._lock:
             if gate is not None:
-                self._on_leave = gate.end(self._inside)
+                self._on_leave = gate.end(self._running_threads)
         for future in self._open:
             future.given_up = True
             asyncio.Future.cancel(future)
@@ -147,12 +147,12 @@ class ThreadedCalls:
     def _enter(self) -> bool:
         with self._lock:
             begins = not self._threads.closed
-            self._inside += begins
+            self._running_threads += begins
             return begins
 
     def _leave(self) -> None:
         with self._lock:
-            self._inside -= 1
+            self._running_threads -= 1
             on_leave = self._on_leave
         if on_leave is not None:
             on_leave()
@@ -169,7 +169,7 @@ class ThreadedCalls:
                     self._leave()
             refuse_coroutine("fn", self._fn, result, "; make it 'async def' itself")
         except BaseException as raised:
-            failure = _for_a_future(self._label, raised)
+            failure = _settable_error(self._label, raised)
         self._outcomes.append((future, result, failure))
         # The failure's traceback refers to this frame, which would keep these objects alive.
         del job, future, context, args, result, failure
@@ -196,7 +196,7 @@ class ThreadedCalls:
                 future.set_result(result)
 
 
-def _for_a_future(label: str, raised: BaseException) -> Exception:
+def _settable_error(label: str, raised: BaseException) -> Exception:
     """Return ``raised``, or a wrapper for an exception that no future can carry.
 
     ``SystemExit`` or ``KeyboardInterrupt`` in a future would end the loop. In a ``StageError``

@@ -71,7 +71,7 @@ class Usage:
         if not self.left:
             return False
         left = tuple(self.left.get(unit, math.inf) for unit in self.estimate)
-        gate.see(left, self.weights)
+        gate.adopt_remaining(left, self.weights)
         return any(map(float.__lt__, left, pace.margins(self.weights)))
 
 

@@ -130,7 +130,7 @@ def seconds_held(limit: rs.Limit) -> float:
         return locks_of(limit.name).held_until() - time.monotonic()
     server = leases._server
     assert server is not None
-    permits, _ = server.limits[limit.served_at.number]
+    permits, _ = server.services[limit.served_at.number]
     return permits._not_before - time.monotonic()
 
 

@@ -26,7 +26,7 @@ from rstreams_fast.calls.limits.messages import (
     ASK,
     CHALLENGE_BYTES,
     GRANT,
-    LEFT,
+    SENT,
     Address,
     answer_to,
 )
@@ -229,16 +229,16 @@ def test_a_worker_that_is_late_is_granted_no_more_of_a_rate(name: str) -> None:
             late.sendall(ASK * 50)
             most = int(1000 * UNDER_WAY) - 1  # besides the burst
             assert received(late, most) == GRANT * most
-            late.sendall(LEFT * 3)
+            late.sendall(SENT * 3)
             assert received(late, 3) == GRANT * 3
             other.sendall(ASK)
             assert received(other, 1) == GRANT  # it is not held up for long
-            other.sendall(LEFT + ASK)
+            other.sendall(SENT + ASK)
             assert received(other, 1) == GRANT
             with pytest.raises(TimeoutError):
                 received(late, 1, timeout=0.05)  # in which fifty more could be granted
-            other.sendall(LEFT)
-            late.sendall(LEFT * most)
+            other.sendall(SENT)
+            late.sendall(SENT * most)
             assert received(late, most) == GRANT * most
         other.sendall(ASK * 2)
         assert received(other, 2) == GRANT * 2  # what a lost one had under way counts no longer
@@ -403,7 +403,7 @@ def test_strangers_do_not_take_a_drivers_descriptors(leave: bool) -> None:
             with contextlib.suppress(ConnectionResetError):
                 stranger.settimeout(DEADLINE)
                 assert stranger.recv(1) == b""
-            assert time.monotonic() >= begin + leases.PROOF_SECONDS - 1
+            assert time.monotonic() >= begin + leases.AUTHENTICATION_SECONDS - 1
             wait_until(lambda: crowded.descriptors() < 32, "that no stranger is left")
             asyncio.run(work())
     finally:

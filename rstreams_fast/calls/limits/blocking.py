@@ -82,13 +82,13 @@ class BlockingGate:
         """Charge ``change`` more units than calls had estimated; negative numbers give back."""
         if any(change):
             loop = self._enter()
-            loop.tell(lambda gate: gate.spend(change))
+            loop.run_with_gate(lambda gate: gate.spend(change))
             loop.leave()
 
-    def see(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
+    def adopt_remaining(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
         """Adopt the service's report that ``left`` units remain. ``weights``: the call's units."""
         loop = self._enter()
-        loop.tell(lambda gate: gate.see(left, weights))
+        loop.run_with_gate(lambda gate: gate.adopt_remaining(left, weights))
         loop.leave()
 
 
@@ -101,7 +101,7 @@ class TimedGate:
         self.release = gate.release
         self.hold = gate.hold
         self.spend = gate.spend
-        self.see = gate.see
+        self.adopt_remaining = gate.adopt_remaining
 
     def take(self, weights: tuple[float, ...] = ()) -> tuple[_PermitLoop, _Permit]:
         with self._waits:
@@ -129,19 +129,19 @@ class _PermitLoop:
         self._calls = 0
         """How many calls wait or run."""
         self._used = False
-        """Whether a call has ended since ``_look`` last ran."""
+        """Whether a call has ended since ``_end_if_unused`` last ran."""
         self._ended = False
         self._tickets: deque[_Ticket] = deque()
         # The number of permits that the loop waits for: one for each ticket (waiting thread). If a
         # thread passes its permit to a ticket, there is one permit more than tickets.
-        self._asked = 0
+        self._requested = 0
         self._idle: list[_Permit] = []
-        self._returns = False  # whether the loop will return the idle permits
+        self._returns_idle = False  # whether the loop will return the idle permits
         self._held_until = 0.0
         # After this time a returned permit is offered to other stages first.
         self._next_offer = 0.0
         self._gate: PermitGate | None = None
-        self._looks = False  # whether a timer runs that ends the loop if no call uses it
+        self._is_checking = False  # whether a timer runs that ends the loop if no call uses it
 
     def enter(self) -> bool:
         """Keep the loop alive until ``leave``; return ``False`` if the loop has ended already."""
@@ -157,13 +157,13 @@ class _PermitLoop:
 
     def permit(self) -> _Permit:
         with self._lock:
-            if self._idle and self._keeps(monotonic()):
+            if self._idle and self._reuses(monotonic()):
                 return self._idle.pop()
             ticket: _Ticket = Future()
             self._tickets.append(ticket)
-            asks = self._asked < len(self._tickets)
-            self._asked += asks
-        return self._wait_for(ticket, self._ask if asks else None, self._refuse)
+            must_request = self._requested < len(self._tickets)
+            self._requested += must_request
+        return self._wait_for(ticket, self._request if must_request else None, self._refuse)
 
     def release(self, permit: _Permit) -> None:
         """Pass a permit on to the next call of this stage, or return it to the limit."""
@@ -172,22 +172,22 @@ class _PermitLoop:
             return
         now = monotonic()
         with self._lock:
-            stays = self._keeps(now)
+            stays = self._reuses(now)
             if stays and now >= permit[1] and now >= self._next_offer:
                 self._next_offer = now + OFFER_SECONDS
                 stays = False
             ticket = self._next_ticket() if stays else None
             rests = stays and ticket is None
-            returns = rests and not self._returns
+            returns = rests and not self._returns_idle
             if rests:
                 self._idle.append(permit)
-                self._returns = True
+                self._returns_idle = True
         if ticket is not None:
             ticket.set_result(permit)
         elif not stays:
             # Do not put this permit among the idle permits. The next call of this stage would take
             # it before the loop could offer it, and other stages would wait for ever.
-            self._run(lambda: self._opened().release(permit))
+            self._run(lambda: self._ensure_gate().release(permit))
         elif returns:
             self._run(self._return_later)
 
@@ -200,7 +200,9 @@ class _PermitLoop:
     def weighed_permit(self, weights: tuple[float, ...]) -> _Permit:
         """Block until there is a permit for one call that needs the units ``weights``."""
         ticket: _Ticket = Future()
-        return self._wait_for(ticket, partial(self._weigh, ticket, weights), ticket.set_exception)
+        return self._wait_for(
+            ticket, partial(self._request_weighed, ticket, weights), ticket.set_exception
+        )
 
     def _wait_for(
         self, ticket: _Ticket, ask: Callable[[], object] | None, refuse: WhenDropped
@@ -212,18 +214,18 @@ class _PermitLoop:
         except BaseException:
             # After a KeyboardInterrupt the loop may have no thread: mark it as ended.
             with self._lock:
-                self._ended, self._asked = True, 0
+                self._ended, self._requested = True, 0
             if not ticket.cancel() and ticket.exception() is None:  # it has a permit
                 self.release(ticket.result())
             raise
 
-    def tell(self, what: Callable[[PermitGate], object]) -> None:
+    def run_with_gate(self, what: Callable[[PermitGate], object]) -> None:
         """Call ``what`` with the gate, on the loop's thread."""
-        self._run(lambda: what(self._opened()))
+        self._run(lambda: what(self._ensure_gate()))
 
-    def _keeps(self, now: float) -> bool:
+    def _reuses(self, now: float) -> bool:
         """Whether the next waiting call may use a permit that a thread returns."""
-        return self._gate is not None and self._gate.keeps and now >= self._held_until
+        return self._gate is not None and self._gate.reuses_permits and now >= self._held_until
 
     def _next_ticket(self) -> _Ticket | None:
         while self._tickets:
@@ -237,17 +239,17 @@ class _PermitLoop:
 
     # -- the loop's thread -------------------------------------------------------------------------
 
-    def _opened(self) -> PermitGate:
+    def _ensure_gate(self) -> PermitGate:
         if self._gate is None:
-            if not self._looks:
-                self._looks = True
-                self._look()
+            if not self._is_checking:
+                self._is_checking = True
+                self._end_if_unused()
             self._gate = PermitGate(self._limit, asyncio.get_running_loop())
         return self._gate
 
-    def _ask(self) -> None:
+    def _request(self) -> None:
         try:
-            gate = self._opened()
+            gate = self._ensure_gate()
         except Exception as raised:
             # PermitGate fails, for example, if the file of the limit cannot be used.
             self._refuse(raised)
@@ -257,11 +259,11 @@ class _PermitLoop:
         else:
             asyncio.get_running_loop().create_task(self._wait(gate))
 
-    def _weigh(self, ticket: _Ticket, weights: tuple[float, ...]) -> None:
+    def _request_weighed(self, ticket: _Ticket, weights: tuple[float, ...]) -> None:
         try:
-            gate = self._opened()
+            gate = self._ensure_gate()
         except Exception as raised:
-            ticket.set_exception(_lost(raised))
+            ticket.set_exception(_limit_lost(raised))
         else:
             asyncio.get_running_loop().create_task(self._wait_weighed(gate, ticket, weights))
 
@@ -272,7 +274,7 @@ class _PermitLoop:
             permit = await gate.acquire(weights)
         except BaseException as raised:  # LimitLost, or CancelledError while Python exits
             if ticket.set_running_or_notify_cancel():
-                ticket.set_exception(_lost(raised))
+                ticket.set_exception(_limit_lost(raised))
             return
         if ticket.set_running_or_notify_cancel():
             ticket.set_result(permit)
@@ -290,7 +292,7 @@ class _PermitLoop:
 
     def _granted(self, permit: _Permit, gate: PermitGate) -> None:
         with self._lock:
-            self._asked -= 1
+            self._requested -= 1
             ticket = self._next_ticket()
         if ticket is None:
             gate.release(permit)
@@ -299,13 +301,13 @@ class _PermitLoop:
 
     def _refuse(self, raised: BaseException) -> None:
         with self._lock:
-            self._asked -= 1
+            self._requested -= 1
             ticket = self._next_ticket()
         if ticket is not None:
-            ticket.set_exception(_lost(raised))
+            ticket.set_exception(_limit_lost(raised))
 
     def _hold(self, seconds: float) -> None:
-        self._opened().hold(seconds)
+        self._ensure_gate().hold(seconds)
         self._return_idle()
 
     def _return_later(self) -> None:
@@ -314,23 +316,23 @@ class _PermitLoop:
     def _return_idle(self) -> None:
         with self._lock:
             idle, self._idle = self._idle, []
-            self._returns = False
+            self._returns_idle = False
         for permit in idle:
-            self._opened().release(permit)
+            self._ensure_gate().release(permit)
 
-    def _look(self) -> None:
+    def _end_if_unused(self) -> None:
         with self._lock:
             self._ended = not (self._calls or self._used)
             self._used = False
         if not self._ended:
-            asyncio.get_running_loop().call_later(LINGER_SECONDS, self._look)
+            asyncio.get_running_loop().call_later(LINGER_SECONDS, self._end_if_unused)
             return
         if self._gate is not None:
             self._gate.close()
         self._private.close()
 
 
-def _lost(raised: BaseException) -> LimitLost:
+def _limit_lost(raised: BaseException) -> LimitLost:
     if isinstance(raised, LimitLost):
         return raised
     exits = isinstance(raised, asyncio.CancelledError)

@@ -65,7 +65,7 @@ class Channels(asyncio.Protocol):
         self._newest = 0
         self._unsent: dict[int, bytes] = {}
         self._ended: list[int] = []
-        self._sends = False
+        self._is_send_scheduled = False
         transport.write(WELCOME)
 
     def data_received(self, data: bytes) -> None:
@@ -110,12 +110,12 @@ class Channels(asyncio.Protocol):
             self._send_soon()
 
     def _send_soon(self) -> None:
-        if not self._sends:
-            self._sends = True
+        if not self._is_send_scheduled:
+            self._is_send_scheduled = True
             asyncio.get_running_loop().call_soon(self._send)
 
     def _send(self) -> None:
-        self._sends = False
+        self._is_send_scheduled = False
         frames = [FRAME.pack(number, len(data)) + data for number, data in self._unsent.items()]
         frames += [FRAME.pack(number, 0) for number in self._ended]
         self._unsent.clear()

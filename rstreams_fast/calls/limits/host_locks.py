@@ -32,10 +32,10 @@ LAYOUT: Final = 2
 """The version of the file's layout. Each layout uses another file."""
 
 WANTED_SECONDS: Final = 0.05
-"""How long ``wanted`` is true after a stage of the host found no free permit."""
+"""How long ``is_wanted`` is true after a stage of the host found no free permit."""
 
 
-LOOK_SECONDS: Final = 0.01
+CHECK_SECONDS: Final = 0.01
 """How often the stages check that the open file is still the file at the path."""
 
 FRESH_SECONDS: Final = DEATH_SECONDS
@@ -86,15 +86,15 @@ class HostLocks:
         self.pace = Pace(self.numbers)
         self._lock = threading.Lock()
         self._held: set[int] = set()
-        self._stray: set[int] = set()
+        self._locked_elsewhere: set[int] = set()
         """The permits of ``_held`` that another process has locked in the file at the path."""
         self._lock_state: bytes | None = None
         self._unlock_state = b""
         if _has_open_file_locks():
             self._lock_state = _flock(fcntl.F_WRLCK, self.STATE_LOCK)
             self._unlock_state = _flock(fcntl.F_UNLCK, self.STATE_LOCK)
-        self._next_look = 0.0
-        self._left: int | None = None
+        self._next_check = 0.0
+        self._previous_file: int | None = None
         """The previous file. It stays open, so that processes which still use it find the permits
         locked."""
         self._file, self._fresh_until = self._open()
@@ -119,22 +119,22 @@ class HostLocks:
         self._id = found.st_dev, found.st_ino
         return file, self.FRESH_UNTIL.unpack(content)[0] if content else 0.0
 
-    def follow(self) -> None:
+    def refresh(self) -> None:
         """If another file is at the path, open that file; adopt its numbers.
 
         ``OSError``: the file cannot be used.
         """
         with self._lock:
-            self._follow()
+            self._refresh()
 
-    def _follow(self) -> None:
+    def _refresh(self) -> None:
         now = time.monotonic()
-        if now < self._next_look:
+        if now < self._next_check:
             return
-        self._next_look = now + LOOK_SECONDS
-        if self._left is not None and now >= self._fresh_until:
-            os.close(self._left)
-            self._left = None
+        self._next_check = now + CHECK_SECONDS
+        if self._previous_file is not None and now >= self._fresh_until:
+            os.close(self._previous_file)
+            self._previous_file = None
         with contextlib.suppress(FileNotFoundError):
             found = os.lstat(self.path)
             if (found.st_dev, found.st_ino) == self._id:
@@ -143,18 +143,18 @@ class HostLocks:
                 return
         before = self._read()
         new, self._fresh_until = self._open()
-        if self._left is not None:
-            os.close(self._left)
-        self._left = os.dup(self._file)
+        if self._previous_file is not None:
+            os.close(self._previous_file)
+        self._previous_file = os.dup(self._file)
         # dup2 keeps the descriptor's number: other threads may be reading from it.
         os.dup2(new, self._file, inheritable=False)
         os.close(new)
         with naming(self.path):
-            self._stray = {byte for byte in self._held if not _lock(self._file, byte)}
-            for byte in self._held - self._stray:
+            self._locked_elsewhere = {byte for byte in self._held if not _lock(self._file, byte)}
+            for byte in self._held - self._locked_elsewhere:
                 os.pwrite(self._file, b"u", self.USED + byte)
             if self._users:
-                self._share(self.numbers)
+                self._share_numbers(self.numbers)
             with _locked(self._file, self.STATE_LOCK):
                 not_before, clocks = self._read()
                 clocks = tuple(map(max, before[1], clocks))
@@ -162,9 +162,9 @@ class HostLocks:
 
     def reopen(self) -> None:
         """Open the file again, in a forked child: the locks belong to the parent's open file."""
-        if self._left is not None:
-            os.close(self._left)
-            self._left = None
+        if self._previous_file is not None:
+            os.close(self._previous_file)
+            self._previous_file = None
         # Make a new lock: at the fork another thread of the parent may have held the old one.
         self._lock = threading.Lock()
         try:
@@ -177,13 +177,13 @@ class HostLocks:
     def join(self, numbers: Numbers) -> None:
         """Use the limit until ``leave``. Its ``numbers`` apply unless newer numbers are in use."""
         with self._lock, naming(self.path):
-            self._next_look = 0.0
-            self._follow()
+            self._next_check = 0.0
+            self._refresh()
             if not self._users or numbers.made > self.numbers.made:
-                self._share(numbers)
+                self._share_numbers(numbers)
             self._users += 1
 
-    def _share(self, own: Numbers) -> None:
+    def _share_numbers(self, own: Numbers) -> None:
         """Take the shared lock on the numbers; write ``own`` unless newer numbers are in use."""
         alone = not self._users and _lock(self._file, self.NUMBERS_LOCK)
         _lock(self._file, self.NUMBERS_LOCK, shared=True, wait=True)
@@ -226,7 +226,7 @@ class HostLocks:
     def take_one(self) -> tuple[int | None, float] | None:
         """Return a permit and the seconds until it may be used; ``None``: no permit is free."""
         with self._lock:
-            self._follow()
+            self._refresh()
             if time.monotonic() < self._fresh_until:
                 return None
             of = self.numbers.concurrency
@@ -250,9 +250,9 @@ class HostLocks:
             os.pwrite(self._file, self.WANTED_AT.pack(time.monotonic()), self.WANTED)
         return None
 
-    def wanted(self) -> bool:
+    def is_wanted(self) -> bool:
         """Whether a stage of the host found no permit lately, or too many permits are in use."""
-        if self._stray or self._has_too_many():
+        if self._locked_elsewhere or self._has_too_many():
             return True
         found = os.pread(self._file, self.WANTED_AT.size, self.WANTED)
         missed_at: float = self.WANTED_AT.unpack(found)[0] if found else 0.0
@@ -266,8 +266,8 @@ class HostLocks:
         """Free a permit."""
         with self._lock:
             # Another process holds the lock on this byte: do not unlock it.
-            if byte in self._stray:
-                self._stray.discard(byte)
+            if byte in self._locked_elsewhere:
+                self._locked_elsewhere.discard(byte)
                 self._held.discard(byte)
                 return
             try:
@@ -302,16 +302,16 @@ class HostLocks:
         with self._state() as (not_before, clocks):
             self._write(not_before, self.pace.spend(time.monotonic(), clocks, change))
 
-    def see(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
+    def adopt_remaining(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
         """Adopt the service's report that ``left`` units remain. ``weights``: the call's units."""
         with self._state() as (not_before, clocks):
             now = time.monotonic()
-            self._write(not_before, self.pace.follow(now, clocks, left, weights))
+            self._write(not_before, self.pace.adopt_remaining(now, clocks, left, weights))
 
     @contextlib.contextmanager
     def _state(self) -> Iterator[tuple[float, tuple[float, ...]]]:
         with self._lock:
-            self._follow()
+            self._refresh()
             if self._lock_state is None:
                 with _locked(self._file, self.STATE_LOCK):
                     yield self._read()

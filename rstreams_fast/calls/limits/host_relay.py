@@ -39,7 +39,7 @@ FOLDER: Final = "relays"
 START_SECONDS: Final = 2.0
 """How long a worker waits for a relay that another worker starts."""
 
-LOOK_SECONDS: Final = 0.01
+POLL_SECONDS: Final = 0.01
 BACKLOG: Final = 4096
 LONGEST_PATH: Final = 100
 """The most bytes of a socket's path: the kernel allows 107, and other systems fewer."""
@@ -59,8 +59,8 @@ async def connect_by_relay(
     if os.name != "posix" or not sys.executable:
         raise ConnectionError("a relay needs sockets of Unix")
     loop = asyncio.get_running_loop()
-    who = f"{address.host} {address.port} ".encode() + address.token
-    path = private_folder(FOLDER) / hashlib.sha256(who).hexdigest()[:32]
+    identity = f"{address.host} {address.port} ".encode() + address.token
+    path = private_folder(FOLDER) / hashlib.sha256(identity).hexdigest()[:32]
     until, is_started = loop.time() + START_SECONDS, False
     while (connection := _connection_to(path)) is None:
         if not is_started and (lock := _locked(path)) is not None:
@@ -72,12 +72,12 @@ async def connect_by_relay(
         elif loop.time() >= until:
             raise ConnectionError("the relay of this host does not start")
         else:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
     await loop.create_unix_connection(make, sock=connection)
 
 
 @contextlib.contextmanager
-def _short(path: Path) -> Iterator[str]:
+def _short_path(path: Path) -> Iterator[str]:
     """Yield a path of the socket that is short enough for the kernel."""
     if len(os.fsencode(path)) <= LONGEST_PATH or sys.platform != "linux":
         yield str(path)
@@ -94,7 +94,7 @@ def _connection_to(path: Path) -> socket.socket | None:
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.setblocking(False)
-        with _short(path) as short:
+        with _short_path(path) as short:
             connection.connect(short)
     except (FileNotFoundError, ConnectionRefusedError):
         connection.close()
@@ -141,7 +141,7 @@ def _listening_at(path: Path) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX)
     try:
         path.unlink(missing_ok=True)
-        with _short(path) as short:
+        with _short_path(path) as short:
             listening.bind(short)
         listening.listen(BACKLOG)
     except BaseException:

@@ -19,6 +19,7 @@ from rstreams_fast.calls.limits.host_relay import connect_by_relay
 from rstreams_fast.calls.limits.leases import is_served_here
 from rstreams_fast.calls.limits.limit import Limit
 from rstreams_fast.calls.limits.messages import (
+    ALIVE,
     ASK,
     CHALLENGE_BYTES,
     COUNT,
@@ -28,13 +29,12 @@ from rstreams_fast.calls.limits.messages import (
     GRANT,
     HOLD,
     KEEP,
-    LEFT,
     PACED,
     PROBE,
     REFUSED,
+    REMAINING,
     SECONDS,
-    SEE,
-    SIGN,
+    SENT,
     SPEND,
     UNPACED,
     Address,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JobPermits", "LimitLost"]
 
-TURNS_TO_THE_SERVICE: Final = 3
+TURNS_UNTIL_SENT: Final = 3
 """After this number of turns of the loop a call with a permit has sent its request, even if it had
 to connect first."""
 
@@ -85,13 +85,13 @@ class JobPermits:
         self._are_paced = limit.numbers.are_paced
         self._units = len(limit.numbers.quotas)
         # Units that were spent while there was no connection: the next connection reports them.
-        self._unsaid = [0.0] * self._units
+        self._unreported = [0.0] * self._units
         self._address: Address = limit.served_at
         self._identity = secrets.token_bytes(16)
         # The connection over which messages can be sent now, if there is one.
         self._connection: _Connection | None = None
-        self._has = 0
-        self._asks: deque[Weights] = deque()  # the units of the calls that wait for a grant
+        self._held = 0
+        self._requests: deque[Weights] = deque()  # the units of the calls that wait for a grant
         self._held_until = 0.0
         self._closed = False
         self._was_welcome = False
@@ -105,10 +105,10 @@ class JobPermits:
         by_relay = not is_served_here(self._address)
         cause: Exception
         while True:
-            for try_way in (self._try_relay, self._try_driver)[not by_relay :]:
+            for attempt in (self._try_relay, self._try_driver)[not by_relay :]:
                 try:
                     async with asyncio.timeout(began + DRIVER_PATIENCE_SECONDS - loop.time()):
-                        await try_way()
+                        await attempt()
                 except OSError as failed:  # this includes TimeoutError, a subclass of OSError
                     cause = failed
                 except LimitLost as refused:
@@ -166,41 +166,41 @@ class JobPermits:
             connection.abort()
             return
         message = answer_to(challenge, self._address)
-        message += DECLARE + DECLARED.pack(self._identity, self._has, self._units)
+        message += DECLARE + DECLARED.pack(self._identity, self._held, self._units)
         if (rest := self._held_until - self._loop.time()) > 0:
             message += HOLD + SECONDS.pack(rest)
-        if any(self._unsaid):
-            message += SPEND + pack_units(tuple(self._unsaid))
-            self._unsaid = [0.0] * self._units
+        if any(self._unreported):
+            message += SPEND + pack_units(tuple(self._unreported))
+            self._unreported = [0.0] * self._units
         self._connection = connection
-        connection.send(message + b"".join(ASK + pack_units(weights) for weights in self._asks))
+        connection.send(message + b"".join(ASK + pack_units(weights) for weights in self._requests))
         self._gate.suspend(False)
 
-    def refused(self) -> LimitLost:
+    def refusal(self) -> LimitLost:
         """Return the error for a refusal by the driver, or by another process at its address."""
         return LimitLost(f"the driver no longer serves the limit {self._name!r}")
 
     def granted(self, count: int) -> None:
         """Pass ``count`` permits from the driver to the waiting calls."""
-        self._has += count
+        self._held += count
         if self._are_paced:
-            self._loop.call_soon(self._say_that_they_left, self._connection, count, 0)
+            self._loop.call_soon(self._report_sent, self._connection, count, 0)
         for _ in range(count):
-            self._gate.grant(None, self._asks.popleft())
+            self._gate.grant(None, self._requests.popleft())
 
-    def paced(self, are_paced: bool) -> None:
+    def set_paced(self, are_paced: bool) -> None:
         """Note whether each call needs a new permit: the limit's rate or units may have changed."""
         if are_paced != self._are_paced:
             self._are_paced = are_paced
-            self._gate.follow_numbers(are_paced)
+            self._gate.set_paced(are_paced)
 
-    def _say_that_they_left(self, connection: _Connection | None, count: int, turns: int) -> None:
+    def _report_sent(self, connection: _Connection | None, count: int, turns: int) -> None:
         """Report to the driver, some turns later, that ``count`` calls have sent their requests."""
-        if turns < TURNS_TO_THE_SERVICE:
-            self._loop.call_soon(self._say_that_they_left, connection, count, turns + 1)
+        if turns < TURNS_UNTIL_SENT:
+            self._loop.call_soon(self._report_sent, connection, count, turns + 1)
         elif connection is self._connection:
             # The driver counts these calls only for the connection that granted them.
-            self._send(LEFT * count)
+            self._send(SENT * count)
 
     def lost(self, connection: _Connection) -> None:
         """Connect again after ``connection`` has ended, unless a task already connects."""
@@ -218,34 +218,34 @@ class JobPermits:
             self._connection.send(message)
 
     def ask(self, weights: Weights) -> None:
-        self._asks.append(weights)
+        self._requests.append(weights)
         self._send(ASK + pack_units(weights))
 
     def spend(self, change: Weights) -> None:
         if self._connection is None:
-            self._unsaid = [sum(both) for both in zip(self._unsaid, change, strict=True)]
+            self._unreported = [sum(both) for both in zip(self._unreported, change, strict=True)]
         else:
             self._send(SPEND + pack_units(change))
 
-    def see(self, left: Weights, weights: Weights) -> None:
-        self._send(SEE + pack_units(left + weights))
+    def adopt_remaining(self, left: Weights, weights: Weights) -> None:
+        self._send(REMAINING + pack_units(left + weights))
 
     def give_back(self, permit: None) -> None:  # noqa: ARG002
-        self._has -= 1
+        self._held -= 1
         self._send(GIVE_BACK)
 
     # ``offer`` gives the permit back: the driver serves the waiting stages in turn.
     offer = give_back
 
-    def wanted(self) -> bool:
+    def is_wanted(self) -> bool:
         return True  # only the driver knows
 
     def hold(self, seconds: float) -> None:
         self._held_until = max(self._held_until, self._loop.time() + seconds)
         self._send(HOLD + SECONDS.pack(seconds))
 
-    def end(self, inside: int) -> Callable[[], object]:
-        """Return all permits except those of ``inside`` threads, and close the connection.
+    def end(self, running_threads: int) -> Callable[[], object]:
+        """Return all permits except those of the ``running_threads``; close the connection.
 
         The calls on these threads still run. Each thread calls the returned function to give its
         permit back.
@@ -255,10 +255,10 @@ class JobPermits:
         connection, self._connection = self._connection, None
         if connection is None:
             return int
-        copy = connection.keep(inside)
+        copy = connection.keep(running_threads)
         if copy is None:
             return int
-        return partial(self._give_one_back, copy, iter(range(1, inside)))
+        return partial(self._give_one_back, copy, iter(range(1, running_threads)))
 
     def _give_one_back(self, connection: int, others: Iterator[int]) -> None:
         # If the driver no longer serves the limit, the write fails, and the permit is of no use.
@@ -295,15 +295,15 @@ class _Connection(asyncio.Protocol):
             self._permits.opened(self, self._challenge)
         if data and not self.welcome:
             if data.startswith(REFUSED):
-                self._fail(self._permits.refused())
+                self._fail(self._permits.refusal())
                 return
             self.welcome = True
             if not self.welcomed.done():
                 self.welcomed.set_result(None)
         if (paced := data.rfind(PACED)) != (unpaced := data.rfind(UNPACED)):
-            self._permits.paced(paced > unpaced)
+            self._permits.set_paced(paced > unpaced)
         if PROBE in data:
-            self.send(SIGN)
+            self.send(ALIVE)
         if granted := data.count(GRANT):
             self._permits.granted(granted)
 
@@ -326,8 +326,8 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def keep(self, inside: int) -> int | None:
-        """Close the connection; if threads are ``inside``, return a copy of its descriptor.
+    def keep(self, running_threads: int) -> int | None:
+        """Close the connection; return a copy of its descriptor if there are ``running_threads``.
 
         The message ``KEEP`` tells the driver that this stage ends on purpose. The kernel resets a
         connection with unread data. After a reset without ``KEEP`` the driver would wait for the
@@ -338,9 +338,9 @@ class _Connection(asyncio.Protocol):
             if transport.is_closing() or transport.get_write_buffer_size():
                 return None
             connection = transport.get_extra_info("socket").fileno()
-            os.write(connection, KEEP + COUNT.pack(inside))
+            os.write(connection, KEEP + COUNT.pack(running_threads))
             # The connection stays open as long as a copy of its descriptor is open.
-            return os.dup(connection) if inside else None
+            return os.dup(connection) if running_threads else None
         except OSError:
             return None
         finally:

@@ -29,14 +29,14 @@ from rstreams_fast.calls.limits.messages import (
     GRANT,
     HOLD,
     KEEP,
-    LEFT,
     NUMBERS,
     PACED,
     PROBE,
     REFUSED,
     RELAY,
+    REMAINING,
     SECONDS,
-    SEE,
+    SENT,
     SIZES,
     SPEND,
     UNPACED,
@@ -59,13 +59,13 @@ LOST_SECONDS: Final = 10.0
 """How long a worker with permits may leave a probe unanswered while other workers wait."""
 LEASE_WATCH_SECONDS: Final = 1.0
 """How often the server checks for workers that do not answer."""
-UNHEARD: Final = 1 / 8
+UNACKNOWLEDGED: Final = 1 / 8
 """A worker gets at most this share of a limit's permits until it sends its next message."""
-SIGN_SECONDS: Final = 0.005
+PROBE_SECONDS: Final = 0.005
 """How long the next worker in line may take to answer a probe. Then the others go first."""
-PROOF_SECONDS: Final = 5.0
+AUTHENTICATION_SECONDS: Final = 5.0
 """How long a connection may take to prove that it knows the token."""
-MOST_STRANGERS: Final = 1024
+MOST_UNAUTHENTICATED: Final = 1024
 """The most connections without a proof: one more connection closes the oldest. A second bound is a
 quarter of the process's limit of file descriptors."""
 BACKLOG: Final = 1 << 15
@@ -94,7 +94,7 @@ def serve_at(addresses: Callable[[], tuple[str, str]]) -> None:
     _own_addresses = addresses
 
 
-class _Asks:
+class _RequestGroup:
     """Requests of one worker for permits that follow each other in the queue of all requests."""
 
     __slots__ = ("count", "lease")
@@ -114,22 +114,22 @@ class _Permits:
         self.numbers = Numbers(0.0, None, None, 1)
         self._pace = Pace(self.numbers)
         self._clocks = self._pace.new
-        self._whole = self._free = self._most_unheard = self._most_under_way = sys.maxsize
+        self._total = self._free = self._most_unacknowledged = self._most_under_way = sys.maxsize
         self._under_way = 0
         """How many grants were made whose call was not sent yet; silent workers do not count."""
-        self._told = set[_Lease]()
+        self._leases_under_way = set[_Lease]()
         """The workers that have grants whose call was not sent yet."""
-        self._look: asyncio.TimerHandle | None = None
+        self._silence_timer: asyncio.TimerHandle | None = None
         self._not_before = 0.0
         self._leases = set[_Lease]()
-        self._line: deque[_Asks] = deque()
-        self._waiting_for_sign: asyncio.TimerHandle | None = None
-        self._watching: asyncio.TimerHandle | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._queue: deque[_RequestGroup] = deque()
+        self._probe_timer: asyncio.TimerHandle | None = None
+        self._watch_timer: asyncio.TimerHandle | None = None
+        self._start_timer: asyncio.TimerHandle | None = None
 
     def join(self, lease: _Lease, numbers: Numbers) -> None:
         """Admit the requests of ``lease``. ``numbers`` apply unless newer numbers are in use."""
-        is_in_use = self._leases or self._free < self._whole
+        is_in_use = self._leases or self._free < self._total
         if not is_in_use or numbers.made > self.numbers.made:
             self._renumber(numbers)
         self._leases.add(lease)
@@ -139,10 +139,10 @@ class _Permits:
         if before[1:] == numbers[1:]:
             return
         now = asyncio.get_running_loop().time()
-        whole = sys.maxsize if numbers.concurrency is None else numbers.concurrency
-        self._free += whole - self._whole
-        self._whole = whole
-        self._most_unheard = max(1, int(whole * UNHEARD))
+        total = sys.maxsize if numbers.concurrency is None else numbers.concurrency
+        self._free += total - self._total
+        self._total = total
+        self._most_unacknowledged = max(1, int(total * UNACKNOWLEDGED))
         self._pace = Pace(numbers)
         clocks = self._clocks + self._pace.new[len(self._clocks) :]
         self._clocks = self._pace.restart(now, clocks)
@@ -152,41 +152,41 @@ class _Permits:
         self._most_under_way = late
         for lease in self._leases:
             lease.tell_pace(numbers)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._start_timer is not None:
+            self._start_timer.cancel()
+            self._start_timer = None
         self._grant()
 
     def ask(self, lease: _Lease, weights: tuple[float, ...]) -> None:
-        lease.asks.append(weights)
-        self._line_up(lease, 1)
+        lease.requests.append(weights)
+        self._enqueue(lease, 1)
         self._grant()
 
     def spend(self, change: tuple[float, ...]) -> None:
         now = asyncio.get_running_loop().time()
         self._clocks = self._pace.spend(now, self._clocks, change)
-        self._look_again()
+        self._grant_anew()
 
-    def see(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
+    def adopt_remaining(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
         now = asyncio.get_running_loop().time()
-        self._clocks = self._pace.follow(now, self._clocks, left, weights)
-        self._look_again()
+        self._clocks = self._pace.adopt_remaining(now, self._clocks, left, weights)
+        self._grant_anew()
 
-    def _look_again(self) -> None:
-        if self._timer is not None:  # the timer's time came from the previous clocks
-            self._timer.cancel()
-            self._timer = None
+    def _grant_anew(self) -> None:
+        if self._start_timer is not None:  # the timer's time came from the previous clocks
+            self._start_timer.cancel()
+            self._start_timer = None
         self._grant()
 
-    def _line_up(self, lease: _Lease, count: int) -> None:
-        if count and self._line and self._line[-1].lease is lease:
-            self._line[-1].count += count
+    def _enqueue(self, lease: _Lease, count: int) -> None:
+        if count and self._queue and self._queue[-1].lease is lease:
+            self._queue[-1].count += count
         elif count:
-            self._line.append(_Asks(lease, count))
+            self._queue.append(_RequestGroup(lease, count))
 
-    def _line_up_again(self, lease: _Lease) -> None:
-        passed_over, lease.passed_over = lease.passed_over, 0
-        self._line_up(lease, passed_over)
+    def _enqueue_deferred(self, lease: _Lease) -> None:
+        deferred, lease.deferred = lease.deferred, 0
+        self._enqueue(lease, deferred)
 
     def take(self, count: int) -> None:
         """Count the permits of running calls, even if this exceeds the limit."""
@@ -200,42 +200,42 @@ class _Permits:
         now = asyncio.get_running_loop().time()
         self._not_before = max(self._not_before, now + seconds)
 
-    def hear(self, lease: _Lease) -> None:
+    def note_message(self, lease: _Lease) -> None:
         """Note that the worker of ``lease`` has sent a message: it is alive, and reads messages."""
-        lease.heard_at = asyncio.get_running_loop().time()
+        lease.last_message_at = asyncio.get_running_loop().time()
         lease.probed_at = None
-        enough, lease.unheard = lease.unheard >= self._most_unheard, 0
+        enough, lease.unacknowledged = lease.unacknowledged >= self._most_unacknowledged, 0
         if enough:
-            self._line_up_again(lease)
+            self._enqueue_deferred(lease)
             self._grant()
 
-    def have_left(self, lease: _Lease, count: int) -> None:
+    def count_sent(self, lease: _Lease, count: int) -> None:
         """Count ``count`` calls fewer as under way: they were sent, or their worker is gone."""
         lease.under_way -= count
-        lease.left_at = asyncio.get_running_loop().time()
+        lease.progress_at = asyncio.get_running_loop().time()
         if not lease.silent:
             self._under_way -= count
         if not lease.under_way:
             lease.silent = False
-            self._told.discard(lease)
-            self._line_up_again(lease)
+            self._leases_under_way.discard(lease)
+            self._enqueue_deferred(lease)
         self._grant()
 
-    def _look_for_silent(self) -> None:
-        self._look = None
+    def _mark_silent(self) -> None:
+        self._silence_timer = None
         before = asyncio.get_running_loop().time() - SILENT_SECONDS
-        for lease in self._told:
-            if not lease.silent and lease.left_at <= before:
+        for lease in self._leases_under_way:
+            if not lease.silent and lease.progress_at <= before:
                 lease.silent = True
                 self._under_way -= lease.under_way
         self._grant()
 
     def forget(self, lease: _Lease) -> None:
         """Drop the requests of ``lease``; no longer count its calls as under way."""
-        lease.asks.clear()
-        lease.passed_over = 0
-        self._line = deque(asks for asks in self._line if asks.lease is not lease)
-        self.have_left(lease, lease.under_way)
+        lease.requests.clear()
+        lease.deferred = 0
+        self._queue = deque(group for group in self._queue if group.lease is not lease)
+        self.count_sent(lease, lease.under_way)
 
     def leave(self, lease: _Lease) -> None:
         self._leases.discard(lease)
@@ -245,73 +245,74 @@ class _Permits:
         loop = asyncio.get_running_loop()
         now = loop.time()
         time = now if due is None else max(due, now - LATE_SECONDS)
-        while self._free > 0 and self._timer is None and self._line:
-            asks = self._line[0]
-            lease = asks.lease
-            if lease.silent or lease.unheard >= self._most_unheard:
-                if not lease.silent and self._waits_for_sign(lease, loop):
+        while self._free > 0 and self._start_timer is None and self._queue:
+            group = self._queue[0]
+            lease = group.lease
+            if lease.silent or lease.unacknowledged >= self._most_unacknowledged:
+                if not lease.silent and self._must_await_answer(lease, loop):
                     return
                 # Requests of a silent worker wait until the worker sends a message.
-                lease.passed_over += asks.count
-                self._line.popleft()
+                lease.deferred += group.count
+                self._queue.popleft()
                 continue
             if self._under_way >= self._most_under_way:
-                self._look = self._look or loop.call_later(SILENT_SECONDS, self._look_for_silent)
+                if self._silence_timer is None:
+                    self._silence_timer = loop.call_later(SILENT_SECONDS, self._mark_silent)
                 return
-            weights = lease.asks[0]
+            weights = lease.requests[0]
             start, clocks = self._pace.reserve(time, self._clocks, self._not_before, weights)
             if start > now:
-                self._timer = loop.call_at(start, self._due, start)
+                self._start_timer = loop.call_at(start, self._grant_due, start)
                 return
             self._clocks = clocks
             self._free -= 1
-            lease.asks.popleft()
-            asks.count -= 1
-            if not asks.count:
-                self._line.popleft()
+            lease.requests.popleft()
+            group.count -= 1
+            if not group.count:
+                self._queue.popleft()
             if self.numbers.are_paced:
-                self._note(lease, now)
+                self._count_under_way(lease, now)
             lease.grant()
-        if self._free <= 0 and self._line and self._watching is None:
-            self._watching = loop.call_later(LEASE_WATCH_SECONDS, self._watch)
+        if self._free <= 0 and self._queue and self._watch_timer is None:
+            self._watch_timer = loop.call_later(LEASE_WATCH_SECONDS, self._watch)
 
-    def _waits_for_sign(self, lease: _Lease, loop: asyncio.AbstractEventLoop) -> bool:
+    def _must_await_answer(self, lease: _Lease, loop: asyncio.AbstractEventLoop) -> bool:
         """Probe the worker; return whether the others must wait for its answer.
 
-        The others wait for ``SIGN_SECONDS``; after that they get permits before this worker.
+        The others wait for ``PROBE_SECONDS``; after that they get permits before this worker.
         """
-        until = lease.probe(loop.time()) + SIGN_SECONDS
+        until = lease.probe(loop.time()) + PROBE_SECONDS
         if loop.time() >= until:
             return False
-        if self._waiting_for_sign is None:
-            self._waiting_for_sign = loop.call_at(until, self._sign_due)
+        if self._probe_timer is None:
+            self._probe_timer = loop.call_at(until, self._grant_after_probe)
         return True
 
-    def _sign_due(self) -> None:
-        self._waiting_for_sign = None
+    def _grant_after_probe(self) -> None:
+        self._probe_timer = None
         self._grant()
 
     def _watch(self) -> None:
         """Probe the workers that hold permits; disconnect those silent for ``LOST_SECONDS``."""
-        self._watching = None
+        self._watch_timer = None
         now = asyncio.get_running_loop().time()
         for lease in list(self._leases):
             if lease.probed_at is not None and now >= lease.probed_at + LOST_SECONDS:
-                lease.lose()
-            elif lease.has and now >= lease.heard_at + LEASE_WATCH_SECONDS:
+                lease.abort()
+            elif lease.held and now >= lease.last_message_at + LEASE_WATCH_SECONDS:
                 lease.probe(now)
         self._grant()
 
-    def _note(self, lease: _Lease, now: float) -> None:
+    def _count_under_way(self, lease: _Lease, now: float) -> None:
         """Count a grant as under way, until the worker reports that its call was sent."""
         if not lease.under_way:
-            lease.left_at = now
-        self._told.add(lease)
+            lease.progress_at = now
+        self._leases_under_way.add(lease)
         lease.under_way += 1
         self._under_way += 1
 
-    def _due(self, time: float) -> None:
-        self._timer = None
+    def _grant_due(self, time: float) -> None:
+        self._start_timer = None
         self._grant(time)
 
 
@@ -328,41 +329,41 @@ class _Lease(asyncio.Protocol):
         self._received = b""
         self._permits: _Permits | None = None
         self._identity = b""
-        self._kept = False  # whether the stage has ended, and only its threads still use permits
-        self._coming_back: asyncio.TimerHandle | None = None
+        self._stage_ended = False  # if true, only threads of the stage still use permits
+        self._end_timer: asyncio.TimerHandle | None = None
         self._units = 0  # how many units each call has
-        self.has = 0
-        self.asks: deque[tuple[float, ...]] = deque()
+        self.held = 0
+        self.requests: deque[tuple[float, ...]] = deque()
         """The units of the calls that wait for a grant."""
-        self.passed_over = 0
+        self.deferred = 0
         """How many requests wait until the worker sends a message."""
-        self.unheard = 0
+        self.unacknowledged = 0
         """How many grants were sent since the latest message of the worker."""
-        self.heard_at = 0.0
+        self.last_message_at = 0.0
         self.probed_at: float | None = None
         """When the probe without an answer was sent; ``None`` if there is none."""
         self.under_way = 0
         """How many grants were made whose call was not sent yet; 0 without a rate or units."""
-        self.left_at = 0.0
+        self.progress_at = 0.0
         self.silent = False  # if true, the grants under way to this worker delay no other worker
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for mypy
         self._transport = transport
         if not isinstance(transport, Channel):  # the relay has proved that it knows the token
-            self._server.let_wait(self)
+            self._server.add_unauthenticated(self)
             keep_alive(transport)
         transport.write(self._challenge)
         loop = asyncio.get_running_loop()
-        self._unproved = loop.call_later(PROOF_SECONDS, transport.abort)
+        self._authentication_timer = loop.call_later(AUTHENTICATION_SECONDS, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         self._received += data
-        if self._permits is None and not self._prove():
+        if self._permits is None and not self._authenticate():
             return
         permits = self._permits
         assert permits is not None  # noqa: S101 - for mypy
-        permits.hear(self)
+        permits.note_message(self)
         at, received = 0, self._received
         while at < len(received):
             message = received[at : at + 1]
@@ -381,17 +382,17 @@ class _Lease(asyncio.Protocol):
                 permits.ask(self, units)
             elif message == SPEND:
                 permits.spend(units)
-            elif message == SEE:
-                permits.see(units[: self._units], units[self._units :])
-            elif message == LEFT and self.under_way:
-                permits.have_left(self, 1)
-            elif message == GIVE_BACK and self.has:
-                self.has -= 1
+            elif message == REMAINING:
+                permits.adopt_remaining(units[: self._units], units[self._units :])
+            elif message == SENT and self.under_way:
+                permits.count_sent(self, 1)
+            elif message == GIVE_BACK and self.held:
+                self.held -= 1
                 permits.give_back(1)
             at += 1 + size
         self._received = received[at:]
 
-    def _prove(self) -> bool:
+    def _authenticate(self) -> bool:
         """Check the answer to the challenge; return whether messages about permits may follow.
 
         The result is ``False`` if the answer is incomplete or wrong, or if another protocol takes
@@ -399,10 +400,10 @@ class _Lease(asyncio.Protocol):
         """
         if len(self._received) < ANSWER.size:
             return False
-        self._stranger_no_more()
+        self._end_authentication()
         digest, number = ANSWER.unpack_from(self._received)
         right = hmac.digest(self._server.token, self._challenge, "sha256")
-        found = self._server.at(number)
+        found = self._server.service_of(number)
         if found is None or not hmac.compare_digest(digest, right):
             self._transport.write(REFUSED)
             self._transport.close()
@@ -418,21 +419,21 @@ class _Lease(asyncio.Protocol):
         self._permits.join(self, numbers)
         return True
 
-    def _stranger_no_more(self) -> None:
-        self._unproved.cancel()
-        self._server.strangers.pop(self, None)
+    def _end_authentication(self) -> None:
+        self._authentication_timer.cancel()
+        self._server.unauthenticated.pop(self, None)
 
-    def _declare(self, permits: _Permits, identity: bytes, has: int, units: int) -> None:
-        """Replace an earlier connection of the worker ``identity``. Its calls use ``has`` permits:
+    def _declare(self, permits: _Permits, identity: bytes, held: int, units: int) -> None:
+        """Replace an earlier connection of the worker ``identity``. Its calls use ``held`` permits:
         count them.
         """
         before = self._server.declared.get(identity)
         self._identity, self._units = identity, units
         self._server.declared[identity] = self
-        self.has += has
-        permits.take(has)
+        self.held += held
+        permits.take(held)
         if before is not None and before is not self:
-            before.lose()
+            before.abort()
             before.end()
         self._transport.write(WELCOME)
         self.tell_pace(permits.numbers)
@@ -444,14 +445,14 @@ class _Lease(asyncio.Protocol):
 
     def _keep(self, permits: _Permits, count: int) -> None:
         """Keep ``count`` permits for the threads of a stage that has ended; drop its requests."""
-        self._kept = True
+        self._stage_ended = True
         permits.forget(self)
-        permits.give_back(max(0, self.has - count))
-        self.has = min(self.has, count)
+        permits.give_back(max(0, self.held - count))
+        self.held = min(self.held, count)
 
     def grant(self) -> None:
-        self.has += 1
-        self.unheard += 1
+        self.held += 1
+        self.unacknowledged += 1
         # If the connection is closing, connection_lost gives the permit back.
         if not self._transport.is_closing():
             self._transport.write(GRANT)
@@ -460,17 +461,17 @@ class _Lease(asyncio.Protocol):
         """Send a probe, unless one is unanswered; return the time of the probe."""
         if self.probed_at is not None:
             return self.probed_at
-        if not self._kept:
+        if not self._stage_ended:
             self.probed_at = now
             self._transport.write(PROBE)
         return now
 
-    def lose(self) -> None:
+    def abort(self) -> None:
         """Abort the connection: its worker does not answer, or has connected again."""
         self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stranger_no_more()
+        self._end_authentication()
         if self._permits is not None:
             # If there is no error, the worker was killed, and the kernel closed its connections.
             wait = DEATH_SECONDS
@@ -481,18 +482,18 @@ class _Lease(asyncio.Protocol):
                 self.data_received(last_bytes(self._transport))
                 wait = BREAK_SECONDS
             self._permits.leave(self)
-            self._coming_back = asyncio.get_running_loop().call_later(wait, self.end)
+            self._end_timer = asyncio.get_running_loop().call_later(wait, self.end)
 
     def end(self) -> None:
         """Give all permits of the connection back now."""
-        if self._coming_back is not None:
-            self._coming_back.cancel()
+        if self._end_timer is not None:
+            self._end_timer.cancel()
         if self._server.declared.get(self._identity) is self:
             del self._server.declared[self._identity]
-        has, self.has = self.has, 0
+        held, self.held = self.held, 0
         if self._permits is not None:
             self._permits.leave(self)
-            self._permits.give_back(has)
+            self._permits.give_back(held)
 
 
 class _Server:
@@ -501,11 +502,11 @@ class _Server:
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.token = secrets.token_bytes(32)
-        self.limits: list[tuple[_Permits, Numbers] | Serve] = []
-        self.numbers: dict[tuple[str, Numbers | None], int] = {}
-        self.names: dict[str, _Permits] = {}
+        self.services: list[tuple[_Permits, Numbers] | Serve] = []
+        self.indexes: dict[tuple[str, Numbers | None], int] = {}
+        self.permits_by_name: dict[str, _Permits] = {}
         self.declared: dict[bytes, _Lease] = {}
-        self.strangers: dict[_Lease, None] = {}  # the oldest first
+        self.unauthenticated: dict[_Lease, None] = {}  # the oldest first
         here, self.host = _own_addresses()
         try:
             listening = listening_at(here, BACKLOG)
@@ -525,20 +526,20 @@ class _Server:
         # accepts. More connections may wait, so set the backlog again.
         listening.listen(BACKLOG)
 
-    def at(self, number: int) -> tuple[_Permits, Numbers] | Serve | None:
+    def service_of(self, number: int) -> tuple[_Permits, Numbers] | Serve | None:
         """Return the limit, or the protocol, of the clients that send this number."""
         if number == RELAY:
             return lambda transport: Channels(transport, lambda: _Lease(self))
-        return self.limits[number] if number < len(self.limits) else None
+        return self.services[number] if number < len(self.services) else None
 
-    def let_wait(self, stranger: _Lease) -> None:
+    def add_unauthenticated(self, lease: _Lease) -> None:
         """Let a new connection prove that it knows the token."""
-        if len(self.strangers) >= _most_strangers():
+        if len(self.unauthenticated) >= _most_unauthenticated():
             # Close the oldest connection: a client that knows the token answers at once.
-            oldest = next(iter(self.strangers))
-            del self.strangers[oldest]
-            oldest.lose()
-        self.strangers[stranger] = None
+            oldest = next(iter(self.unauthenticated))
+            del self.unauthenticated[oldest]
+            oldest.abort()
+        self.unauthenticated[lease] = None
 
 
 _lock = threading.Lock()
@@ -549,10 +550,10 @@ def serve(name: str, numbers: Numbers) -> Address:
     """Serve the permits of a limit in this process; return the address. Thread-safe."""
     with _lock:
         server = _running()
-        number = server.numbers.get((name, numbers))
+        number = server.indexes.get((name, numbers))
         if number is None:
-            number = server.numbers[name, numbers] = len(server.limits)
-            server.limits.append((server.names.setdefault(name, _Permits()), numbers))
+            number = server.indexes[name, numbers] = len(server.services)
+            server.services.append((server.permits_by_name.setdefault(name, _Permits()), numbers))
         return Address(server.host, server.port, server.token, number)
 
 
@@ -564,10 +565,10 @@ def serve_with(name: str, serve: Serve) -> Address:
     """
     with _lock:
         server = _running()
-        number = server.numbers.get((name, None))
+        number = server.indexes.get((name, None))
         if number is None:
-            number = server.numbers[name, None] = len(server.limits)
-            server.limits.append(serve)
+            number = server.indexes[name, None] = len(server.services)
+            server.services.append(serve)
         return Address(server.host, server.port, server.token, number)
 
 
@@ -584,12 +585,12 @@ def _running() -> _Server:
     return _server
 
 
-def _most_strangers() -> int:
+def _most_unauthenticated() -> int:
     try:
         import resource
     except ImportError:  # Windows
-        return MOST_STRANGERS
+        return MOST_UNAUTHENTICATED
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if descriptors == resource.RLIM_INFINITY:
-        return MOST_STRANGERS
-    return min(MOST_STRANGERS, max(1, descriptors // 4))
+        return MOST_UNAUTHENTICATED
+    return min(MOST_UNAUTHENTICATED, max(1, descriptors // 4))

@@ -33,7 +33,7 @@ _open_lock: Final = ForkLock()
 POLL_SECONDS: Final = 0.002
 """How often a waiting stage looks for a permit: nothing tells it that a permit is free."""
 
-LOOK_SECONDS: Final = 0.05
+UNITS_POLL_SECONDS: Final = 0.05
 """How often a stage checks, at least, for a waiting call with units: other stages give units back
 without notice."""
 
@@ -55,47 +55,47 @@ class LocalPermits:
         self._leave = weakref.finalize(self, call_from_finalizer, self._shared.leave)
         self._leave.atexit = False
         self._ended = False
-        self._asks: deque[Weights] = deque()
-        self._next_look: asyncio.TimerHandle | None = None
+        self._requests: deque[Weights] = deque()
+        self._next_poll: asyncio.TimerHandle | None = None
         self._offered_until = 0.0
         self._due: dict[int, tuple[asyncio.TimerHandle, int | None, Weights]] = {}
         self._last_due = 0.0
-        self._numbers = itertools.count()
+        self._timer_numbers = itertools.count()
         self._taken: set[int] = set()
-        self._watch: asyncio.TimerHandle | None = None
+        self._refresh_timer: asyncio.TimerHandle | None = None
         with _open_lock:
             _open.add(gate)
-        _close_those_of_closed_loops()
+        _close_gates_of_closed_loops()
 
     def ask(self, weights: Weights) -> None:
-        self._asks.append(weights)
-        if self._watch is None:
-            self._watch_later()
-        if self._next_look is None:
+        self._requests.append(weights)
+        if self._refresh_timer is None:
+            self._refresh_later()
+        if self._next_poll is None:
             if (rest := self._offered_until - monotonic()) > 0:
-                self._next_look = self._loop.call_later(rest, self._look)
+                self._next_poll = self._loop.call_later(rest, self._poll)
             else:
-                self._look()
+                self._poll()
 
-    def _watch_later(self) -> None:
-        self._watch = self._loop.call_later(WATCH_SECONDS, _follow, weakref.ref(self))
+    def _refresh_later(self) -> None:
+        self._refresh_timer = self._loop.call_later(WATCH_SECONDS, _refresh, weakref.ref(self))
 
-    def follow(self) -> None:
+    def refresh(self) -> None:
         """If the limit's file was replaced, open the new file; adopt the numbers in the file."""
-        self._watch = None
-        _close_those_of_closed_loops()
-        if self._taken or self._due or self._asks:
+        self._refresh_timer = None
+        _close_gates_of_closed_loops()
+        if self._taken or self._due or self._requests:
             try:
-                self._shared.follow()
+                self._shared.refresh()
             except OSError as raised:
                 self._fail(raised)
             else:
                 if self._are_paced != self._shared.numbers.are_paced:
                     self._are_paced = not self._are_paced
-                    self._gate.follow_numbers(self._are_paced)
-                self._watch_later()
+                    self._gate.set_paced(self._are_paced)
+                self._refresh_later()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         try:
             self._take_permits()
         except OSError as raised:
@@ -112,26 +112,26 @@ class LocalPermits:
         self._gate.fail(failure)
 
     def _take_permits(self) -> None:
-        self._next_look = None
-        while self._asks and not self._has_enough_due():
+        self._next_poll = None
+        while self._requests and not self._has_enough_due():
             found = self._shared.take_one()
             if found is None:
-                self._look_later(POLL_SECONDS)
+                self._poll_later(POLL_SECONDS)
                 return
             permit, dying = found
             if permit is not None:
                 self._taken.add(permit)
-            weights = self._asks[0]
+            weights = self._requests[0]
             if dying:
-                self._asks.popleft()
+                self._requests.popleft()
                 self._grant_later(permit, weights, monotonic() + dying, 0.0)
             elif (wait := self._reserve(permit, weights)) > 0:
-                self._look_later(wait)
+                self._poll_later(wait)
                 return
 
-    def _look_later(self, seconds: float) -> None:
+    def _poll_later(self, seconds: float) -> None:
         wait = seconds * (0.5 + random.random() / 2)  # noqa: S311 - not all at once
-        self._next_look = self._loop.call_later(wait, self._look)
+        self._next_poll = self._loop.call_later(wait, self._poll)
 
     def _reserve(self, permit: int | None, weights: Weights) -> float:
         """Reserve a start time for the first waiting call; 0.0 means success.
@@ -143,8 +143,8 @@ class LocalPermits:
         start = self._shared.reserve(weights, now + POLL_SECONDS if weights else math.inf)
         if weights and start > now + POLL_SECONDS:
             self.give_back(permit)
-            return min(start - now, LOOK_SECONDS)
-        self._asks.popleft()
+            return min(start - now, UNITS_POLL_SECONDS)
+        self._requests.popleft()
         if start > monotonic():
             self._grant_later(permit, weights, start, start)
         else:
@@ -152,8 +152,8 @@ class LocalPermits:
         return 0.0
 
     def _grant_later(self, permit: int | None, weights: Weights, at: float, due: float) -> None:
-        number = next(self._numbers)
-        timer = self._loop.call_later(at - monotonic(), self._check, number, due)
+        number = next(self._timer_numbers)
+        timer = self._loop.call_later(at - monotonic(), self._grant_due, number, due)
         self._due[number] = timer, permit, weights
         self._last_due = at
 
@@ -161,7 +161,7 @@ class LocalPermits:
         """Whether enough start times are reserved. A stage that fails wastes its reserved times."""
         return bool(self._due) and self._last_due > monotonic() + RESERVE_SECONDS
 
-    def _check(self, number: int, due: float) -> None:
+    def _grant_due(self, number: int, due: float) -> None:
         """Grant a permit at its start time. If it is too late, or calls must wait, reserve another
         time.
         """
@@ -175,13 +175,13 @@ class LocalPermits:
             if not late:
                 self._gate.grant(permit, weights)
             else:
-                self._asks.appendleft(weights)
-                if (wait := self._reserve(permit, weights)) > 0 and self._next_look is None:
-                    self._look_later(wait)
+                self._requests.appendleft(weights)
+                if (wait := self._reserve(permit, weights)) > 0 and self._next_poll is None:
+                    self._poll_later(wait)
         except OSError as raised:
             self._fail(raised)
-        if self._asks and self._next_look is None:
-            self._look()
+        if self._requests and self._next_poll is None:
+            self._poll()
 
     def give_back(self, permit: int | None) -> None:
         if permit is not None:
@@ -191,9 +191,9 @@ class LocalPermits:
             except OSError as raised:
                 self._fail(raised)
 
-    def wanted(self) -> bool:
+    def is_wanted(self) -> bool:
         try:
-            return self._shared.wanted()
+            return self._shared.is_wanted()
         except OSError as raised:
             self._fail(raised)
             return True
@@ -212,33 +212,33 @@ class LocalPermits:
     def spend(self, change: Weights) -> None:
         try:
             self._shared.spend(change)
-            if self._next_look is not None and min(change) < 0:
+            if self._next_poll is not None and min(change) < 0:
                 # The timer's time came from the previous clocks: compute it again.
-                self._next_look.cancel()
-                self._look()
+                self._next_poll.cancel()
+                self._poll()
         except OSError as raised:
             self._fail(raised)
 
-    def see(self, left: Weights, weights: Weights) -> None:
+    def adopt_remaining(self, left: Weights, weights: Weights) -> None:
         try:
-            self._shared.see(left, weights)
+            self._shared.adopt_remaining(left, weights)
         except OSError as raised:
             self._fail(raised)
 
-    def end(self, inside: int) -> Callable[[], object]:
+    def end(self, running_threads: int) -> Callable[[], object]:
         with _open_lock:
             _open.discard(self._gate)
-        self._asks.clear()
-        if self._next_look is not None:
-            self._next_look.cancel()
+        self._requests.clear()
+        if self._next_poll is not None:
+            self._next_poll.cancel()
         for timer, _, weights in self._due.values():
             timer.cancel()
             if any(weights):
                 self.spend(tuple(-weight for weight in weights))
         self._due.clear()
-        if self._watch is not None:
-            self._watch.cancel()
-        while len(self._taken) > inside:
+        if self._refresh_timer is not None:
+            self._refresh_timer.cancel()
+        while len(self._taken) > running_threads:
             self._give_one_back()
         self._ended = True
         if not self._taken:
@@ -252,14 +252,14 @@ class LocalPermits:
             self._leave()
 
 
-def _close_those_of_closed_loops() -> None:
+def _close_gates_of_closed_loops() -> None:
     """Return the permits of gates whose loops were closed without closing the gates."""
     with _open_lock:
         for gate in [gate for gate in _open if gate.loop.is_closed()]:
             gate.close()
 
 
-def _follow(of: weakref.ref[LocalPermits]) -> None:
+def _refresh(of: weakref.ref[LocalPermits]) -> None:
     # A timer with a strong reference would keep an unused ``LocalPermits`` and its file alive.
     if (permits := of()) is not None:
-        permits.follow()
+        permits.refresh()

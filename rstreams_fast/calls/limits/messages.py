@@ -16,9 +16,9 @@ server bounds the number of grants under way: if many calls started late, they w
 rate. A worker without a report for ``SILENT_SECONDS`` delays no other worker, and gets no more
 grants until it reports.
 
-**Concurrency.** A worker gets a share of the limit (``UNHEARD``), and more only after its next
-message. The server probes a worker (``p``) that waits for permits, or keeps others waiting. The
-worker answers (``s``). A worker without an answer for ``LOST_SECONDS`` is disconnected.
+**Concurrency.** A worker gets a share of the limit (``UNACKNOWLEDGED``), and more only after its
+next message. The server probes a worker (``p``) that waits for permits, or keeps others waiting.
+The worker answers (``s``). A worker without an answer for ``LOST_SECONDS`` is disconnected.
 
 **Numbers.** The numbers of the newest limit apply while any worker uses them. The server sends
 whether each call needs a permit of its own (``+``), or a permit may serve several calls (``-``).
@@ -42,6 +42,7 @@ import struct
 from typing import Final, NamedTuple
 
 __all__ = [
+    "ALIVE",
     "ANSWER",
     "ASK",
     "CHALLENGE_BYTES",
@@ -52,15 +53,14 @@ __all__ = [
     "GRANT",
     "HOLD",
     "KEEP",
-    "LEFT",
     "NUMBERS",
     "PACED",
     "PROBE",
     "REFUSED",
     "RELAY",
+    "REMAINING",
     "SECONDS",
-    "SEE",
-    "SIGN",
+    "SENT",
     "SIZES",
     "SPEND",
     "UNPACED",
@@ -77,16 +77,16 @@ GIVE_BACK: Final = b"r"
 HOLD: Final = b"h"
 KEEP: Final = b"k"
 GRANT: Final = b"g"
-LEFT: Final = b"l"
+SENT: Final = b"l"
 DECLARE: Final = b"d"
 WELCOME: Final = b"w"
 REFUSED: Final = b"n"
 PACED: Final = b"+"
 UNPACED: Final = b"-"
 SPEND: Final = b"e"
-SEE: Final = b"v"
+REMAINING: Final = b"v"
 PROBE: Final = b"p"
-SIGN: Final = b"s"
+ALIVE: Final = b"s"
 SECONDS: Final = struct.Struct("!d")
 COUNT: Final = struct.Struct("!I")
 # The identity, the number of permits in use, and how many units a call has.
@@ -94,7 +94,7 @@ DECLARED: Final = struct.Struct("!16sIB")
 CHALLENGE_BYTES: Final = 32
 SIZES: Final = {HOLD: SECONDS.size, KEEP: COUNT.size, DECLARE: DECLARED.size}
 """How many bytes of data follow a message of this kind."""
-NUMBERS: Final = {ASK: 1, SPEND: 1, SEE: 2}
+NUMBERS: Final = {ASK: 1, SPEND: 1, REMAINING: 2}
 """How many numbers for each unit follow a message of this kind."""
 # The answer to the challenge: a digest, and the number by which the server knows the limit.
 ANSWER: Final = struct.Struct("!32sI")

@@ -138,7 +138,7 @@ class Pace:
                 after[at] = (max(after[at], now) if units > 0 else after[at]) + units * each
         return tuple(after)
 
-    def follow(
+    def adopt_remaining(
         self,
         now: float,
         clocks: tuple[float, ...],
@@ -150,8 +150,8 @@ class Pace:
         If fewer units than ``margins(weights)`` remain, the next calls wait.
         """
         after = list(clocks)
-        told = zip(left, self._units, self.margins(weights), strict=False)
-        for at, (units, (each, ahead), margin) in enumerate(told, 1):
+        reported = zip(left, self._units, self.margins(weights), strict=False)
+        for at, (units, (each, ahead), margin) in enumerate(reported, 1):
             if math.isfinite(units) and at < len(after):
                 after[at] = max(after[at], now + ahead + (margin - max(units, 0.0)) * each)
         return tuple(after)

@@ -48,7 +48,7 @@ class _PermitSource(Protocol):
     def give_back(self, permit: Any) -> None:
         """Take a permit back."""
 
-    def wanted(self) -> bool:
+    def is_wanted(self) -> bool:
         """Whether other stages may want a permit."""
 
     def offer(self, permit: Any) -> None:
@@ -60,11 +60,11 @@ class _PermitSource(Protocol):
     def spend(self, change: Weights) -> None:
         """Charge ``change`` more units than were asked for; negative numbers give back."""
 
-    def see(self, left: Weights, weights: Weights) -> None:
+    def adopt_remaining(self, left: Weights, weights: Weights) -> None:
         """Adopt the service's report that ``left`` units remain. ``weights``: the call's units."""
 
-    def end(self, inside: int) -> Callable[[], object]:
-        """Return all permits except those of ``inside`` threads, whose calls still run.
+    def end(self, running_threads: int) -> Callable[[], object]:
+        """Return all permits except those of the ``running_threads``, whose calls still run.
 
         Each of these threads calls the returned function to give its permit back.
         """
@@ -82,14 +82,14 @@ class PermitGate:
         self._passing = 0  # the number of permits on their way to waiting calls
         self._window: CallWindow | None = None
         # Whether ``_used`` has an element for each running call.
-        self._counts = True
-        self._returning: asyncio.TimerHandle | None = None
+        self._is_counting = True
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._next_offer = 0.0
-        self._asked = 0
+        self._requested = 0
         self._failure: Exception | None = None
         self._closed = False
-        self._may_keep = not limit.numbers.are_paced  # if false, each call needs a new permit
-        self._keeps = self._may_keep
+        self._may_reuse = not limit.numbers.are_paced  # if false, each call needs a new permit
+        self._reuses = self._may_reuse
         self._at_rest = False  # whether no call waits, and a timer will check the idle permits
         self._source: _PermitSource
         if limit.scope == "job":
@@ -136,17 +136,17 @@ class PermitGate:
         def call_with(other: _Call) -> None:
             nonlocal fn
             fn = other
-            self._do_not_count = partial(window.call_with, fn)
-            if not self._counts:
-                self._do_not_count()
+            self._use_plain_calls = partial(window.call_with, fn)
+            if not self._is_counting:
+                self._use_plain_calls()
 
         self._window = window
-        self._count = partial(window.call_with, counted, call_ended)
-        self._do_not_count = partial(window.call_with, fn)
-        self._count()
+        self._use_counted_calls = partial(window.call_with, counted, call_ended)
+        self._use_plain_calls = partial(window.call_with, fn)
+        self._use_counted_calls()
         return call_with
 
-    def _rest(self) -> None:
+    def _begin_rest(self) -> None:
         self._at_rest = True
         if self._window is None or self._passing:
             return
@@ -154,20 +154,20 @@ class PermitGate:
         if len(self._idle) + len(used) >= self._window.concurrency:
             self._idle += used
             self._used.clear()
-            self._counts = False
-            self._do_not_count()
+            self._is_counting = False
+            self._use_plain_calls()
 
     def _end_rest(self) -> None:
         self._at_rest = False
-        if self._window is not None and not self._counts:
-            self._counts = True
-            self._count()
+        if self._window is not None and not self._is_counting:
+            self._is_counting = True
+            self._use_counted_calls()
             self._used += [self._idle.pop() for _ in range(self._window.running)]
 
     @property
-    def keeps(self) -> bool:
+    def reuses_permits(self) -> bool:
         """Whether a permit may serve several calls in a row. Any thread may ask."""
-        return self._keeps and not self._closed
+        return self._reuses and not self._closed
 
     def take(self) -> tuple[Any, float] | None:
         """Return an idle permit, for ``release``; ``None``: no permit is idle, use ``acquire``."""
@@ -211,25 +211,25 @@ class PermitGate:
         if self._closed:
             return
         now = monotonic()
-        if not self._keeps or now < self._held_until:
+        if not self._reuses or now < self._held_until:
             self._source.give_back(permit[0])
             self._ask_if_needed()
             return
         if now >= permit[1] and now >= self._next_offer:
             self._next_offer = now + OFFER_SECONDS
-            if self._source.wanted():
+            if self._source.is_wanted():
                 self._source.offer(permit[0])
                 self._ask_if_needed()
                 return
         if not (self._waiting and self._pass(permit)):
             self._idle.append(permit)
-            if self._returning is None:
-                self._returning = self.loop.call_later(PERMIT_IDLE_SECONDS, self._look_at_idle)
-            self._rest()
+            if self._idle_timer is None:
+                self._idle_timer = self.loop.call_later(PERMIT_IDLE_SECONDS, self._check_idle)
+            self._begin_rest()
 
     def grant(self, permit: Any, weights: Weights = ()) -> None:
         """Receive a permit from the source. ``weights``: the units with which it was requested."""
-        self._asked -= 1
+        self._requested -= 1
         if not self._pass((permit, monotonic() + PERMIT_TURN_SECONDS), weights):
             self._source.give_back(permit)
 
@@ -238,14 +238,14 @@ class PermitGate:
         if any(weights) and not self._closed:
             self._source.spend(tuple(times * weight for weight in weights))
 
-    def see(self, left: Weights, weights: Weights) -> None:
+    def adopt_remaining(self, left: Weights, weights: Weights) -> None:
         """Adopt the service's report that ``left`` units remain. ``weights``: the call's units."""
         if not self._closed:
-            self._source.see(left, weights)
+            self._source.adopt_remaining(left, weights)
 
-    def follow_numbers(self, are_paced: bool) -> None:
+    def set_paced(self, are_paced: bool) -> None:
         """Note whether each call needs a new permit: the limit's rate or units may have changed."""
-        self._may_keep = not are_paced
+        self._may_reuse = not are_paced
         self.suspend(False)
         if are_paced:
             self._return_idle()
@@ -255,7 +255,7 @@ class PermitGate:
 
         The source suspends the gate while it has no connection, and so cannot count permits.
         """
-        self._keeps = self._may_keep and not suspended
+        self._reuses = self._may_reuse and not suspended
         if suspended:
             self._return_idle()
 
@@ -275,7 +275,7 @@ class PermitGate:
 
         The call that waits gives its permit back meanwhile, and gets a permit after the pause.
         """
-        if not self._counts:
+        if not self._is_counting:
             # Wait a step: a call of a ``CallWindow`` counts as running only after its first step.
             await asyncio.sleep(0)
         self.hold(asked)
@@ -315,8 +315,8 @@ class PermitGate:
         """Return all permits, even for calls that did not end; admit no more calls."""
         self.end(0)
 
-    def end(self, inside: int) -> Callable[[], object]:
-        """Admit no more calls. Return all permits except those of ``inside`` calls on threads.
+    def end(self, running_threads: int) -> Callable[[], object]:
+        """Admit no more calls. Return all permits except those of the ``running_threads``.
 
         Each of these threads calls the returned function when its call ends, even after the loop is
         closed.
@@ -325,29 +325,29 @@ class PermitGate:
         self._used.clear()
         self._closed = True
         self._failure = self._failure or LimitLost("the stage is over")
-        return self._source.end(inside)
+        return self._source.end(running_threads)
 
-    def _look_at_idle(self) -> None:
-        if self._source.wanted():
+    def _check_idle(self) -> None:
+        if self._source.is_wanted():
             self._return_idle()
         else:
-            self._returning = self.loop.call_later(OFFER_SECONDS, self._look_at_idle)
+            self._idle_timer = self.loop.call_later(OFFER_SECONDS, self._check_idle)
 
     def _return_idle(self) -> None:
         self._end_rest()
-        if self._returning is not None:
-            self._returning.cancel()
-            self._returning = None
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
         while self._idle:
             self._source.give_back(self._idle.pop()[0])
 
     def _pass(self, permit: tuple[Any, float], weights: Weights = ()) -> bool:
         while self._waiting:
-            future, wanted = self._waiting.popleft()
+            future, requested = self._waiting.popleft()
             if not future.done():  # a future that is done belongs to a cancelled call
-                if wanted != weights:
+                if requested != weights:
                     # Another call, with other units, requested this permit: charge the difference.
-                    both = zip_longest(wanted, weights, fillvalue=0.0)
+                    both = zip_longest(requested, weights, fillvalue=0.0)
                     self.spend(tuple(own - asked for own, asked in both))
                 future.set_result(permit)
                 self._passing += 1
@@ -356,7 +356,7 @@ class PermitGate:
         return False
 
     def _ask_if_needed(self) -> None:
-        if self._asked < len(self._waiting):
-            self._asked += 1
+        if self._requested < len(self._waiting):
+            self._requested += 1
             # The request is for the last waiting call: the calls before it have requests already.
             self._source.ask(self._waiting[-1][1])

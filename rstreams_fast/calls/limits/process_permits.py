@@ -14,7 +14,7 @@ from rstreams_fast.runtime.fork_lock import ForkLock
 __all__ = ["ProcessPermits", "permits_of"]
 
 WANTED_SECONDS: Final = 0.05
-"""How long ``wanted`` is true after a stage found no free permit."""
+"""How long ``is_wanted`` is true after a stage found no free permit."""
 
 
 class ProcessPermits:
@@ -48,7 +48,7 @@ class ProcessPermits:
         with self._lock:
             self._users -= 1
 
-    def follow(self) -> None:
+    def refresh(self) -> None:
         """Do nothing: there is no file."""
 
     def take_one(self) -> tuple[int | None, float] | None:
@@ -62,7 +62,7 @@ class ProcessPermits:
             self._held.add(permit := next(self._next))
             return permit, 0.0
 
-    def wanted(self) -> bool:
+    def is_wanted(self) -> bool:
         of = self.numbers.concurrency
         too_many = of is not None and len(self._held) > of
         return too_many or monotonic() < self._missed_at + WANTED_SECONDS
@@ -91,9 +91,9 @@ class ProcessPermits:
         with self._lock:
             self._clocks = self.pace.spend(monotonic(), self._clocks, change)
 
-    def see(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
+    def adopt_remaining(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
         with self._lock:
-            self._clocks = self.pace.follow(monotonic(), self._clocks, left, weights)
+            self._clocks = self.pace.adopt_remaining(monotonic(), self._clocks, left, weights)
 
 
 _permits: dict[str, ProcessPermits] = {}
