@@ -13,6 +13,7 @@ from rstreams_fast.calls.circuit import CircuitState
 from rstreams_fast.calls.errors import warn_once
 from rstreams_fast.calls.retry import RetryAfter
 from rstreams_fast.calls.traces import current
+from rstreams_fast.runtime.executors import process_id
 from rstreams_fast.runtime.fork_lock import ForkLock
 
 __all__ = [
@@ -303,11 +304,13 @@ class FunctionCounts:
     """The counts of one function that several threads and loops may call at once. Thread-safe.
 
     Each thread and loop has a ``CallCounts`` of its own: so the counts are exact without a lock.
+    A forked child counts from zero.
     """
 
     def __init__(self, stage: str) -> None:
         self._stage = stage
         self._lock = ForkLock()
+        self._pid = process_id()
         self._ended = CallCounts(stage)
         self._any_success = self._ended._any_success
         self._counting: dict[CallCounts, threading.Thread] = {}
@@ -336,6 +339,9 @@ class FunctionCounts:
                 self._ended = summed([self._ended, counts], self._stage)
 
     def _fold(self) -> None:
+        if self._pid != process_id():
+            self._pid = process_id()
+            self._ended, self._counting = CallCounts(self._stage), {}
         over = [counts for counts, thread in self._counting.items() if not thread.is_alive()]
         if over:
             for counts in over:

@@ -31,7 +31,9 @@ for _ in range(20):
     child = os.fork()
     if not child:
         signal.alarm(30)
-        right = [double(x) for x in range(3)] == [0, 2, 4] and double.counts.calls
+        before = double.counts.calls
+        right = [double(x) for x in range(3)] == [0, 2, 4] and before == 0
+        right = right and double.counts.calls + double.counts.cache_hits == 3
         os._exit(0 if right else 1)
     statuses.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 over.set()
