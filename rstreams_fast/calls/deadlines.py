@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import traceback
 import types
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator
@@ -12,7 +14,7 @@ from typing import Any, cast
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.errors import OUT_OF_TIME
 
-__all__ = ["Deadlines", "cancellations"]
+__all__ = ["Deadlines", "cancellations", "take_back_of_groups"]
 
 
 def cancellations() -> int:
@@ -22,6 +24,42 @@ def cancellations() -> int:
     """
     task = asyncio.current_task()
     return 0 if task is None else task.cancelling()
+
+
+def take_back_of_groups(error: BaseException, before: int) -> None:
+    """Undo the cancellations of the current task that task groups left when they raised ``error``.
+
+    Before Python 3.13 a ``TaskGroup`` cancels its parent task when another task of the group fails.
+    If the parent has left the body of the group then, the group never undoes this.
+
+    Args:
+        before: The number of ``cancellations`` before the call.
+    """
+    if sys.version_info < (3, 13) and cancellations() > before:
+        task = cast(asyncio.Task[Any], asyncio.current_task())
+        for _ in range(min(len(_groups_of(task, error)), task.cancelling() - before)):
+            task.uncancel()
+
+
+def _groups_of(task: asyncio.Task[Any], error: BaseException) -> set[object]:
+    """Return the groups whose errors led to ``error``, and that left ``task`` cancelled."""
+    groups, seen, errors = set[object](), set[int](), [error]
+    while errors:
+        each = errors.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        errors += [other for other in (each.__cause__, each.__context__) if other is not None]
+        if not isinstance(each, BaseExceptionGroup):
+            continue
+        errors += each.exceptions
+        for frame, _ in traceback.walk_tb(each.__traceback__):
+            if frame.f_code is asyncio.TaskGroup.__aexit__.__code__:
+                group, raised_in_body = frame.f_locals["self"], frame.f_locals["et"]
+                cancelled = group._parent_task is task and group._parent_cancel_requested
+                if cancelled and raised_in_body is None:
+                    groups.add(group)
+    return groups
 
 
 class Deadlines:

@@ -164,6 +164,97 @@ def test_a_cancelled_call_is_not_made_again(error: Exception) -> None:
     assert len(calls) == 1
 
 
+async def _refused() -> None:
+    await asyncio.sleep(0)
+    raise ConnectionError("refused")
+
+
+async def ends_before_the_body() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_refused())
+        await asyncio.sleep(DEADLINE)
+
+
+async def ends_after_the_body() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_refused())
+        group.create_task(asyncio.sleep(DEADLINE))
+
+
+async def ends_in_another_group() -> None:
+    async with asyncio.TaskGroup():
+        await ends_after_the_body()
+
+
+async def ends_with_an_error_of_its_own() -> None:
+    try:
+        await ends_after_the_body()
+    except ExceptionGroup:
+        raise ConnectionError("no answer") from None
+
+
+@pytest.mark.parametrize("how", ["a task", "a window"])
+@pytest.mark.parametrize("words", [{}, {"timeout": DEADLINE, "deadline": DEADLINE}])
+@pytest.mark.parametrize(
+    "group",
+    [
+        ends_before_the_body,
+        ends_after_the_body,
+        ends_in_another_group,
+        ends_with_an_error_of_its_own,
+    ],
+)
+def test_a_call_whose_task_group_fails_is_made_again(
+    group: Callable[[], Awaitable[None]], words: dict[str, float], how: str
+) -> None:
+    calls = []
+
+    @rsf.Policy(retry=rsf.Retry(2, backoff=0), **words)  # type: ignore[arg-type]
+    async def call(x: int) -> int:
+        calls.append(x)
+        if len(calls) < 3:
+            await group()
+        return x
+
+    async def once() -> int:
+        assert await call(7) == 7
+        return task().cancelling()
+
+    if how == "a window":
+        assert rsf.range_(7, 8).map_async(call).to_list() == [7]
+    else:
+        assert asyncio.run(once()) == 0
+    assert calls == [7, 7, 7]
+
+
+def test_a_cancelled_call_whose_task_group_fails_is_not_made_again() -> None:
+    calls = []
+
+    async def fails_to_clean_up() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ConnectionError("cut off")
+
+    @rsf.Policy(retry=rsf.Retry(2, backoff=0))
+    async def call() -> None:
+        calls.append(1)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fails_to_clean_up())
+
+    async def cancel_it() -> None:
+        task = asyncio.create_task(call())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task], timeout=DEADLINE)
+        assert isinstance(task.exception(), ExceptionGroup)
+        assert task.cancelling() == 1
+
+    asyncio.run(cancel_it())
+    assert len(calls) == 1
+
+
 @dataclasses.dataclass(frozen=True)
 class Refusal(Exception):
     """Refuses to set attributes."""
