@@ -17,10 +17,10 @@ _too_late = False
 
 
 def call_at_exit(callback: Callable[[], object]) -> bool:
-    """Register ``callback``, to be called once before Python joins the threads of this process.
+    """Register ``callback``. It is called once, before Python joins the threads of this process.
 
-    Returns ``False`` if the interpreter exits already. Then ``callback`` is not called, so a thread
-    that would wait for the call must be a daemon. Thread-safe.
+    Returns ``False`` if the interpreter exits already. Then ``callback`` is never called. So a
+    thread that ends only after this call must be a daemon. Thread-safe.
     """
     global _too_late  # noqa: PLW0603
     if callback in _callbacks:
@@ -29,8 +29,9 @@ def call_at_exit(callback: Callable[[], object]) -> bool:
         if callback in _callbacks:
             return True
         if not _callbacks and not _exiting:
-            # Python joins threads before it calls atexit functions. So threading's own list of exit
-            # functions is used, as in concurrent.futures; without that list, atexit.
+            # Python calls atexit functions only after it has joined the threads. So register the
+            # function with the threading module, as concurrent.futures does. If threading has no
+            # such function, use atexit.
             register = getattr(threading, "_register_atexit", atexit.register)
             try:
                 register(_call_all)
@@ -44,12 +45,15 @@ def call_at_exit(callback: Callable[[], object]) -> bool:
 
 
 def too_late() -> bool:
-    """Whether ``call_at_exit`` returns false now, so that a new thread must be a daemon."""
+    """Whether the interpreter exits, so that ``call_at_exit`` would return ``False``.
+
+    A thread that is started now must be a daemon.
+    """
     return _too_late or not call_at_exit(_nothing)
 
 
 def _nothing() -> None:
-    """Do nothing: the callback with which ``too_late`` tests ``call_at_exit``."""
+    """Do nothing. ``too_late`` registers this function to learn whether the interpreter exits."""
 
 
 def exiting() -> bool:

@@ -1,9 +1,10 @@
 """Keeps the event loop on which a stream is awaited, for subscriptions that other threads make.
 
-Clients and locks of asyncio are bound to a loop. A stream may subscribe to another stream on a
-timer's or worker's thread. Then a context variable of this module tells which loop to use. Only a
-caller that awaits the stream sets the variable, because the caller cannot outlive its loop. A
-caller that blocks a thread does not, because the loop may wait for that thread.
+Asyncio's locks, and clients that use asyncio, are bound to one loop. But a stream may subscribe to
+an inner stream on the thread of a timer or worker, which runs no loop. Then a context variable of
+this module tells which loop to use. Only a caller that awaits the stream sets the variable, because
+the loop runs as long as the ``await`` lasts. A caller that blocks a thread does not set it: if the
+loop waited for that thread, and the stream for the loop, neither could go on.
 
 This module does not import asyncio: a program without a loop never loads it.
 """
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 HERE: Final = threading.local()
-"""Its attribute ``private`` is a weak reference to the private loop that runs in this thread."""
+"""``HERE.private`` is a weak reference to the private loop that runs in this thread."""
 
 
 class Awaited(NamedTuple):
@@ -42,11 +43,16 @@ class Awaited(NamedTuple):
     loop: asyncio.AbstractEventLoop
     """The loop on which the stream is awaited."""
     unclosed: set[asyncio.Future[Any]]
-    """Futures of sources and calls that release resources. The caller awaits them, too."""
+    """Futures of sources and calls that are still releasing resources.
+
+    The caller that awaits the stream waits for these futures at the end of the stream."""
     pid: int
 
     def add(self, closing: asyncio.Future[Any]) -> None:
-        """Let the awaiting caller wait for ``closing``, too, if that future is on its loop."""
+        """Have the caller of the ``await`` wait for ``closing``, too.
+
+        If ``closing`` is a future of another loop, do nothing.
+        """
         if closing.get_loop() is self.loop:
             self.unclosed.add(closing)
             closing.add_done_callback(self.unclosed.discard)
@@ -62,15 +68,17 @@ def _awaited(stream: Awaited | None) -> Iterator[None]:
     try:
         yield
     finally:
-        # The garbage collector may close this generator in another context: a ValueError.
+        # The garbage collector may close this generator in another context. Then reset() raises a
+        # ValueError.
         with contextlib.suppress(ValueError):
             _awaiting.reset(before)
 
 
 def awaited_here(unclosed: set[asyncio.Future[Any]]) -> AbstractContextManager[None]:
-    """Return a context manager for subscriptions of a stream that is awaited on the running loop.
+    """Return a context manager within which a stream is subscribed to and awaited.
 
-    ``unclosed`` collects the futures that the caller must await at the end.
+    Subscriptions that the stream makes use the loop that runs now. ``unclosed`` collects the
+    futures that the caller must await before it returns.
     """
     loop = running_loop()
     if loop is None or hasattr(HERE, "private"):
@@ -79,9 +87,10 @@ def awaited_here(unclosed: set[asyncio.Future[Any]]) -> AbstractContextManager[N
 
 
 def awaited_nowhere() -> AbstractContextManager[None]:
-    """Return a context manager for subscriptions that have no loop.
+    """Return a context manager within which ``awaited_stream`` returns ``None``.
 
-    It is for callers that block their thread, and for subscriptions that several subscribers share.
+    A caller that does not await the stream subscribes within it. So does a stream that several
+    subscribers share, because its subscription may outlive the ``await`` of each subscriber.
     """
     return _UNCHANGED if _awaiting.get() is None else _awaited(None)
 

@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 CALLER: Final = "caller"
-"""In place of an executor: the thread that signals or requests does the work."""
+"""Stands for an executor: work runs on the thread that signals an element or requests elements."""
 
 _process_id = os.getpid()
 
@@ -59,9 +59,9 @@ if hasattr(os, "register_at_fork"):
 def process_id() -> int:
     """Return the id of this process, which differs in a forked child.
 
-    The result is that of ``os.getpid()``. But this function makes no system call, which would take
-    most of the time of a subscription. An object that has a thread compares the id: if it has
-    changed, the thread exists only in the parent.
+    ``os.getpid()`` returns the same id. But it makes a system call, which would take most of the
+    time of a subscription. An object that owns a thread compares the id with an earlier one. If
+    the id has changed, the process is a forked child, and the thread exists only in the parent.
     """
     return _process_id
 
@@ -77,14 +77,14 @@ class Resource(Protocol):
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:
         """Have ``work`` called soon, on the resource.
 
-        Raises an exception if the work is refused. If the work is accepted but dropped later (the
-        pool is shut down with ``cancel_futures``, the loop is closed), ``when_dropped`` is called
-        with the error instead.
+        If the resource refuses the work, this raises an exception. If the resource accepts the work
+        but drops it later, ``when_dropped`` is called with an error. That happens when a pool is
+        shut down with ``cancel_futures``, or when a loop is closed.
         """
         ...
 
     def close(self) -> None:
-        """End the threads that the resource owns, after all accepted work. Never blocks."""
+        """Have the resource's own threads end after all accepted work. Never blocks."""
         ...
 
 
@@ -96,8 +96,8 @@ _Mailbox = SimpleQueue["Work | None"]
 
 
 def _work_off(mailbox: _Mailbox) -> None:
-    # The thread refers to the queue ``mailbox`` only, not to the ``Worker``. So a worker that
-    # nobody uses any more is garbage-collected, and its finalizer ends this thread.
+    # This thread refers to the queue ``mailbox``, not to the ``Worker``. So a worker that nobody
+    # uses any more is garbage-collected, and its finalizer ends this thread.
     while (work := mailbox.get()) is not None:
         try:
             work()
@@ -119,7 +119,7 @@ class Worker:
     def __init__(self, name: str) -> None:
         self._name = f"{name}-{next(_numbers)}"
         self._mailbox: _Mailbox = SimpleQueue()
-        # Reentrant: a finalizer may run on the thread that holds the lock.
+        # Reentrant: a finalizer that takes this lock may run on the thread that holds it.
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._starting = False
@@ -182,9 +182,9 @@ class Trampoline(threading.local):
     def run(self, work: Work, /) -> None:
         """Call ``work``, and then the work that was queued meanwhile.
 
-        Within another ``run`` of this thread, ``work`` is only queued. If ``work`` raises an
-        exception, the queued work is still done, because it belongs to other callers. After that
-        the first of all exceptions is raised.
+        If this thread is already within ``run``, ``work`` is only queued. If a piece of work raises
+        an exception, the queued work is still called, because it belongs to other callers. Then the
+        outermost ``run`` raises the first exception.
         """
         if self.queue is not None:
             self.queue.append(work)
@@ -210,7 +210,7 @@ _trampoline = Trampoline()
 
 
 def taken(held: list[T]) -> T | None:
-    """Take the item out of ``held``. The first caller gets it, later callers get ``None``."""
+    """Remove and return the only item of ``held``. If it was removed before, return ``None``."""
     try:
         return held.pop()
     except IndexError:
@@ -218,7 +218,7 @@ def taken(held: list[T]) -> T | None:
 
 
 def cancelled_by_executor() -> WorkDroppedError:
-    """Return the error for work that a pool dropped, as by ``shutdown(cancel_futures=True)``."""
+    """Return the error for work that a pool dropped, for example in ``shutdown``."""
     return WorkDroppedError("the executor cancelled work that it had accepted")
 
 
@@ -229,10 +229,10 @@ def _run_held(held: list[Work]) -> None:
 
 
 def submit_of(executor: Executor) -> Callable[..., Future[Any]]:
-    """Return the method that submits to ``executor`` without waiting.
+    """Return the method of ``executor`` that submits without waiting.
 
-    This is ``submit_at_once`` if the executor has it, as a ``BoundedExecutor`` does; else
-    ``submit``.
+    A ``BoundedExecutor``, for example, has the method ``submit_at_once``. If the executor has no
+    such method, return ``submit``.
     """
     submit: Callable[..., Future[Any]] = getattr(executor, "submit_at_once", executor.submit)
     return submit
@@ -248,8 +248,8 @@ class _OnExecutor:
         try:
             future = self._submit(_run_held, held)
         except Exception:
-            # If a pool cannot start another thread, its submit raises, although the work is queued.
-            # If ``held`` is empty, a running thread has taken the work: the work was accepted.
+            # A pool that cannot start another thread has queued the work, and still raises here.
+            # If a running thread of the pool has taken the work out of ``held``, do not raise.
             if taken(held) is None:
                 return
             raise
@@ -276,7 +276,10 @@ class _OnCaller:
 
 
 class _LoopWork:
-    """Work in a loop's queue. If the loop drops the work, the finalizer calls ``when_dropped``."""
+    """Work in a loop's queue.
+
+    If the loop drops this object before calling it, the finalizer calls ``when_dropped``.
+    """
 
     __slots__ = ("_when_dropped", "_work")
 
@@ -291,7 +294,7 @@ class _LoopWork:
             yield_gil()
 
     def __del__(self) -> None:
-        # At interpreter exit module globals may be None.
+        # At interpreter exit the global call_from_finalizer may be None already.
         if self._work is not None and call_from_finalizer is not None:
             call_from_finalizer(
                 self._when_dropped,
@@ -327,15 +330,15 @@ class _OnLoop:
 
 
 def check_executor(executor: object) -> None:
-    """Raise ``TypeError`` for an executor that cannot do the work of streams."""
+    """Raise a ``TypeError`` if streams cannot run their work on ``executor``."""
     if executor is None:
         return
     if isinstance(executor, str) and executor == CALLER:
         return
     if isinstance(executor, Executor):
-        # Streams need the memory of this interpreter, so pools of processes or interpreters are
-        # refused. Their modules are not imported here: if the executor is such a pool, its module
-        # is loaded already.
+        # Work of streams needs the memory of this interpreter. So pools of processes and pools of
+        # interpreters are refused. If the executor is such a pool, its module is loaded already.
+        # So no module is imported here.
         for module, name in (
             ("concurrent.futures.process", "ProcessPoolExecutor"),
             ("concurrent.futures.interpreter", "InterpreterPoolExecutor"),
@@ -355,7 +358,7 @@ def check_executor(executor: object) -> None:
 
 
 def resource(executor: Any, name: str = "rstreams-fast") -> Resource:
-    """Return a resource that runs work on ``executor``, or if it is ``None`` on a new thread."""
+    """Return a resource that runs work on ``executor``. ``None`` means: on a new thread."""
     check_executor(executor)
     if executor is None:
         return Worker(name)

@@ -1,11 +1,11 @@
 """Makes calls for finalizers: at once, or on another thread if the garbage collector is running.
 
-The garbage collector may run at any allocation, on a thread that is inside ``Executor.submit`` or
-holds any other lock. A finalizer that cancels a stream there takes a lock, calls user code or
-submits work. So it could wait for its own thread for ever. Therefore, during a collection, the call
-is only queued, and another thread makes it. When ordinary code drops the last reference, for
-instance by leaving a ``for`` loop, the call is made at once, on the thread of that code: the source
-of a stream may be bound to the thread.
+The garbage collector may run at any allocation, even on a thread that holds a lock, such as the
+lock of ``Executor.submit``. A finalizer that cancels a stream takes locks, too. So it could wait
+for ever for a lock of its own thread. Therefore, during a collection, the call is only queued, and
+another thread makes it. Otherwise ordinary code has dropped the last reference, for instance by
+leaving a ``for`` loop. Then the call is made at once, on the thread of that code, because the
+source of a stream may be bound to that thread.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ __all__ = ["call_from_finalizer"]
 #: Whether this Python has no reference counts, so that the collector runs every finalizer.
 _EVERY_TIME: Final = not hasattr(gc, "callbacks")
 
-# The callbacks of the collector (gc.callbacks) note whether a collection runs, and on which thread.
-# They must be C functions: a signal handler could run within a Python callback, and an exception of
-# the handler, such as KeyboardInterrupt, would be lost there. So three C functions are used. Each
-# gets the phase, "start" or "stop", and a dict that is new for each call.
+# Python calls the functions in gc.callbacks at the start and the end of each collection. Those of
+# this module record that a collection is running, and the thread on which it runs. They must be C
+# functions: a signal handler could run within a Python function, and its exception, such as
+# KeyboardInterrupt, would be lost there. Python passes two arguments to each function: the phase,
+# which is "start" or "stop", and a new dict.
 
 _phases: Final[dict[str, Any]] = {"stop": None}
-"""A dict whose order is used: its last key is the phase of the latest callback."""
+"""Maps each phase to the dict of its last callback. The last key is the phase that came last."""
 
 _here: Final = threading.local()
-"""Its attribute ``start`` is the dict of the latest collection that this thread has started."""
+"""``_here.start`` is the dict that the last collection on this thread passed at its start."""
 
 _callbacks: Final[list[Any]] = [partial(setattr, _here), _phases.pop, _phases.setdefault]
 
@@ -47,8 +48,8 @@ def _end_callbacks() -> None:
 
 if not _EVERY_TIME:
     gc.callbacks += _callbacks
-    # With gevent or eventlet, setattr on the thread-local object fails at exit. So this
-    # function removes the callbacks before.
+    # With gevent or eventlet, setattr(_here, ...) fails late at interpreter exit. So an exit
+    # function removes the callbacks before that.
     if type(_here).__module__ != "_thread":
         atexit.register(_end_callbacks)
 
@@ -70,11 +71,11 @@ _mailbox = _Mailbox()
 
 
 def call_from_finalizer(call: Callable[..., object], *args: Any) -> None:
-    """Call ``call(*args)`` now; during a garbage collection, soon and on another thread.
+    """Call ``call(*args)`` now, or soon on another thread if a garbage collection is running.
 
-    Finalizers on any thread may use this at any time. Exceptions of a later call go to
-    ``on_dropped_error``. Calls that are still queued at interpreter exit, or at a fork, are not
-    made.
+    Finalizers on any thread may use this at any time. If ``call`` raises an exception on the other
+    thread, ``on_dropped_error`` gets it. Calls that are still queued at interpreter exit, or in the
+    child at a fork, are not made.
     """
     if not (_EVERY_TIME or _collects_here()):
         call(*args)
@@ -86,14 +87,17 @@ def call_from_finalizer(call: Callable[..., object], *args: Any) -> None:
 def _start(mailbox: _Mailbox) -> None:
     if mailbox.at_work.acquire(blocking=False):
         try:
-            # Start a raw thread: threading.Thread.start() takes locks that this thread may hold.
+            # Do not call threading.Thread.start() here: it takes locks that this thread may hold.
             _thread.start_new_thread(_start_named, (mailbox,))
         except RuntimeError:  # no thread can be started now: the next call tries again
             mailbox.at_work.release()
 
 
 def _start_named(mailbox: _Mailbox) -> None:
-    """Start a ``threading.Thread``, from a raw thread, which holds no lock that ``start`` takes."""
+    """Start the ``threading.Thread`` that makes the queued calls.
+
+    This function runs on a new, raw thread. So it holds none of the locks that ``start`` takes.
+    """
     thread = threading.Thread(
         target=_work_off, args=(mailbox,), name="rstreams-fast-finalizers", daemon=True
     )
@@ -117,8 +121,8 @@ def _work_off(mailbox: _Mailbox) -> None:
         except Empty:
             pass
         mailbox.at_work.release()
-        # A call queued just before the release started no thread, because this thread held
-        # ``at_work``. So look at the queue once more.
+        # A call may have been queued just before the release. It started no thread, because this
+        # thread still held ``at_work``. So look at the queue once more.
         if mailbox.notes.empty() or not mailbox.at_work.acquire(blocking=False):
             return
 

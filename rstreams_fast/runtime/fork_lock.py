@@ -13,7 +13,8 @@ __all__ = ["ForkLock"]
 class ForkLock:
     """A reentrant lock that is free in a forked child, whichever thread of the parent held it.
 
-    In the child the guarded data may be half changed. Use this lock only where that does no harm.
+    The fork may come while a thread changes the guarded data. Then the child sees half a change.
+    Use this lock only where that does no harm.
     """
 
     def __init__(self) -> None:
@@ -21,7 +22,7 @@ class ForkLock:
         _locks.add(self)
 
     def _renew(self) -> None:
-        # Reentrant: a finalizer may run on the thread that holds the lock.
+        # Reentrant: a finalizer that takes this lock may run on the thread that holds it.
         self._lock = threading.RLock()
 
     def __enter__(self) -> None:

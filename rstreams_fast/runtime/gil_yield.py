@@ -1,10 +1,11 @@
 """Gives other threads the GIL while an event loop is always busy.
 
-A busy loop releases the GIL between two steps, but only for the short time in which it polls its
-sockets. A thread that waits for the GIL wakes then, but finds the GIL taken again, and waits anew.
-So the thread never waits for ``sys.getswitchinterval()`` (5 ms) without a break, after which it
-could demand the GIL. Where threads wake slowly, it may wait for seconds. Therefore streams that
-keep a loop busy sleep now and then, for as long as a thread needs to wake.
+A busy loop releases the GIL in each iteration, but only for the short time in which it polls its
+sockets. A thread that waits for the GIL then wakes up, finds that the loop has the GIL again, and
+waits anew. Python lets a thread demand the GIL only after it has waited, without a break, for
+``sys.getswitchinterval()`` (5 ms). This thread never waits so long. On systems where threads wake
+up slowly, it may get no GIL for seconds. Therefore streams that keep a loop busy sleep now and
+then, for as long as another thread needs to wake up.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ def yield_gil() -> None:
     if now < worked.look_at:
         return
     since = thread_time() - worked.seconds
-    # In a forked child ``since`` is negative, as the child's thread time starts at 0.
+    # In a forked child the thread time starts at 0 again, so ``since`` may be negative: sleep then.
     if 0 <= since < WORK_SECONDS:
-        # The earliest moment at which this thread can have worked for ``WORK_SECONDS``.
+        # Look again at the earliest moment at which this thread can have worked long enough.
         worked.look_at = now + (WORK_SECONDS - since)
         return
     sleep(_SLEEP_SECONDS)

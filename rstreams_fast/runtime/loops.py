@@ -38,9 +38,9 @@ CANCELLATIONS: Final = 100
 LOOP_CLOSE_SECONDS: Final = 5.0
 
 closing_tasks: Final[weakref.WeakSet[asyncio.Task[Any]]] = weakref.WeakSet()
-"""Tasks that release resources: a loop that ends gives them time before it cancels them.
+"""Tasks that release resources. A private loop that ends waits a while before it cancels them.
 
-Only the thread of a task's loop adds the task."""
+A task is added only on the thread of its own loop."""
 
 _numbers = itertools.count(1)
 _threads: weakref.WeakSet[PrivateLoop] = weakref.WeakSet()
@@ -82,7 +82,7 @@ def _private_here(loop: asyncio.AbstractEventLoop) -> PrivateLoop | None:
 
 
 class HeldLoop:
-    """The loop on which a subscription works. It stays open until ``let_end`` is called."""
+    """A resource on a loop. The loop stays open until ``let_end`` is called."""
 
     __slots__ = ("_on_loop",)
 
@@ -110,7 +110,7 @@ class PrivateLoop:
     def __init__(self, name: str = "rstreams-fast-loop", *, serves_threads: bool = False) -> None:
         self._name = f"{name}-{next(_numbers)}"
         self._serves_threads = serves_threads
-        # Reentrant: a finalizer may run on the thread that holds the lock.
+        # Reentrant: a finalizer that takes this lock may run on the thread that holds it.
         self._lock = threading.RLock()
         self._closed = False
         self._given_up = False  # close() was called; subscriptions may still use the loop
@@ -164,16 +164,16 @@ class PrivateLoop:
         return _Share(self)
 
     def give_back(self) -> None:
-        """Note that a handle of ``share`` was closed."""
+        """Count one handle less, because a handle that ``share`` returned was closed."""
         with self._lock:
             self._shares -= 1
             if self._given_up and not self._shares:
                 self.end()
 
     def close(self) -> None:
-        """Stop the thread after its work, once all handles of ``share`` are closed.
+        """Stop the thread as soon as all handles that ``share`` returned are closed.
 
-        This call does not wait for the thread.
+        The thread first does the work that it has accepted. This call does not wait for it.
         """
         with self._lock:
             self._given_up = True
@@ -181,7 +181,7 @@ class PrivateLoop:
                 self.end()
 
     def end(self) -> None:
-        """Stop the thread soon, although subscriptions may still use the loop.
+        """Stop the thread soon, even if handles that ``share`` returned are not closed.
 
         This call does not wait for the thread.
         """
@@ -193,7 +193,7 @@ class PrivateLoop:
 
 
 class _Share:
-    """A subscription's handle of a private loop, which stays open until the handle is closed."""
+    """A subscription's handle of a private loop. It keeps the loop open until it is closed."""
 
     def __init__(self, private: PrivateLoop) -> None:
         self._private = private
@@ -204,14 +204,14 @@ class _Share:
         self._private.execute(work, when_dropped)
 
     def close(self) -> None:
-        """Tell the private loop that this subscription has no more work. Later calls do nothing."""
+        """Let the private loop end. A second ``close`` does nothing."""
         with self._lock:
             given_back, self._given_back = self._given_back, True
         if not given_back:
             self._private.give_back()
 
     def __del__(self) -> None:
-        # At interpreter exit module globals may be None.
+        # At interpreter exit the global call_from_finalizer may be None already.
         if not self._given_back and call_from_finalizer is not None:
             call_from_finalizer(self.close)
 
@@ -222,13 +222,14 @@ def _stop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _let_end(loop: asyncio.AbstractEventLoop) -> None:
-    # Stop after the callbacks that are due: one of them may be the last signal of a stream.
+    # The loop first runs the callbacks that are queued before loop.stop. One of them may send the
+    # last signal of a stream.
     loop.call_soon(loop.stop)
 
 
 def _run(loop: asyncio.AbstractEventLoop, private: weakref.ref[PrivateLoop]) -> None:
-    # The thread refers to the loop, and only weakly to the PrivateLoop. So a PrivateLoop that
-    # nobody uses any more is garbage-collected, and its finalizer ends this thread.
+    # This thread refers to the PrivateLoop only weakly. So a PrivateLoop that nobody uses any more
+    # is garbage-collected, and its finalizer ends this thread.
     HERE.private = private
     leaving: BaseException | None = None
     try:
@@ -250,9 +251,9 @@ def _run(loop: asyncio.AbstractEventLoop, private: weakref.ref[PrivateLoop]) -> 
 def _finish(
     loop: asyncio.AbstractEventLoop, last: Coroutine[Any, Any, None]
 ) -> BaseException | None:
-    """Run ``last``, one of the last steps of a loop.
+    """Run the coroutine ``last``, one step of ending a loop.
 
-    The exception of the step is returned, not raised, so that the next step runs, too.
+    If the step raises an exception, this returns it, so that the caller can do the next step.
     """
     leaving: BaseException | None = None
     task = loop.create_task(last)

@@ -71,19 +71,20 @@ class Doorbell:
     """Wakes one waiting thread or task.
 
     To wait: call ``arm``, check the state again, then sleep. To wake: change the state, then call
-    ``ring``. Both calls take one lock (or hold the GIL). So either the check sees the change, or
-    ``ring`` calls the function that wakes the waiter. Each ``arm`` leads to one such call at most.
+    ``ring``. ``arm`` and ``ring`` exclude each other by a lock or the GIL. So either the check sees
+    the change, or ``ring`` calls the function that ``arm`` got, which wakes the waiter. ``ring``
+    calls this function at most once after each ``arm``.
     """
 
     __slots__ = ("_answer", "_lock")
 
     def __init__(self) -> None:
-        # Reentrant: a finalizer may call ``ring`` on the thread that holds the lock.
+        # Reentrant: a finalizer that calls ``ring`` may run on the thread that holds the lock.
         self._lock = threading.RLock()
         self._answer: Callable[[], object] | None = None
 
     def arm(self, answer: Callable[[], object]) -> None:
-        """When the method ``ring`` is called next, call ``answer()`` on the same thread."""
+        """Set ``answer``. The next call of ``ring`` calls it once, on the thread of that call."""
         with self._lock:
             self._answer = answer
 
@@ -102,18 +103,19 @@ class Doorbell:
 
 
 Signaller = Callable[[], bool]
-"""A function that tells whether this thread is within a signal of a certain stream.
+"""A function that belongs to one stream. It returns whether this thread is signalling that stream.
 
-If so, no other thread can signal elements of that stream."""
+If so, no other thread can signal elements of that stream meanwhile."""
 
 _here: Final = threading.local()
 
 
 def signallers_here() -> list[Signaller]:
-    """Return functions that tell whether a certain stream is signalling on this thread.
+    """Return this thread's list of ``Signaller`` functions. Windows and groups add to the list.
 
-    If a window (or a group) is subscribed to within a signal of its stream, the window adds such a
-    function. If the thread then waited for elements of the window, it would wait for itself.
+    A window gets its elements from the signals of its stream. If code subscribes to the window
+    within such a signal, the window adds a function for that stream. If the code then waited for
+    elements of the window, the thread would wait for itself.
     """
     try:
         return _here.signallers  # type: ignore[no-any-return]
@@ -123,7 +125,10 @@ def signallers_here() -> list[Signaller]:
 
 
 def refuse_to_wait_for_oneself(signallers: list[Signaller]) -> None:
-    """Raise ``RuntimeError`` if this thread would wait for signals that only it can send."""
+    """Raise ``RuntimeError`` if only this thread could send the signals for which it would wait.
+
+    That is so if one of ``signallers`` returns true.
+    """
     if any(signals_here() for signals_here in signallers):
         raise RuntimeError(
             "this would wait for ever for the elements of a window or a group: the thread that is "
@@ -140,9 +145,11 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def refuse_in_loop(what: str, instead: str) -> None:
-    """Raise ``RuntimeError`` if this thread runs an event loop, because the loop would block.
+    """Raise ``RuntimeError`` if an event loop runs in this thread: a wait would block the loop.
 
-    The message names ``what``, the blocking call, and advises ``instead``.
+    Args:
+        what: The name of the blocking call, for the message.
+        instead: What to do instead, for the message.
     """
     if running_loop() is not None:
         raise RuntimeError(

@@ -1,8 +1,8 @@
 """Threads that all streams share, for work that timers start.
 
-Such work may be slow, because it calls a subscriber, but it must not delay other work. So there are
-as many threads as pieces of work: if all threads are busy, another thread is started. A thread
-without work ends after a moment.
+Such work may be slow, because it calls a subscriber, but it must not delay other work. So no work
+waits for a thread: if all threads are busy, another thread is started. A thread without work ends
+after a moment.
 """
 
 from __future__ import annotations
@@ -28,26 +28,29 @@ _numbers = itertools.count(1)
 class SharedThreads:
     """A resource (see ``runtime.executors``) for all streams of the process. It is never closed."""
 
-    # The work is not in a SimpleQueue: before CPython 3.13 its get(timeout) may wait for ever, if
-    # the thread wakes for an item that another thread took, just when the time-out is over.
+    # Work is kept in a deque, not in a SimpleQueue. Before CPython 3.13, SimpleQueue.get(timeout)
+    # may wait for ever: if an item wakes the thread just when the time-out is over, and another
+    # thread takes the item.
 
     def __init__(self, linger: float = THREAD_LINGER) -> None:
         self._linger = linger
         self._works: deque[Work] = deque()
         self._waiting: list[threading.Lock] = []
-        """An event for each sleeping thread."""
-        # Reentrant: a finalizer may run on the thread that holds the lock.
+        """For each sleeping thread, the event that wakes it."""
+        # Reentrant: a finalizer that takes this lock may run on the thread that holds it.
         self._lock = threading.RLock()
         self._free = 0
-        """The number of idle threads. A thread counts itself when it begins, because a caller that
-        is interrupted while it starts a thread does not know whether the thread runs."""
+        """The number of idle threads.
+
+        A new thread increments it itself. The code that starts the thread cannot: if it is
+        interrupted meanwhile, it does not know whether the thread runs."""
         self.pid = process_id()
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:  # noqa: ARG002
         """Have ``work`` called soon on a shared thread.
 
-        Raises ``RuntimeError`` if no thread can be started; ``WorkDroppedError`` if the reason is
-        that the interpreter exits.
+        Raises ``WorkDroppedError`` if no thread can be started because the interpreter exits, and
+        ``RuntimeError`` if no thread can be started for another reason.
         """
         with self._lock:
             if self._free <= len(self._works):
@@ -74,7 +77,7 @@ class SharedThreads:
             del work
 
     def _next(self) -> Work | None:
-        """Return the next work; ``None`` if the thread was idle for long enough to end."""
+        """Return the next work. ``None``: no work came for a while, so the thread must end."""
         with self._lock:
             self._free += 1
         while True:
@@ -84,7 +87,8 @@ class SharedThreads:
                     return self._works.popleft()
                 self._waiting.append(news := new_event())
             if not news.acquire(timeout=self._linger):
-                # ``remove`` raises ValueError if execute() has just taken the event out: go on.
+                # If execute() has just set the event ``news``, the event is no longer in the list,
+                # and ``remove`` raises a ValueError. There is work then: look again.
                 with self._lock, suppress(ValueError):
                     self._waiting.remove(news)
                     self._free -= 1

@@ -1,11 +1,11 @@
 """Timers: they call functions (*work*) at a later time. An *alarm* is one planned call.
 
-All streams share a timer's thread. So the work of an alarm must be short, and must not be user
-code: it only hands longer work to another thread.
+All streams share the thread of one timer. So the work of an alarm must be short, and must not be
+user code. Longer work must be handed to another thread.
 
-A cancelled alarm stays in the queue, without its work, until its time comes or many alarms are
-cancelled. So ``cancel`` takes little time and drops all references, and the queue is at most a few
-times longer than needed.
+A cancelled alarm drops its work at once, but stays in the queue until its time comes or until many
+alarms are cancelled. So ``cancel`` takes little time. The queue is at most a few times longer than
+the number of pending alarms.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class Alarm(Protocol):
 
 
 class Timer(Protocol):
-    """A clock that calls functions later. Any thread, even within such a call, may use it."""
+    """A clock that calls functions later. Any thread may use it, and so may these functions."""
 
     def now(self) -> float:
-        """Return the time in seconds. It never goes back, and may start at any number."""
+        """Return the time in seconds. The time never goes back. Its zero has no meaning."""
         ...
 
     def call_later(
@@ -70,10 +70,10 @@ class Timer(Protocol):
     ) -> Alarm:
         """Have ``work()`` called once, ``seconds`` (>= 0) from now or a little later.
 
-        This returns before ``work`` is called. Calls are made one after the other, in order of
-        time; their exceptions are reported to ``on_dropped_error``. Raises ``WorkDroppedError`` if
-        the timer is closed. If the timer is closed later, ``when_dropped`` is called instead of
-        ``work``.
+        This returns before ``work`` is called. The timer makes one call at a time, in order of
+        time. It reports their exceptions to ``on_dropped_error``. Raises ``WorkDroppedError`` if
+        the timer is closed. If the timer is closed before it calls ``work``, it calls
+        ``when_dropped`` instead.
         """
         ...
 
@@ -119,17 +119,18 @@ class _Alarm:
 
 
 class _Queue:
-    """Alarms in order of time. Only one thread at a time may call its methods, except ``one_less``
-    and ``pending``.
+    """Alarms in order of time.
 
-    Wherever that thread runs Python code, a signal handler or a finalizer may interrupt it and add
-    an alarm.
+    Any thread may call ``one_less`` and read ``pending``. The other methods may be called by one
+    thread at a time. But a signal handler or a finalizer on that thread may add an alarm while a
+    method runs. So each method allows for new alarms between any two steps of Python code.
     """
 
     __slots__ = ("_heap", "_numbers", "_on_empty", "_pending", "_sweep_at")
 
     def __init__(self, on_empty: Callable[[], object]) -> None:
-        # Tuples are compared without Python code. So nothing interrupts a change of the heap.
+        # The entries are tuples, because comparing tuples runs no Python code. So no signal handler
+        # or finalizer runs while the heap is being changed.
         self._heap: list[tuple[float, int, _Alarm]] = []
         self._numbers = itertools.count()  # alarms of the same time keep their order
         self._sweep_at = SWEEP_AT
@@ -152,7 +153,8 @@ class _Queue:
         heap, count = self._heap, len(self._heap)
         pending = [entry for entry in heap if entry[2].pending]
         heapq.heapify(pending)
-        # If an alarm was added meanwhile, the list ``pending`` lacks it: keep the old heap.
+        # If a signal handler or finalizer has added an alarm meanwhile, ``pending`` lacks this
+        # alarm. Then keep the old heap.
         if self._heap is heap and len(heap) == count:
             self._heap = pending
             self._sweep_at = max(SWEEP_AT, 2 * len(pending))
@@ -162,14 +164,17 @@ class _Queue:
             self._on_empty()
 
     def next_due(self) -> float:
-        """Return the time at which the next pending alarm is due; infinity if there is none."""
+        """Return the time of the next pending alarm. Infinity if no alarm is pending."""
         while self._heap and not (first := self._heap[0])[2].pending:
             if self._heap[0] is first:
                 heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else math.inf
 
     def take(self, until: float) -> _Alarm | None:
-        """Remove and return the next alarm that is due by ``until``. The caller must run it."""
+        """Remove and return the next pending alarm, if its time is ``until`` or earlier.
+
+        The caller must run the alarm. ``None`` if there is no such alarm.
+        """
         while self.next_due() <= until and self._heap:
             alarm = heapq.heappop(self._heap)[2]
             if alarm.take():
@@ -207,12 +212,12 @@ def _close_timers() -> None:
 
 
 class _TimerThread:
-    """The queue of alarms and the thread that runs them, in one process."""
+    """The queue of alarms and the thread that runs the alarms. A forked child gets a new object."""
 
     def __init__(self) -> None:
         self.pid = process_id()
         self.queue = _Queue(self._on_empty)
-        # Reentrant: a finalizer may run on the thread that holds the lock.
+        # Reentrant: a finalizer that takes this lock may run on the thread that holds it.
         self._lock = threading.RLock()
         self._news = new_event()
         self._thread: threading.Thread | None = None
@@ -257,8 +262,8 @@ class _TimerThread:
         try:
             thread.start()
         except BaseException:
-            # If start() raised a KeyboardInterrupt, the new thread may be running. It ends when it
-            # finds another value than itself in this attribute.
+            # If start() raised a KeyboardInterrupt, the new thread may be running nevertheless. It
+            # ends as soon as it sees that self._thread is not itself.
             self._thread = None
             raise
         _timers.add(self)
@@ -294,7 +299,9 @@ class _TimerThread:
         was_empty, self._was_empty = self._was_empty, False
         if due < math.inf:
             self._lingers_until = math.inf
-            # Sleep for LINGER at most. So cancelling the last alarm need not wake this thread.
+            # The queue was empty a moment ago, and may soon be empty again. If so, this thread must
+            # end after about LINGER seconds. It sleeps no longer than that, so that the call that
+            # cancels the last alarm need not wake it.
             if was_empty:
                 due = min(due, now + LINGER)
         elif self._lingers_until < math.inf:
@@ -311,9 +318,9 @@ class _TimerThread:
 class ThreadTimer:
     """A timer with its own thread, started by the first alarm.
 
-    The thread sleeps until an alarm is due, and ends soon after the last alarm, or when the
-    interpreter exits. In a forked child, which lacks the thread, a new thread is started. Alarms
-    set before the fork stay in the parent.
+    The thread sleeps until an alarm is due. It ends soon after the last alarm, or when the
+    interpreter exits. A forked child starts its own thread. Alarms that were set before the fork
+    run only in the parent.
     """
 
     def __init__(self) -> None:
@@ -324,17 +331,18 @@ class ThreadTimer:
     def call_later(
         self, seconds: float, work: Work, when_dropped: WhenDropped | None = None, /
     ) -> Alarm:
-        """Have ``work()`` called on the timer's thread. See ``Timer``."""
+        """Have ``work()`` called on the timer's thread. See ``Timer.call_later``."""
         seconds = check_seconds("seconds", seconds)
         thread = self._of_process
         if thread.pid != process_id():
-            # If two threads do this at once, there are two timer threads, which does no harm.
+            # This is a forked child: start a new thread. If two threads do so at the same time, the
+            # child gets two timer threads, which does no harm.
             thread = self._of_process = _TimerThread()
         return thread.add(time.monotonic() + seconds, work, when_dropped)
 
     @property
     def pending(self) -> int:
-        """How many alarms wait for their time."""
+        """How many alarms are set and not yet run or cancelled."""
         return self._of_process.queue.pending
 
 
@@ -352,8 +360,9 @@ def default_timer() -> Timer:
 class ManualTimer:
     """A timer for tests, whose clock starts at 0 and is moved by ``advance``.
 
-    Operators with a clock take it as ``timer``. All work that becomes due is done before
-    ``advance`` returns. So elements that depend on time are delivered then. Any thread may use it.
+    Pass it as the argument ``timer`` to an operator that uses a clock. Before ``advance`` returns,
+    it has done all work that has become due, such as delivering the elements of ``interval``. Any
+    thread may use it.
 
     ```python
     import rstreams_fast as rsf
@@ -382,21 +391,25 @@ class ManualTimer:
     def call_later(
         self, seconds: float, work: Work, when_dropped: WhenDropped | None = None, /
     ) -> Alarm:
-        """Have ``work()`` called when the clock has moved by ``seconds``. See ``Timer``."""
+        """Have ``advance`` call ``work()`` when it has moved the clock by ``seconds``.
+
+        See ``Timer.call_later``.
+        """
         seconds = check_seconds("seconds", seconds)
         with self._lock:
             return self._queue.add(self._now + seconds, work, when_dropped)
 
     def advance(self, seconds: float) -> None:
-        """Move the clock by ``seconds``, and do all work that becomes due, on this thread.
+        """Move the clock by ``seconds``. Do all work that becomes due, on this thread.
 
-        During each piece of work the clock shows the time for which the work was planned.
+        While a piece of work runs, ``now`` returns the time for which the work was planned.
 
         Args:
             seconds: A finite number >= 0.
 
         Raises:
-            RuntimeError: The clock is being moved already, by work or by another thread.
+            RuntimeError: Another call of ``advance`` has not ended: another thread made it, or it
+                is the call that runs this work.
         """
         seconds = check_seconds("seconds", seconds)
         if not self._moving.acquire(blocking=False):
@@ -418,5 +431,5 @@ class ManualTimer:
 
     @property
     def pending(self) -> int:
-        """How many alarms wait for their time."""
+        """How many alarms are set and not yet run or cancelled."""
         return self._queue.pending

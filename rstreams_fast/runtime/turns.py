@@ -32,7 +32,7 @@ class Turns:
     """Keeps the paused drains of one consumer until the consumer's next turn.
 
     A turn is the millisecond for which drains (loops that deliver elements) may occupy an event
-    loop. ``wake`` is called to have the consumer begin another turn.
+    loop. ``pause`` calls ``wake``, so that the consumer begins another turn.
     """
 
     __slots__ = ("_loop", "_paused", "_until", "wake")
@@ -46,28 +46,28 @@ class Turns:
     def begin(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Begin a turn (a millisecond of work) on ``loop``.
 
-        ``None``: this thread runs no loop, so the turn never ends.
+        If ``loop`` is ``None``, this thread runs no loop, and the turn has no time limit.
         """
         self._loop = loop
         if loop is not None:
             self._until = perf_counter() + TURN_SECONDS
 
     def is_over(self) -> bool:
-        """Whether this is the loop's thread, and the millisecond of the turn is over."""
+        """Whether the turn's millisecond is over. Always false on a thread without the loop."""
         loop = self._loop
         return loop is not None and perf_counter() >= self._until and running_loop() is loop
 
     def pause(self, paused: _Paused) -> None:
-        """Keep a paused drain (a loop that delivers elements), to be resumed by ``go_on``."""
+        """Keep a drain (a loop that delivers elements) that has paused. ``go_on`` resumes it."""
         self._paused.append(paused)
         wake = self.wake
         if wake is not None:
             wake()
 
     def go_on(self) -> bool:
-        """Resume paused drains (loops that deliver elements) for a millisecond.
+        """Resume the paused drains (loops that deliver elements), until the turn is over.
 
-        False if no drain was paused.
+        Returns whether any drain was paused.
         """
         paused = self._paused
         count = len(paused)
