@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 from rstreams_fast._checks import check_sync, describe_callable, safe_repr
 from rstreams_fast.api import Publisher
 from rstreams_fast.errors import NoneSignalError
-from rstreams_fast.streams.engine.assembly import Foreign
+from rstreams_fast.streams.engine.assembly import PublisherSource
 from rstreams_fast.streams.engine.defaults import INNER_PREFETCH, ROWS
 from rstreams_fast.streams.engine.pipeline import as_pipeline
 from rstreams_fast.streams.engine.sink_subscriber import check_publisher
@@ -123,7 +123,7 @@ def from_async_iterable(
 
     name = getattr(iterable, "__qualname__", type(iterable).__name__)
     return Stream(
-        Foreign(
+        PublisherSource(
             AsyncIterableSource(iterable, loop=loop), f"from_async_iterable({name})", trusted=True
         )
     )
@@ -298,12 +298,14 @@ def error(error: BaseException, /) -> Stream[Never]:
     """
     if not isinstance(error, BaseException):
         raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
-    return Stream(Foreign(constant.Failed(error), f"error({safe_repr(error)})", trusted=False))
+    return Stream(
+        PublisherSource(constant.Failed(error), f"error({safe_repr(error)})", trusted=False)
+    )
 
 
 def never() -> Stream[Never]:
     """A stream that has no elements and never ends."""
-    return Stream(Foreign(constant.Never(), "never()", trusted=False))
+    return Stream(PublisherSource(constant.Never(), "never()", trusted=False))
 
 
 def create(

@@ -17,7 +17,7 @@ from rstreams_fast.errors import (
     check_subscriber,
     report_dropped,
 )
-from rstreams_fast.streams.engine.assembly import Foreign
+from rstreams_fast.streams.engine.assembly import PublisherSource
 from rstreams_fast.streams.engine.defaults import PREFETCH
 from rstreams_fast.streams.engine.not_picklable import not_picklable
 from rstreams_fast.streams.engine.push import PushSubscription
@@ -63,7 +63,7 @@ def processor(build: Callable[[Stream[T]], Stream[U]], /) -> Processor[T, U]:
     """
     check_sync("processor", "build", build)
     entrance: _Entrance[T] = _Entrance()
-    built = build(Stream(Foreign(entrance, "processor()", trusted=True)))
+    built = build(Stream(PublisherSource(entrance, "processor()", trusted=True)))
     if not isinstance(built, Stream):
         raise TypeError(
             f"processor(build): {describe_callable(build)} must return a Stream, "

@@ -27,7 +27,7 @@ from rstreams_fast.errors import check_request
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import FEW
 from rstreams_fast.streams.engine.drain import Drain
-from rstreams_fast.streams.engine.fan_in import COMPLETED, Combined, Ended, FanIn
+from rstreams_fast.streams.engine.fan_in import COMPLETED, Ended, FanIn, FanInPublisher
 from rstreams_fast.streams.engine.inner_subscriber import Inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.engine.pipeline import sequence_of
@@ -36,8 +36,8 @@ from rstreams_fast.streams.engine.signals import report_late
 
 __all__ = [
     "ArbiterBoundary",
-    "Chain",
     "Companion",
+    "Concatenation",
     "Following",
     "PendingDemand",
     "SubscriptionArbiter",
@@ -86,7 +86,7 @@ class PendingDemand:
             self.counter.request(left)
 
 
-class Chain:
+class Concatenation:
     """Several publishers. An arbiter subscribes to each when the one before has completed."""
 
     def __init__(self, publishers: tuple[Publisher[Any], ...]) -> None:
@@ -295,7 +295,7 @@ class SubscriptionArbiter(FanIn):
         return changed if current is None else self.pending.ask(current) or changed
 
     def _begin_with(self, publisher: Publisher[Any]) -> None:
-        while isinstance(publisher, Chain):
+        while isinstance(publisher, Concatenation):
             publisher, *rest = publisher.publishers
             self._rest.extendleft(reversed(rest))
         # The drain can iterate a sequence itself. But if ``on_discard`` is below, subscribe to the
@@ -432,7 +432,7 @@ class ArbiterBoundary(Boundary):
     one_to_one = True
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Combined(upstream, _prepared, self)
+        return FanInPublisher(upstream, _prepared, self)
 
     def prepare(self, arbiter: SubscriptionArbiter, upstream: Publisher[Any]) -> None:
         """Give ``arbiter`` its ``Following`` or its ``Companion``, or both.

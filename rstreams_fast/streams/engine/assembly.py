@@ -17,9 +17,9 @@ from rstreams_fast.streams.engine.pull import PullSegment
 from rstreams_fast.streams.engine.pull_source import PullSource
 from rstreams_fast.streams.engine.push import PushSubscription
 from rstreams_fast.streams.engine.stages import EVERYTHING, Need, Stages, has_seed
-from rstreams_fast.streams.engine.trampoline import Below
+from rstreams_fast.streams.engine.trampoline import OperatorPublisher
 
-__all__ = ["Foreign", "Part", "Run", "Source", "Stage", "assemble", "needs"]
+__all__ = ["Part", "PublisherSource", "Run", "Source", "Stage", "assemble", "needs"]
 
 
 class Stage(NamedTuple):
@@ -31,7 +31,7 @@ class Stage(NamedTuple):
 Part = Stage | Boundary
 
 
-class Foreign(NamedTuple):
+class PublisherSource(NamedTuple):
     """A source that is a publisher, unlike a source that is iterated.
 
     ``trusted`` says that the publisher is internal, and keeps the rules of Reactive Streams.
@@ -47,7 +47,7 @@ class Foreign(NamedTuple):
         return self.name
 
 
-Source = PullSource | Foreign
+Source = PullSource | PublisherSource
 
 
 class Run(NamedTuple):
@@ -93,7 +93,7 @@ class _RunBuilder:
 
     @property
     def pulled(self) -> bool:
-        return not isinstance(self.source, Foreign)
+        return not isinstance(self.source, PublisherSource)
 
     def close(self, runs: list[Run], *, guarded: bool = False) -> Publisher[Any]:
         """Return the publisher of the run, and add the run to ``runs``.
@@ -103,7 +103,7 @@ class _RunBuilder:
         """
         stages = Stages(tuple(self.stages), self.seed)
         source = self.source
-        if not isinstance(source, Foreign):
+        if not isinstance(source, PublisherSource):
             segment: Any = PullSegment(source, stages, self.executor)
         elif self.boundary is not None:
             segment = self.boundary.attach_stages(source.publisher, stages, self.need)
@@ -114,7 +114,7 @@ class _RunBuilder:
             segment = source.publisher.with_stages(stages)
         else:
             where = "the threads that upstream signals on"
-            segment = Below(source.publisher, PushSubscription, stages, where)
+            segment = OperatorPublisher(source.publisher, PushSubscription, stages, where)
         runs.append(Run(self.above, stages, segment.where))
         return segment  # type: ignore[no-any-return]
 
@@ -123,7 +123,7 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
     """Return the publisher of ``source`` with ``parts`` below it, and all runs of fused stages."""
     runs: list[Run] = []
     builder = _RunBuilder(source)
-    fails_unasked = isinstance(source, Foreign) and getattr(
+    fails_unasked = isinstance(source, PublisherSource) and getattr(
         source.publisher, "fails_unasked", False
     )
     for part, need in zip(parts, needs(parts) if parts else (), strict=True):
@@ -142,7 +142,7 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
                 # A run sends its seed to its first stage. So ``scan(fn)`` must begin a run.
                 if builder.stages or builder.boundary is not None or builder.seed is not MISSING:
                     upstream = builder.close(runs)
-                    builder = _RunBuilder(Foreign(upstream, "the run above", trusted=True))
+                    builder = _RunBuilder(PublisherSource(upstream, "the run above", trusted=True))
                 builder.seed = op[2]
                 op = (*op[:2], MISSING)
             builder.stages.append(op)
@@ -151,11 +151,15 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
         else:
             upstream = builder.close(runs, guarded=part.guards)
             if isinstance(part, StagesBoundary):
-                builder = _RunBuilder(Foreign(upstream, part.describe_within(need), trusted=True))
+                builder = _RunBuilder(
+                    PublisherSource(upstream, part.describe_within(need), trusted=True)
+                )
                 builder.boundary = part
                 builder.need = need
             else:
                 builder = _RunBuilder(
-                    Foreign(part.attach_within(upstream, need), part.describe(), trusted=True)
+                    PublisherSource(
+                        part.attach_within(upstream, need), part.describe(), trusted=True
+                    )
                 )
     return builder.close(runs), runs

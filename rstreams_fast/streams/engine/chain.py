@@ -9,7 +9,7 @@ from rstreams_fast.runtime.turns import Turns
 from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.not_picklable import is_internal, not_picklable
 
-__all__ = ["Chained", "Link", "drop", "stand_on"]
+__all__ = ["Chained", "Link", "drop", "take_over_attributes"]
 
 
 class Chained(Protocol):
@@ -41,7 +41,7 @@ class Link:
     turns: Turns | None
 
 
-def stand_on(chained: Chained, below: object) -> None:
+def take_over_attributes(chained: Chained, below: object) -> None:
     """Set the attributes of ``chained`` from the attributes of its subscriber ``below``.
 
     If ``below`` is a subscriber from outside this package, the attributes get default values.

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from rstreams_fast._checks import safe_repr
 from rstreams_fast.core import MISSING, DemandCounter, FusedRun, backend
-from rstreams_fast.streams.engine.assembly import Foreign, Part, Run, Source, assemble
+from rstreams_fast.streams.engine.assembly import Part, PublisherSource, Run, Source, assemble
 from rstreams_fast.streams.engine.defaults import DESCRIBED_DEPTH
 from rstreams_fast.streams.engine.pipeline import as_pipeline
 from rstreams_fast.streams.engine.stages import describe_stage
@@ -42,7 +42,7 @@ def _describe_inside(source: Source, depth: int) -> list[str]:
 
     If neighbouring publishers have equal texts, the text is written once, with their number.
     """
-    if not isinstance(source, Foreign) or depth == 0:
+    if not isinstance(source, PublisherSource) or depth == 0:
         return []
     pipelines = map(as_pipeline, source.inside)
     described = (describe(one.source, one.parts, depth - 1) for one in pipelines)

@@ -32,12 +32,12 @@ from rstreams_fast.streams.engine.boundary import (
     ListSubscriber,
     RingSubscriber,
 )
-from rstreams_fast.streams.engine.chain import drop, stand_on
+from rstreams_fast.streams.engine.chain import drop, take_over_attributes
 from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.defaults import BURST, CALLER_BURST, next_burst
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.engine.not_picklable import not_picklable
-from rstreams_fast.streams.engine.signals import forked, leaves, report_late, silent
+from rstreams_fast.streams.engine.signals import forked, propagates, report_late, silent
 
 __all__ = ["Drain"]
 
@@ -83,7 +83,7 @@ class Drain:
     _asked_from_below: ClassVar[bool] = True
 
     def __init__(self, subscriber: Subscriber[Any], resource: Resource | None) -> None:
-        stand_on(self, subscriber)
+        take_over_attributes(self, subscriber)
         self._subscriber: Subscriber[Any] | None = subscriber
         self._demand = DemandCounter()
         # No thread may deliver yet: requests within on_subscribe are served only after
@@ -518,7 +518,7 @@ class Drain:
             if self._demand.cancel():
                 self._stop()
             self._drop_everything()
-            if leaves(raised):
+            if propagates(raised):
                 raise
             report_dropped(raised, "§2.13: on_subscribe raised")
             return False

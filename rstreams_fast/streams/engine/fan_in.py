@@ -33,7 +33,7 @@ from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.pull_source import at_end
 from rstreams_fast.streams.engine.signals import report_late
 
-__all__ = ["COMPLETED", "Combined", "Ended", "FanIn", "Prefetch", "describe_prefetch"]
+__all__ = ["COMPLETED", "Ended", "FanIn", "FanInPublisher", "Prefetch", "describe_prefetch"]
 
 A = TypeVar("A")
 
@@ -451,7 +451,7 @@ class FanIn(Drain):
         self._forget_upward()
 
 
-class Combined(Generic[A]):
+class FanInPublisher(Generic[A]):
     """A publisher that makes a new ``FanIn`` for each subscriber.
 
     ``make(subscriber, upstream, argument)`` returns the ``FanIn``, which subscribes to

@@ -20,7 +20,7 @@ from rstreams_fast.errors import (
 )
 from rstreams_fast.runtime.turns import TURN_SECONDS
 from rstreams_fast.streams.engine.boundary import ListSubscriber
-from rstreams_fast.streams.engine.chain import Link, stand_on
+from rstreams_fast.streams.engine.chain import Link, take_over_attributes
 from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.defaults import BURST, next_burst
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
@@ -180,7 +180,7 @@ class InnerSubscriber(Inner, ListSubscriber):
     prompt = True
 
     def __init__(self, owner: InnerOwner, publisher: Publisher[Any]) -> None:
-        stand_on(self, owner)
+        take_over_attributes(self, owner)
         super().__init__(owner)
         self._publisher: Publisher[Any] | None = publisher
         self._upstream = Upstream()

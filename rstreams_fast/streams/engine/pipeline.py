@@ -6,7 +6,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.errors import check_subscriber
-from rstreams_fast.streams.engine.assembly import Foreign, Part, Source, Stage, assemble
+from rstreams_fast.streams.engine.assembly import Part, PublisherSource, Source, Stage, assemble
 from rstreams_fast.streams.engine.boundary import StagesSource
 from rstreams_fast.streams.engine.pull import PullSegment
 from rstreams_fast.streams.engine.pull_source import PullSource
@@ -84,7 +84,7 @@ class Pipeline(Generic[T_co]):
         publisher may break the rules of Reactive Streams: the pipeline then adds a guard.
         """
         source = self.source
-        if self._parts or not isinstance(source, Foreign) or not source.trusted:
+        if self._parts or not isinstance(source, PublisherSource) or not source.trusted:
             return None
         return source.publisher
 
@@ -105,7 +105,7 @@ def _sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
         return publisher.sequence() if isinstance(publisher, PullSegment) else None
     pipeline: Any = publisher
     source = pipeline.source
-    if isinstance(source, Foreign):
+    if isinstance(source, PublisherSource):
         above = source.publisher
         source = above.whole() if isinstance(above, StagesSource) else None
     if source is None or not source.is_sequence:
@@ -125,4 +125,4 @@ def as_pipeline(publisher: Publisher[Any]) -> Pipeline[Any]:
     if isinstance(publisher, Pipeline):
         return publisher
     name = f"from_publisher({type(publisher).__name__})"
-    return Pipeline(Foreign(publisher, name, trusted=False))
+    return Pipeline(PublisherSource(publisher, name, trusted=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rstreams_fast.api import Subscriber, Subscription
-from rstreams_fast.streams.engine.chain import Link, drop, stand_on
+from rstreams_fast.streams.engine.chain import Link, drop, take_over_attributes
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_above
 from rstreams_fast.streams.engine.signals import report_late
 
@@ -23,7 +23,7 @@ class Relay(Link):
     __slots__ = ("_subscriber", "_subscription")
 
     def __init__(self, subscriber: Subscriber[Any]) -> None:
-        stand_on(self, subscriber)
+        take_over_attributes(self, subscriber)
         self._subscriber: Subscriber[Any] | None = subscriber
         self._subscription: Subscription | None = None
 

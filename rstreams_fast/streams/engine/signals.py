@@ -20,7 +20,7 @@ __all__ = [
     "cancel_silently",
     "check_error_signal",
     "forked",
-    "leaves",
+    "propagates",
     "refuse",
     "report_late",
     "silent",
@@ -69,7 +69,7 @@ def report_late(error: BaseException) -> None:
         report_dropped(error, "an error after the end of the stream")
 
 
-def leaves(raised: BaseException) -> bool:
+def propagates(raised: BaseException) -> bool:
     """Return whether ``raised`` must propagate to the caller, as ``KeyboardInterrupt`` must."""
     return isinstance(raised, RecursionError) or not isinstance(raised, Exception)
 

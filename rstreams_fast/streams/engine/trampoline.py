@@ -36,7 +36,7 @@ from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.signals import refuse
 from rstreams_fast.streams.engine.sink_subscriber import subscribe
 
-__all__ = ["NAME", "Below", "TrampolineSubscription", "subscribe_to"]
+__all__ = ["NAME", "OperatorPublisher", "TrampolineSubscription", "subscribe_to"]
 
 A = TypeVar("A")
 
@@ -142,7 +142,7 @@ def subscribe_to(upstream: Publisher[Any], subscriber: Chained) -> None:
         TrampolineSubscription(subscriber).start(upstream)
 
 
-class Below(Generic[A]):
+class OperatorPublisher(Generic[A]):
     """The publisher of an operator with one upstream.
 
     For each subscriber, ``make(subscriber, argument)`` makes the operator's subscription, which

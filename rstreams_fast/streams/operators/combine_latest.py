@@ -9,7 +9,7 @@ from rstreams_fast._checks import check_capacity
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import BURST
-from rstreams_fast.streams.engine.fan_in import Combined, FanIn, Prefetch, describe_prefetch
+from rstreams_fast.streams.engine.fan_in import FanIn, FanInPublisher, Prefetch, describe_prefetch
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.operators.merge import check_publishers
 
@@ -23,7 +23,7 @@ class CombineLatest(Boundary):
         self.prefetch = check_capacity("prefetch", prefetch)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Combined(upstream, _CombineSubscription, self)
+        return FanInPublisher(upstream, _CombineSubscription, self)
 
     def describe(self) -> str:
         bounds = describe_prefetch("combine_latest", 1 + len(self.others), self.prefetch)

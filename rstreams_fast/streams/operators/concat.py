@@ -5,26 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from rstreams_fast.api import Publisher, Subscriber
-from rstreams_fast.streams.engine.arbiter import Chain, SubscriptionArbiter
-from rstreams_fast.streams.engine.assembly import Foreign
+from rstreams_fast.streams.engine.arbiter import Concatenation, SubscriptionArbiter
+from rstreams_fast.streams.engine.assembly import PublisherSource
 from rstreams_fast.streams.operators.merge import check_publishers, flattened
 
 __all__ = ["concat_source"]
 
 
-def concat_source(publishers: tuple[Publisher[Any], ...]) -> Foreign:
+def concat_source(publishers: tuple[Publisher[Any], ...]) -> PublisherSource:
     """Check the arguments of ``rstreams_fast.concat``, and return the concatenated source.
 
     The caller must pass at least one publisher.
     """
     check_publishers("concat", publishers)
     concatenated = _Concat(tuple(flattened(publishers, lambda inside: isinstance(inside, _Concat))))
-    return Foreign(
+    return PublisherSource(
         concatenated, concatenated.describe(), trusted=True, inside=concatenated.publishers
     )
 
 
-class _Concat(Chain):
+class _Concat(Concatenation):
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         SubscriptionArbiter(subscriber, self).start()
 

@@ -11,7 +11,7 @@ from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import replenish_at
-from rstreams_fast.streams.engine.fan_in import Combined, Ended
+from rstreams_fast.streams.engine.fan_in import Ended, FanInPublisher
 from rstreams_fast.streams.engine.inner_subscriber import new_inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.operators.flat_map import ToPublisher, publisher_from
@@ -25,7 +25,7 @@ class ConcatMap(Boundary):
         self.prefetch = check_capacity("prefetch", prefetch)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Combined(upstream, _concat_mapped, self)
+        return FanInPublisher(upstream, _concat_mapped, self)
 
     def describe(self) -> str:
         return (

@@ -10,7 +10,7 @@ from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.runtime.timers import Timer, check_timer, default_timer
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.deadline import Deadline
-from rstreams_fast.streams.engine.fan_in import Combined, FanIn, Prefetch
+from rstreams_fast.streams.engine.fan_in import FanIn, FanInPublisher, Prefetch
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.engine.stages import Need
 
@@ -28,7 +28,7 @@ class DelayElements(Boundary):
         return self.attach_within(upstream, Need())
 
     def attach_within(self, upstream: Publisher[Any], need: Need, /) -> Publisher[Any]:
-        return Combined(upstream, _DelaySubscription, (self, need.total))
+        return FanInPublisher(upstream, _DelaySubscription, (self, need.total))
 
     def describe(self) -> str:
         return f"delay_elements({self.seconds:g} s): at most 1 element, and the one that is delayed"

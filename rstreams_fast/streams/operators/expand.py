@@ -13,7 +13,7 @@ from rstreams_fast._checks import check_bool, describe_callable
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.streams.engine.arbiter import PendingDemand
 from rstreams_fast.streams.engine.boundary import Boundary
-from rstreams_fast.streams.engine.fan_in import Combined, Ended, FanIn
+from rstreams_fast.streams.engine.fan_in import Ended, FanIn, FanInPublisher
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.operators.flat_map import ToPublisher, publisher_from
@@ -27,7 +27,7 @@ class Expand(Boundary):
         self.depth_first = check_bool("depth_first", depth_first)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Combined(upstream, _ExpandSubscription, self)
+        return FanInPublisher(upstream, _ExpandSubscription, self)
 
     def describe(self) -> str:
         held = "the publishers on the way down" if self.depth_first else "elements to be expanded"

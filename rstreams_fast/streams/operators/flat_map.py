@@ -9,7 +9,7 @@ from rstreams_fast._checks import check_bool, check_capacity, describe_callable
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.errors import StageReturnedNoneError
 from rstreams_fast.streams.engine.boundary import Boundary
-from rstreams_fast.streams.engine.fan_in import Combined, Prefetch
+from rstreams_fast.streams.engine.fan_in import FanInPublisher, Prefetch
 from rstreams_fast.streams.operators.merge import Merging, ToPublisher
 
 __all__ = ["FlatMap", "ToPublisher", "publisher_from"]
@@ -55,7 +55,7 @@ class FlatMap(Boundary):
         self.delay_error = check_bool("delay_error", delay_error)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Combined(upstream, _subscription, self)
+        return FanInPublisher(upstream, _subscription, self)
 
     def describe(self) -> str:
         late = ", errors after elements" if self.delay_error else ""

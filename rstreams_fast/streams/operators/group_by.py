@@ -13,7 +13,7 @@ from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.errors import BufferOverflowError
 from rstreams_fast.runtime.timers import Timer, check_timer
 from rstreams_fast.streams.engine.boundary import Boundary
-from rstreams_fast.streams.engine.trampoline import Below
+from rstreams_fast.streams.engine.trampoline import OperatorPublisher
 from rstreams_fast.streams.operators.divider import Divider
 from rstreams_fast.streams.operators.shared_places import SharedPlaces
 from rstreams_fast.streams.operators.substreams import Substream, ToStream
@@ -39,7 +39,7 @@ class GroupBy(Boundary):
         self.to_group = to_group
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Below(upstream, _subscription, self)
+        return OperatorPublisher(upstream, _subscription, self)
 
     def describe(self) -> str:
         return (

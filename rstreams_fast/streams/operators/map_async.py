@@ -46,7 +46,7 @@ from rstreams_fast.streams.engine.sink_subscriber import (
     not_a_cancellation,
 )
 from rstreams_fast.streams.engine.stages import Need
-from rstreams_fast.streams.engine.trampoline import Below
+from rstreams_fast.streams.engine.trampoline import OperatorPublisher
 
 __all__ = ["MapAsync"]
 
@@ -112,7 +112,7 @@ class MapAsync(Boundary):
         return self.attach_within(upstream, Need())
 
     def attach_within(self, upstream: Publisher[Any], need: Need, /) -> Publisher[Any]:
-        return Below(upstream, _subscription, (self, need.total))
+        return OperatorPublisher(upstream, _subscription, (self, need.total))
 
     def describe(self) -> str:
         order = "ordered" if self.ordered else "as they come"

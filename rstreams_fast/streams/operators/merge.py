@@ -11,7 +11,7 @@ from rstreams_fast._checks import check_bool, check_capacity
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import DemandCounter
 from rstreams_fast.errors import report_dropped
-from rstreams_fast.streams.engine.assembly import Foreign
+from rstreams_fast.streams.engine.assembly import PublisherSource
 from rstreams_fast.streams.engine.defaults import BURST, DELAYED_ERRORS
 from rstreams_fast.streams.engine.fan_in import COMPLETED, FanIn, Prefetch, describe_prefetch
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
@@ -26,7 +26,7 @@ ToPublisher = Callable[[Any], Publisher[Any]]
 
 def merge_source(
     publishers: tuple[Publisher[Any], ...], prefetch: int, delay_error: bool
-) -> Foreign:
+) -> PublisherSource:
     """Check the arguments of ``rstreams_fast.merge``, and return the merged source.
 
     The caller must pass at least one publisher.
@@ -40,7 +40,7 @@ def merge_source(
         return isinstance(inside, _Merge) and inside.options == options
 
     merged = _Merge(tuple(flattened(publishers, is_alike)), prefetch, delay_error)
-    return Foreign(merged, merged.describe(), trusted=True, inside=merged.publishers)
+    return PublisherSource(merged, merged.describe(), trusted=True, inside=merged.publishers)
 
 
 def check_publishers(operator: str, publishers: Iterable[object]) -> None:

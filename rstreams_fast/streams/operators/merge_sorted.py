@@ -10,7 +10,7 @@ from rstreams_fast._checks import check_bool, check_capacity, check_sync
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import BURST
-from rstreams_fast.streams.engine.fan_in import Combined, FanIn, Prefetch, describe_prefetch
+from rstreams_fast.streams.engine.fan_in import FanIn, FanInPublisher, Prefetch, describe_prefetch
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.operators.merge import check_publishers
 
@@ -34,7 +34,7 @@ class MergeSorted(Boundary):
         self.prefetch = check_capacity("prefetch", prefetch)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Combined(upstream, _SortedSubscription, self)
+        return FanInPublisher(upstream, _SortedSubscription, self)
 
     def describe(self) -> str:
         return describe_prefetch("merge_sorted", 1 + len(self.others), self.prefetch)

@@ -10,7 +10,7 @@ from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.relay import Relay
-from rstreams_fast.streams.engine.trampoline import Below
+from rstreams_fast.streams.engine.trampoline import OperatorPublisher
 
 __all__ = ["OnDiscard"]
 
@@ -22,7 +22,7 @@ class OnDiscard(Boundary):
         self.hook = hook
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Below(upstream, _DiscardSubscription, self.hook)
+        return OperatorPublisher(upstream, _DiscardSubscription, self.hook)
 
     def describe(self) -> str:
         return f"on_discard({describe_callable(self.hook)}): holds no elements"

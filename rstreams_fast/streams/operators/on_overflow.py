@@ -25,7 +25,7 @@ from rstreams_fast.streams.engine.defaults import OVERFLOW_CAPACITY
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.signals import check_error_signal, report_late
-from rstreams_fast.streams.engine.trampoline import Below
+from rstreams_fast.streams.engine.trampoline import OperatorPublisher
 
 __all__ = ["Overflow", "OverflowBoundary", "OverflowSubscription"]
 
@@ -103,7 +103,7 @@ class OverflowBoundary(Boundary):
         self._argument = argument
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Below(upstream, OverflowSubscription, self)
+        return OperatorPublisher(upstream, OverflowSubscription, self)
 
     def describe(self) -> str:
         plural = "" if self.capacity == 1 else "s"

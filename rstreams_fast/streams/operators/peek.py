@@ -16,7 +16,7 @@ from rstreams_fast.errors import report_unraisable
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.engine.relay import Relay
-from rstreams_fast.streams.engine.trampoline import Below
+from rstreams_fast.streams.engine.trampoline import OperatorPublisher
 
 __all__ = ["Named", "Peek"]
 
@@ -31,7 +31,7 @@ class Peek(Boundary):
         self.fn = fn
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Below(upstream, _PeekSubscription, self)
+        return OperatorPublisher(upstream, _PeekSubscription, self)
 
     def describe(self) -> str:
         return f"do_{self.signal}({describe_callable(self.fn)}): holds no elements"

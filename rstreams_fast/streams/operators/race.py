@@ -10,7 +10,7 @@ from rstreams_fast.core import Latch
 from rstreams_fast.errors import report_dropped
 from rstreams_fast.streams.engine.arbiter import PendingDemand
 from rstreams_fast.streams.engine.boundary import Boundary
-from rstreams_fast.streams.engine.fan_in import Combined, Ended, FanIn
+from rstreams_fast.streams.engine.fan_in import Ended, FanIn, FanInPublisher
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.operators.merge import check_publishers
@@ -26,7 +26,7 @@ class Race(Boundary):
         self.others = others
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Combined(upstream, _RaceSubscription, self.others)
+        return FanInPublisher(upstream, _RaceSubscription, self.others)
 
     def describe(self) -> str:
         return f"race of {1 + len(self.others)} publishers: asks each for 1 element, holds none"

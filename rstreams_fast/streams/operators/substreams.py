@@ -14,7 +14,7 @@ from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import FusedRun, Latch, RunStatus
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.runtime.parking import signallers_here
-from rstreams_fast.streams.engine.assembly import Foreign
+from rstreams_fast.streams.engine.assembly import PublisherSource
 from rstreams_fast.streams.engine.boundary import StagesSource
 from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.defaults import BURST
@@ -27,7 +27,7 @@ from rstreams_fast.streams.engine.stages import Stages
 
 __all__ = ["CommonError", "Substream", "ToStream"]
 
-ToStream = Callable[[Foreign], Publisher[Any]]
+ToStream = Callable[[PublisherSource], Publisher[Any]]
 _NO_STAGES = Stages()
 
 
@@ -93,7 +93,7 @@ class Substream:
 
     def published_as(self, name: str, to_stream: ToStream) -> Publisher[Any]:
         """Return a stream that publishes the elements. The substream keeps no reference to it."""
-        return to_stream(Foreign(_SubstreamPublisher(self), name, trusted=True))
+        return to_stream(PublisherSource(_SubstreamPublisher(self), name, trusted=True))
 
     def wake(self) -> None:
         """Deliver the held ``elements`` to the subscriber, as many as it has requested."""

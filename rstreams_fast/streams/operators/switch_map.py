@@ -12,7 +12,7 @@ from rstreams_fast.runtime.executors import taken
 from rstreams_fast.streams.engine.arbiter import PendingDemand
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import replenish_at
-from rstreams_fast.streams.engine.fan_in import Combined, Ended, FanIn
+from rstreams_fast.streams.engine.fan_in import Ended, FanIn, FanInPublisher
 from rstreams_fast.streams.engine.inner_subscriber import Inner, Sequence, new_inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.operators.flat_map import ToPublisher, publisher_from
@@ -40,7 +40,7 @@ class SwitchMap(Boundary):
         self.prefetch = check_capacity("prefetch", prefetch)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Combined(upstream, _SwitchMapSubscription, self)
+        return FanInPublisher(upstream, _SwitchMapSubscription, self)
 
     def describe(self) -> str:
         return (

@@ -15,10 +15,10 @@ from rstreams_fast._checks import check_seconds
 from rstreams_fast.api import Publisher, Subscriber, Subscription
 from rstreams_fast.core import MISSING
 from rstreams_fast.runtime.timers import Timer, check_timer
-from rstreams_fast.streams.engine.chain import Link, stand_on
+from rstreams_fast.streams.engine.chain import Link, take_over_attributes
 from rstreams_fast.streams.engine.deadline import Deadline
 from rstreams_fast.streams.engine.signals import check_error_signal
-from rstreams_fast.streams.engine.trampoline import Below
+from rstreams_fast.streams.engine.trampoline import OperatorPublisher
 from rstreams_fast.streams.operators.on_overflow import (
     Overflow,
     OverflowBoundary,
@@ -38,7 +38,7 @@ class Timed(OverflowBoundary):
         self.timer = check_timer(timer)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Below(upstream, _TimedSubscriber, self)
+        return OperatorPublisher(upstream, _TimedSubscriber, self)
 
     def describe(self) -> str:
         waiting = "" if self.operator == "throttle_first" else "the newest element, and "
@@ -136,7 +136,7 @@ class _TimedSubscriber(Link):
 
     def __init__(self, subscriber: Subscriber[Any], options: Timed) -> None:
         self._target = target = OverflowSubscription(subscriber, options, at_end=self._close)
-        stand_on(self, target)
+        take_over_attributes(self, target)
         self._lock = target.lock
         # ``_newest``: the element that is not due yet. ``_due_at``: the time at which it is due.
         self._newest: Any = MISSING

@@ -31,7 +31,7 @@ from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.deadline import Deadline
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
-from rstreams_fast.streams.engine.trampoline import Below
+from rstreams_fast.streams.engine.trampoline import OperatorPublisher
 
 __all__ = ["TimedBatch"]
 
@@ -56,7 +56,7 @@ class TimedBatch(Boundary):
         self.timer = check_timer(timer)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Below(upstream, _BatchSubscription, self)
+        return OperatorPublisher(upstream, _BatchSubscription, self)
 
     def describe(self) -> str:
         said = f"batch({self.n}"

@@ -13,7 +13,7 @@ from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.deadline import Deadline
 from rstreams_fast.streams.engine.push import PushSubscription
 from rstreams_fast.streams.engine.stages import Stages
-from rstreams_fast.streams.engine.trampoline import Below
+from rstreams_fast.streams.engine.trampoline import OperatorPublisher
 
 __all__ = ["Timeout"]
 
@@ -26,7 +26,9 @@ class Timeout(Boundary):
         self.timer = check_timer(timer)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Below(upstream, partial(PushSubscription, watch=partial(_Clock, self)), Stages())
+        return OperatorPublisher(
+            upstream, partial(PushSubscription, watch=partial(_Clock, self)), Stages()
+        )
 
     def describe(self) -> str:
         return f"timeout({self.seconds:g} s): holds no elements"

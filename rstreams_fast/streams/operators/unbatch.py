@@ -18,7 +18,7 @@ from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.pull_source import at_end, close_source
 from rstreams_fast.streams.engine.signals import silent
 from rstreams_fast.streams.engine.stages import Need, Stages
-from rstreams_fast.streams.engine.trampoline import Below
+from rstreams_fast.streams.engine.trampoline import OperatorPublisher
 
 __all__ = ["Unbatch"]
 
@@ -26,7 +26,7 @@ __all__ = ["Unbatch"]
 class Unbatch(StagesBoundary):
     def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:  # noqa: ARG002
         where = "the threads that upstream signals on, and the caller of request"
-        return Below(upstream, _UnbatchSubscription, stages, where)
+        return OperatorPublisher(upstream, _UnbatchSubscription, stages, where)
 
     def describe(self) -> str:
         return "unbatch(): at most 1 iterable"

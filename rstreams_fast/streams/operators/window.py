@@ -10,7 +10,7 @@ from typing import Any
 from rstreams_fast._checks import check_count
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.streams.engine.boundary import Boundary
-from rstreams_fast.streams.engine.trampoline import Below
+from rstreams_fast.streams.engine.trampoline import OperatorPublisher
 from rstreams_fast.streams.operators.divider import Divider
 from rstreams_fast.streams.operators.substreams import ToStream
 
@@ -30,7 +30,7 @@ class Window(Boundary):
         self.to_stream = to_stream
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Below(upstream, _subscription, self)
+        return OperatorPublisher(upstream, _subscription, self)
 
     def describe(self) -> str:
         at_once = -(-self.n // self.skip)

@@ -8,7 +8,7 @@ from typing import Any
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.streams.engine.arbiter import PendingDemand
 from rstreams_fast.streams.engine.boundary import Boundary
-from rstreams_fast.streams.engine.fan_in import Combined, Ended, FanIn
+from rstreams_fast.streams.engine.fan_in import Ended, FanIn, FanInPublisher
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.operators.merge import check_publishers
@@ -24,7 +24,7 @@ class WithLatestFrom(Boundary):
         self.others = others
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Combined(upstream, _LatestSubscription, self)
+        return FanInPublisher(upstream, _LatestSubscription, self)
 
     def describe(self) -> str:
         return (

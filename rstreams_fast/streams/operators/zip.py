@@ -6,7 +6,7 @@ from typing import Any
 
 from rstreams_fast._checks import check_capacity
 from rstreams_fast.api import Publisher, Subscriber
-from rstreams_fast.streams.engine.assembly import Foreign
+from rstreams_fast.streams.engine.assembly import PublisherSource
 from rstreams_fast.streams.engine.defaults import BURST
 from rstreams_fast.streams.engine.fan_in import FanIn, Prefetch, describe_prefetch
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
@@ -15,14 +15,14 @@ from rstreams_fast.streams.operators.merge import check_publishers
 __all__ = ["zip_source"]
 
 
-def zip_source(publishers: tuple[Publisher[Any], ...], prefetch: int) -> Foreign:
+def zip_source(publishers: tuple[Publisher[Any], ...], prefetch: int) -> PublisherSource:
     """Check the arguments of ``rstreams_fast.zip_``, and return the zipped source.
 
     The caller must pass at least one publisher.
     """
     check_publishers("zip_", publishers)
     zipped = _Zip(publishers, check_capacity("prefetch", prefetch))
-    return Foreign(zipped, zipped.describe(), trusted=True, inside=publishers)
+    return PublisherSource(zipped, zipped.describe(), trusted=True, inside=publishers)
 
 
 class _Zip:

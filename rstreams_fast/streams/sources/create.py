@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 from rstreams_fast._checks import check_plain, describe_callable, refuse_coroutine
 from rstreams_fast.api import Subscriber
 from rstreams_fast.errors import NoneSignalError, check_error, report_dropped
-from rstreams_fast.streams.engine.assembly import Foreign
+from rstreams_fast.streams.engine.assembly import PublisherSource
 from rstreams_fast.streams.engine.not_picklable import not_picklable
 from rstreams_fast.streams.engine.signals import silent
 from rstreams_fast.streams.operators.on_overflow import (
@@ -30,11 +30,13 @@ def create_source(
     overflow: Overflow,
     capacity: int | None,
     on_drop: Callable[[Any], object] | None,
-) -> Foreign:
+) -> PublisherSource:
     check_plain("create(fn): fn", fn, _HINT)
     options = OverflowBoundary(overflow, capacity, on_drop, name="create", argument="overflow=")
     source = _Created(fn, options)
-    return Foreign(source, f"{options.describe()}, by {describe_callable(fn)}", trusted=True)
+    return PublisherSource(
+        source, f"{options.describe()}, by {describe_callable(fn)}", trusted=True
+    )
 
 
 class Emitter(Generic[T]):

@@ -22,7 +22,7 @@ from rstreams_fast.runtime.timers import (
     default_timer,
     is_patient,
 )
-from rstreams_fast.streams.engine.assembly import Foreign
+from rstreams_fast.streams.engine.assembly import PublisherSource
 from rstreams_fast.streams.engine.not_picklable import not_picklable
 from rstreams_fast.streams.operators.on_overflow import (
     Overflow,
@@ -43,7 +43,7 @@ def interval_source(  # noqa: PLR0917 - the parameters of the public function, i
     capacity: int | None,
     executor: Any,
     timer: Timer | None,
-) -> Foreign:
+) -> PublisherSource:
     period = check_seconds("seconds", seconds, positive=True)
     if period < SHORTEST:  # tick numbers would soon exceed the precision of a float
         raise ValueError(f"seconds must be at least {SHORTEST}, got {period}")
@@ -63,7 +63,7 @@ def interval_source(  # noqa: PLR0917 - the parameters of the public function, i
         overflow, capacity, name="interval", argument="overflow=", on_demand=True
     )
     source = _Interval(period, first, options, executor, timer)
-    return Foreign(
+    return PublisherSource(
         source,
         f"{options.describe()}, one every {period} s, on {where}",
         trusted=True,

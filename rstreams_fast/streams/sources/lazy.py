@@ -12,7 +12,7 @@ from typing import Any
 
 from rstreams_fast._checks import describe_callable, refuse_coroutine, safe_repr
 from rstreams_fast.api import Publisher, Subscriber
-from rstreams_fast.streams.engine.assembly import Foreign
+from rstreams_fast.streams.engine.assembly import PublisherSource
 from rstreams_fast.streams.engine.pipeline import Pipeline, as_pipeline
 from rstreams_fast.streams.engine.signals import refuse
 from rstreams_fast.streams.engine.sink_subscriber import check_publisher
@@ -24,14 +24,14 @@ __all__ = ["defer_source", "generate_source", "using_source"]
 
 def defer_source(
     factory: Callable[[], Publisher[Any]], described: str, inside: tuple[Publisher[Any], ...] = ()
-) -> Foreign:
+) -> PublisherSource:
     """Return the source of ``rstreams_fast.defer``.
 
     ``described`` is the source's text in ``describe()``. ``inside`` are the publishers that
     ``factory`` uses, if they are known. ``describe()`` shows these publishers, too.
     """
     made = _Deferred(factory, f"what {described} makes")
-    return Foreign(made, described, trusted=True, inside=inside)
+    return PublisherSource(made, described, trusted=True, inside=inside)
 
 
 class _Deferred:
@@ -58,7 +58,7 @@ def using_source(
     factory: Callable[[], Any],
     stream_of: Callable[[Any], Publisher[Any]],
     close: Callable[[Any], object],
-) -> Foreign:
+) -> PublisherSource:
     made = partial(_use, factory, stream_of, close)
     return defer_source(made, f"using({describe_callable(factory)})")
 

@@ -25,9 +25,9 @@ from rstreams_fast.runtime.awaiting import awaited_nowhere
 from rstreams_fast.runtime.executors import process_id
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.streams.engine.boundary import ListSubscriber
-from rstreams_fast.streams.engine.chain import Link, stand_on
+from rstreams_fast.streams.engine.chain import Link, take_over_attributes
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
-from rstreams_fast.streams.engine.signals import forked, leaves, refuse, report_late
+from rstreams_fast.streams.engine.signals import forked, propagates, refuse, report_late
 from rstreams_fast.streams.engine.trampoline import subscribe_to
 from rstreams_fast.streams.engine.upstream import Upstream
 from rstreams_fast.streams.operators.sharing.buffer import Cursor, MulticastBuffer, Retention
@@ -93,7 +93,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         connected: bool = True,
         restarts: bool = False,
     ) -> None:
-        stand_on(self, None)
+        take_over_attributes(self, None)
         self._name = name
         self._gates = gates  # whether slow subscribers slow upstream down; if not, they are dropped
         self._delay_error = delay_error
@@ -173,7 +173,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             now = retention.now() if retention is not None else 0.0
         except BaseException as raised:  # signal the error, as subscribe must not raise (§1.9)
             self._registry.release(subscription.identity, subscription)
-            if leaves(raised):
+            if propagates(raised):
                 raise
             refuse(subscriber, raised)
             return True
@@ -209,7 +209,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         """
         if self._deferred.enter(self._may_connect, min_subscribers):
             self._pid = process_id()
-            stand_on(self, below)
+            take_over_attributes(self, below)
             # ``turns`` limits how long work may occupy an event loop, and only one thread may use
             # it. But any subscriber's thread can make requests here: so use no ``turns``.
             self.turns = None
@@ -219,7 +219,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
                     subscribe_to(upstream, self)
             except BaseException as raised:  # §1.9: only this code can signal the error
                 self._end(raised, at_once=True, cancel=True)
-                if leaves(raised):
+                if propagates(raised):
                     raise
 
     def _may_connect(self, min_subscribers: int) -> bool:
@@ -425,7 +425,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             return
         everybody = self._deferred.enter(self._close, error, at_once)
         if everybody is None:
-            if error is not None and not leaves(error):
+            if error is not None and not propagates(error):
                 report_late(error)
             return
         if cancel:
@@ -489,7 +489,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
                     self._upstream.request(n)
                 except BaseException as raised:  # §3.16: only this code can signal the error
                     self._end(raised, at_once=True, cancel=True)
-                    if leaves(raised):
+                    if propagates(raised):
                         raise
             if asking.leave(missed):
                 return
@@ -537,7 +537,9 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             self._unseen = False  # a subscriber that did not cancel receives the end
         if buffer.readers or keeps or buffer.ended:
             error = buffer.error
-            lost = self._unseen and not buffer.readers and error is not None and not leaves(error)
+            lost = (
+                self._unseen and not buffer.readers and error is not None and not propagates(error)
+            )
             return moved, False, error if lost else None
         buffer.clear()
         shut_down = ShutDownError("§3.14: shut down: the last subscriber cancelled or was dropped")
