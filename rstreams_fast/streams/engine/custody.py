@@ -74,7 +74,7 @@ class Custody:
             if held is not None:
                 held[id(element)] = element, held.get(id(element), (None, 0))[1] + 1
                 return
-        self.release(element)
+        self.call_hook(element)
 
     def claim(self, *elements: Any) -> bool:
         """Remove ``elements`` from this record, because the caller uses them now.
@@ -84,10 +84,10 @@ class Custody:
         """
         with self._lock:
             for element in elements:
-                self._leave(element)
+                self._remove(element)
             return self._held is not None
 
-    def _leave(self, element: Any) -> bool:
+    def _remove(self, element: Any) -> bool:
         held = self._held
         count = 0 if held is None else held.get(id(element), (None, 0))[1]
         if held is None or not count:
@@ -98,7 +98,7 @@ class Custody:
             held[id(element)] = element, count - 1
         return True
 
-    def release(self, element: Any) -> None:
+    def call_hook(self, element: Any) -> None:
         """Call the hook of ``on_discard`` for ``element``. Report an exception of the hook."""
         try:
             self._hook(element)
@@ -109,9 +109,9 @@ class Custody:
         """Call the hook of ``on_discard`` for each of ``elements`` that this custody holds."""
         for element in elements:
             with self._lock:
-                here = self._leave(element)
+                here = self._remove(element)
             if here:
-                self.release(element)
+                self.call_hook(element)
 
     def pass_on(self, burst: list[Any]) -> list[Any]:
         """Move the elements of the list ``burst`` from this custody to the next custody downstream.
@@ -132,11 +132,11 @@ class Custody:
         with self._lock:
             if self._held is not None:
                 for element in group:
-                    self._leave(element)
+                    self._remove(element)
                 self.enter(group)
         return group
 
-    def open(self, iterable: Any) -> bool:
+    def enter_items(self, iterable: Any) -> bool:
         """Record the items of ``iterable`` as elements, in place of ``iterable`` itself.
 
         Return false if ``iterable`` is not a collection (such as a list). Then ``iterable`` is
@@ -157,11 +157,11 @@ class Custody:
             held, self._held = self._held, None
         for element, count in (held or {}).values():
             for _ in range(count):
-                self.release(element)
+                self.call_hook(element)
 
     # -- wrapping the functions of the user --------------------------------------------------------
 
-    def using(self, fn: Function, *, makes: bool = False, last: bool = False) -> Function:
+    def wrap_function(self, fn: Function, *, makes: bool = False, last: bool = False) -> Function:
         """Return a function that takes its arguments out of this custody, and then calls ``fn``.
 
         If ``fn`` raises or returns ``None``, the hook of ``on_discard`` gets the arguments.
@@ -174,7 +174,7 @@ class Custody:
         """
 
         @wraps(fn, updated=())
-        def use(*elements: Any) -> Any:
+        def wrapper(*elements: Any) -> Any:
             own = elements[-1:] if last else elements
             if not self.claim(*own):  # the stream is over: do not call fn
                 return elements[-1] if makes else NO_PUBLISHER
@@ -184,14 +184,14 @@ class Custody:
             finally:
                 if result is None:
                     for element in own:
-                        self.release(element)
+                        self.call_hook(element)
             if makes and result is not None:
                 self.enter(result)
             return result
 
-        return use
+        return wrapper
 
-    def looking(self, fn: Function, *, drops: bool | None) -> Function:
+    def wrap_predicate(self, fn: Function, *, drops: bool | None) -> Function:
         """Return a function that calls ``fn``, such as the predicate of ``filter``.
 
         ``fn`` only reads an element. This custody does not hold the element during the call. After
@@ -205,7 +205,7 @@ class Custody:
         """
 
         @wraps(fn, updated=())
-        def look(element: Any) -> Any:
+        def wrapper(element: Any) -> Any:
             if not self.claim(element):
                 return not drops
             # If ``fn`` raises, a stage that can drop elements also drops this element.
@@ -214,12 +214,14 @@ class Custody:
                 result = fn(element)
                 keeps = drops is None or bool(result) is not drops
             finally:
-                (self.enter if keeps else self.release)(element)
+                (self.enter if keeps else self.call_hook)(element)
             return result
 
-        return look
+        return wrapper
 
-    def awaiting(self, fn: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
+    def wrap_coroutine_function(
+        self, fn: Callable[[Any], Awaitable[Any]]
+    ) -> Callable[[Any], Awaitable[Any]]:
         """Return a coroutine function: it takes its argument out of this custody and awaits ``fn``.
 
         ``fn`` is the coroutine function of ``map_async``. The result of ``fn`` enters this custody.
@@ -227,7 +229,7 @@ class Custody:
         """
 
         @wraps(fn, updated=())
-        async def use(element: Any) -> Any:
+        async def wrapper(element: Any) -> Any:
             if not self.claim(element):
                 return element
             result = None
@@ -235,14 +237,14 @@ class Custody:
                 result = await fn(element)
             finally:
                 if result is None:
-                    self.release(element)
+                    self.call_hook(element)
             if result is not None:
                 self.enter(result)
             return result
 
-        return use
+        return wrapper
 
-    def stages(
+    def wrap_stages(
         self, stages: tuple[tuple[Any, ...], ...], *, enters: bool = False
     ) -> tuple[tuple[Any, ...], ...]:
         """Return ``stages``, changed so that the hook of ``on_discard`` gets the dropped elements.
@@ -251,28 +253,31 @@ class Custody:
         """
         kept: list[tuple[Any, ...]] = [("do_on_next", self.enter)] if enters else []
         for stage in stages:
-            kept += self._stage(*stage)
+            kept += self._wrap_stage(*stage)
         return tuple(kept)
 
-    def _stage(self, name: str, fn: Any, *seed: Any) -> list[tuple[Any, ...]]:
+    def _wrap_stage(self, name: str, fn: Any, *seed: Any) -> list[tuple[Any, ...]]:
         match STAGES[name].fate:
             case Fate.USED:
-                return [(name, self.using(fn, makes=True), *seed)]
+                return [(name, self.wrap_function(fn, makes=True), *seed)]
             case Fate.ADDED:  # the first argument, the previous result, is claimed already
-                return [(name, self.using(fn, makes=True, last=True), *seed)]
+                return [(name, self.wrap_function(fn, makes=True, last=True), *seed)]
             case Fate.KEPT_IF_TRUE:
-                return [(name, self.looking(fn, drops=False))]
+                return [(name, self.wrap_predicate(fn, drops=False))]
             case Fate.DROPPED_IF_TRUE:
-                return [(name, self.looking(fn, drops=True))]
+                return [(name, self.wrap_predicate(fn, drops=True))]
             case Fate.READ:
-                return [(name, self.looking(fn, drops=None))]
+                return [(name, self.wrap_predicate(fn, drops=None))]
             case Fate.COUNTED:
                 left = iter(range(fn))
                 return [
-                    ("skip_while", self.looking(lambda _: next(left, None) is not None, drops=True))
+                    (
+                        "skip_while",
+                        self.wrap_predicate(lambda _: next(left, None) is not None, drops=True),
+                    )
                 ]
             case Fate.COMPARED:
-                return [("filter", self.looking(_passes(name, fn), drops=False))]
+                return [("filter", self.wrap_predicate(_passes(name, fn), drops=False))]
             case Fate.GATHERED:
                 return [(name, fn), ("map", self.gather)]
         return [(name, fn, *seed)]

@@ -254,15 +254,15 @@ class Drain:
         """Deliver some elements, or handle the end. Return true if there is more to do at once."""
         raise NotImplementedError
 
-    def _stages(self, stages: tuple[tuple[Any, ...], ...]) -> tuple[tuple[Any, ...], ...]:
+    def _wrap_stages(self, stages: tuple[tuple[Any, ...], ...]) -> tuple[tuple[Any, ...], ...]:
         """Return ``stages``, changed so that the hook of ``on_discard`` gets dropped elements.
 
         Call this only if an operator above the stages has registered the elements already.
         """
         custody = self.custody
-        return stages if custody is None else custody.stages(stages)
+        return stages if custody is None else custody.wrap_stages(stages)
 
-    def _gathered(self, groups: list[Any]) -> list[Any]:
+    def _gather(self, groups: list[Any]) -> list[Any]:
         """Tell ``on_discard`` that each list or tuple in ``groups`` is one element from now on.
 
         Returns ``groups``.
@@ -279,10 +279,10 @@ class Drain:
         if custody is not None:
             custody.discard(elements)
 
-    def _using(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_function(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``fn``, changed so that ``on_discard`` gets the argument if ``fn`` raises."""
         custody = self.custody
-        return fn if custody is None else custody.using(fn)
+        return fn if custody is None else custody.wrap_function(fn)
 
     def _burst_on(self, run: FusedRun) -> RunStatus:
         """Process one burst of elements. If it was quick, the next burst is larger."""
@@ -308,7 +308,7 @@ class Drain:
         Always return false: there is nothing to do before the next request.
         """
         status = self._flush(run)
-        return False if status is RunStatus.IDLE else self._answer(status, run)
+        return False if status is RunStatus.IDLE else self._end_with_status(status, run)
 
     def _slot_by_bursts(self, subscriber: Subscriber[Any], *, waits: bool = False) -> Any:
         """Return the receiver of a run's results: a ring, or a function to call with each result.
@@ -371,7 +371,7 @@ class Drain:
 
     # -- the end of the stream, for the thread that delivers ---------------------------------------
 
-    def _answer(self, status: RunStatus, run: FusedRun) -> bool:
+    def _end_with_status(self, status: RunStatus, run: FusedRun) -> bool:
         """End the stream, because ``run`` (fused stages) has ended with ``status``.
 
         Always return false: there is nothing more to do.
@@ -501,10 +501,10 @@ class Drain:
         """Drop or close the objects that the subclass holds. Called once, after the end."""
 
     def _begin(self) -> None:
-        if self._introduce():
+        if self._signal_on_subscribe():
             self._go()
 
-    def _introduce(self) -> bool:
+    def _signal_on_subscribe(self) -> bool:
         """Signal ``on_subscribe``, once (§2.12).
 
         Return false if the subscriber raised. Then the stream is cancelled (§2.13).

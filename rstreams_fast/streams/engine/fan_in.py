@@ -209,7 +209,7 @@ class FanIn(Drain):
         return (mine, *(metrics for inner in inners for metrics in inner.metrics()))
 
     def start(self) -> None:
-        if self._introduce():
+        if self._signal_on_subscribe():
             subscriber = self._subscriber
             if subscriber is not None:
                 self._take_burst = burst_slot(subscriber)
@@ -414,7 +414,7 @@ class FanIn(Drain):
             if status in _AT_END:
                 status = self._flush(run)
             if status is RunStatus.SLOT_FAILED:
-                self._answer(status, run)
+                self._end_with_status(status, run)
             if status is not RunStatus.DONE and status is not RunStatus.FAILED:
                 return status
             end = Ended(run.error)

@@ -250,7 +250,7 @@ class InnerSubscriber(Inner, ListSubscriber):
         if custody is not None and not self._upstream.in_custody:
             custody.enter(element)
         if owner is None or self._upstream.over:  # an element after the end (§2.8)
-            self._upstream.unwanted()
+            self._upstream.on_late_element()
         elif self.came >= self.asked:
             self._break(DemandExceededError("§1.1: more elements came than had been asked for"))
         else:
@@ -342,7 +342,7 @@ class _InnerSequence(Inner):
             self._results: list[Any] = []
             program, custody = stages.stages, self.custody
             if custody is not None:
-                program = custody.stages(program, enters=True)
+                program = custody.wrap_stages(program, enters=True)
             self._run = FusedRun(iterator, program, self._results.append, self._demand)
         if self.owner is None:  # cancel(), on another thread, has not closed it
             self._close()

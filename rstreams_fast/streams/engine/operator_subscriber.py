@@ -80,14 +80,14 @@ class OperatorSubscriber(Drain):
             self._enter()
         else:
             report_late(error)
-        self._introduce_late()
+        self._begin_late()
 
     def on_complete(self) -> None:
         """Complete once all elements are delivered. The completion needs no demand (§2.9)."""
         if self._upstream.ended():
             self._completed = True
             self._enter()
-            self._introduce_late()
+            self._begin_late()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         return self._upstream.metrics()
@@ -98,9 +98,9 @@ class OperatorSubscriber(Drain):
 
     def _fail(self, error: BaseException) -> None:
         super()._fail(error)
-        self._introduce_late()
+        self._begin_late()
 
-    def _introduce_late(self) -> None:
+    def _begin_late(self) -> None:
         """Signal ``on_subscribe`` (§1.9), if upstream ended or failed without ``on_subscribe``."""
         if self._upstream.never_attached():
             self._begin()
@@ -123,7 +123,7 @@ class OperatorSubscriber(Drain):
         self._check_element(element)
         takes = not self._completed and self._demand.value >= 0
         if not takes:
-            self._upstream.unwanted()
+            self._upstream.on_late_element()
         elif not self._upstream.attached:
             self._too_early()
             return False
@@ -177,7 +177,7 @@ class OperatorSubscriber(Drain):
         if status is RunStatus.MORE:
             return True
         if status is not RunStatus.IDLE and status is not RunStatus.EXHAUSTED:
-            return self._answer(status, run)
+            return self._end_with_status(status, run)
         if completed and not held:
             if self._late_error is not None:
                 return self._end_late()

@@ -95,7 +95,7 @@ class _PullSubscription(Drain):
             source = chain((program.seed,), source)
         stages = program.stages
         if self.custody is not None:
-            stages = self.custody.stages(stages, enters=True)
+            stages = self.custody.wrap_stages(stages, enters=True)
         self._run = run = FusedRun(source, stages, slot, self._demand)
         return run
 
@@ -124,7 +124,7 @@ class _PullSubscription(Drain):
             self._ended = True
             self._close()
             return self._finish_run(run)
-        return self._answer(status, run)
+        return self._end_with_status(status, run)
 
     def _is_over(self) -> bool:
         """Return whether no element can follow. Then the stream completes without demand (§1.2).

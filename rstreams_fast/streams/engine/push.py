@@ -116,7 +116,7 @@ class PushSubscription(OperatorSubscriber):
         on_next: Callable[[Any], object] = subscriber.on_next
         if self._watch is not None:
             on_next = self._watch.around(on_next)
-        stages = program.stages if self.custody is None else self._stages(program.stages)
+        stages = program.stages if self.custody is None else self._wrap_stages(program.stages)
         run = FusedRun(None, stages, on_next, self._demand)
         self._run = run
         self._ratio = run.ratio
@@ -168,7 +168,7 @@ class PushSubscription(OperatorSubscriber):
 
         Elements and terminal signals that upstream sends meanwhile are passed on afterwards.
         """
-        started = self._introduce()
+        started = self._signal_on_subscribe()
         if started:
             self._go()
         return started
@@ -186,15 +186,15 @@ class PushSubscription(OperatorSubscriber):
         if self.start():
             self._ask_now()
 
-    def _introduce_late(self) -> None:
+    def _begin_late(self) -> None:
         if not self._early:
-            super()._introduce_late()
+            super()._begin_late()
 
     def on_next(self, element: Any, /) -> None:
         """Process the element. If another element is being processed, queue the element (§2.11)."""
         self._check_element(element)
         if not self._open:
-            self._upstream.unwanted()
+            self._upstream.on_late_element()
             return
         wip = self._wip
         if not wip.enter():
@@ -291,7 +291,7 @@ class PushSubscription(OperatorSubscriber):
             status = run.finish()
             if status is RunStatus.IDLE:
                 return False
-        return self._answer(status, run)
+        return self._end_with_status(status, run)
 
     def _stop(self) -> None:
         self._open = False

@@ -24,7 +24,7 @@ class Upstream:
     (§2.7). A subscription from outside this package need not tolerate two calls at once. Suppose
     thread A is in the ``request`` of such a subscription, and thread B calls ``cancel`` here. Then
     thread A cancels the subscription: when ``request`` returns, or earlier, when an element comes
-    on thread A (``unwanted``).
+    on thread A (``on_late_element``).
 
     Attributes:
         attached: Whether a subscription has come, or all subscriptions are refused from now on.
@@ -145,7 +145,7 @@ class Upstream:
                 self._cancel_attached()
         return first
 
-    def unwanted(self) -> None:
+    def on_late_element(self) -> None:
         """Handle an element that came after the end: cancel upstream, if that is not done yet.
 
         It is not done if another thread called ``cancel`` while this thread was in ``request``.

@@ -92,7 +92,7 @@ class _CombineSubscription(FanIn):
                 return True
             ahead.asks.extend((each, ahead.size) for each in self._places)
         columns = (*map(repeat, before), burst, *map(repeat, after))
-        self._deliver(self._gathered(list(zip(*columns, strict=False))))
+        self._deliver(self._gather(list(zip(*columns, strict=False))))
         return True
 
     def _drop_references(self) -> None:

@@ -71,7 +71,7 @@ class _Outer:
     ) -> None:
         self.inner = new_inner(arbiter, upstream)
         self._demand, self._pending = arbiter._demand, arbiter.pending.counter
-        self._fn: ToPublisher | None = arbiter._using(options.fn)
+        self._fn: ToPublisher | None = arbiter._wrap_function(options.fn)
         self._replenish_at = replenish_at(options.prefetch)
         self._done = False  # whether upstream has ended
         self._waiting: deque[Any] = deque()

@@ -141,7 +141,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
     # -- signals from upstream ---------------------------------------------------------------------
 
     def _begin(self) -> None:
-        if self._introduce():
+        if self._signal_on_subscribe():
             self._go()
             self._ask_now()
 
@@ -169,7 +169,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
     def _signal(self, burst: list[Any]) -> None:
         try:
             if self._upstream.over:
-                self._upstream.unwanted()
+                self._upstream.on_late_element()
             elif self.custody is None:
                 self.division.take(burst, self)
             else:

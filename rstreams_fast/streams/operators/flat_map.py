@@ -71,6 +71,6 @@ def _subscription(
 ) -> Merging:
     prefetch = Prefetch(options.prefetch, options.describe(), options.concurrency)
     merging = Merging(subscriber, prefetch, options.delay_error)
-    fn = partial(publisher_from, options.operator, merging._using(options.fn))
+    fn = partial(publisher_from, options.operator, merging._wrap_function(options.fn))
     merging.flat_map(upstream, fn, options.concurrency, sequential=options.sequential)
     return merging

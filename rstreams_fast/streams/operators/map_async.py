@@ -134,7 +134,9 @@ class MapAsync(Boundary):
 
         Call this method on the event loop. The object calls ``on_ready`` when a result is ready.
         """
-        fn: Callable[..., Any] = self.fn if custody is None else custody.awaiting(self.fn)
+        fn: Callable[..., Any] = (
+            self.fn if custody is None else custody.wrap_coroutine_function(self.fn)
+        )
         return CallWindow(
             fn,
             loop=asyncio.get_running_loop(),
@@ -241,7 +243,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
     def _begin(self) -> None:
         # ``_wip`` is held until the subscriber's on_subscribe has returned: nothing is delivered
         # before.
-        if self._introduce() and not self._wip.leave():
+        if self._signal_on_subscribe() and not self._wip.leave():
             self._go()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:

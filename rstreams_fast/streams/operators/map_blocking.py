@@ -383,12 +383,12 @@ def _account(custody: Custody, burst: _Burst) -> None:
     made = len(burst.made)
     for element, result in zip(burst.elements, burst.made, strict=False):
         if result is None:
-            custody.release(element)
+            custody.call_hook(element)
         else:
             custody.enter(result)
     if burst.error is not None:
         for element in burst.elements[made : made + 1]:
-            custody.release(element)
+            custody.call_hook(element)
         made += 1
     for element in burst.elements[made:]:
         custody.enter(element)

@@ -284,8 +284,8 @@ class OverflowSubscription(OperatorSubscriber):
     def offer_checked(self, element: Any) -> None:
         """Do the same as ``on_next``, but without ``_check_element``: the caller has called it."""
         if not self.offer(element, entered=True):
-            self._upstream.unwanted()
-            self._introduce_late()
+            self._upstream.on_late_element()
+            self._begin_late()
 
     def on_error(self, error: BaseException, /) -> None:
         """Signal the error after the held elements. With ``at_end`` signal it at once."""
@@ -295,12 +295,12 @@ class OverflowSubscription(OperatorSubscriber):
         check_error_signal(self, error)
         if not self.finish(error):
             report_late(error)
-        self._introduce_late()
+        self._begin_late()
 
     def on_complete(self) -> None:
         """Signal completion after the elements that are held."""
         self.finish(None)
-        self._introduce_late()
+        self._begin_late()
 
     def _begin(self) -> None:
         super()._begin()

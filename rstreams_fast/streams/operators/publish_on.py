@@ -180,7 +180,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         if self._queue.one_by_one:
             self._grows = False
             self._burst = 1
-        stages = self._stages(program.stages)
+        stages = self._wrap_stages(program.stages)
         self._run = FusedRun(self._queue.source(), stages, slot, self._demand)
 
     @property
@@ -194,7 +194,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
     # -- signals from upstream ---------------------------------------------------------------------
 
     def _begin(self) -> None:
-        if self._introduce():
+        if self._signal_on_subscribe():
             self.start()
 
     def start(self) -> None:
@@ -270,7 +270,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             return exhausted and self._at_once and not self._input.elements.arm(self._enter)
         if status is RunStatus.ENDED:
             return self._end(run, enough=True)
-        return self._answer(status, run)
+        return self._end_with_status(status, run)
 
     def _end(self, run: FusedRun, *, enough: bool = False) -> bool:
         self._ended = True

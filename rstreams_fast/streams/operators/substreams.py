@@ -228,7 +228,7 @@ class _SubstreamSubscription(Drain):
         self._pulled = 0
         self._ended = program.takes_nothing  # whether the stages need no more elements
         slot = self._slot_by_bursts(subscriber)
-        stages = self._stages(program.stages)
+        stages = self._wrap_stages(program.stages)
         self._run = run = FusedRun(substream.elements, stages, slot, self._demand)
         if not program.stages or run.ratio == UNBOUNDED:
             # Deliver many elements at a time (``BURST``) from the start. No result is delayed by
@@ -289,7 +289,7 @@ class _SubstreamSubscription(Drain):
         if status is RunStatus.ENDED:
             return self._end(run)
         if status is not RunStatus.IDLE and status is not RunStatus.EXHAUSTED:
-            return self._answer(status, run)
+            return self._end_with_status(status, run)
         if over and not substream.elements:
             error = substream.error
             if error is None:

@@ -79,7 +79,7 @@ class _SwitchMapSubscription(FanIn):
         self, subscriber: Subscriber[Any], upstream: Publisher[Any], options: SwitchMap
     ) -> None:
         super().__init__(subscriber)
-        self._fn: ToPublisher | None = self._using(options.fn)
+        self._fn: ToPublisher | None = self._wrap_function(options.fn)
         self._prefetch = options.prefetch
         self._requested = PendingDemand()  # the sum of all requests of the subscriber
         self._outer = new_inner(self, upstream)

@@ -143,7 +143,7 @@ class _BatchSubscription(OperatorSubscriber):
     # -- signals from upstream ---------------------------------------------------------------------
 
     def _begin(self) -> None:
-        if self._introduce():
+        if self._signal_on_subscribe():
             self._go()
             self._ask_now()
 
@@ -196,17 +196,17 @@ class _BatchSubscription(OperatorSubscriber):
         while self._fill():
             status = self._deliver(run)
             if status is not RunStatus.MORE:
-                return self._answer(status, run)
+                return self._end_with_status(status, run)
         if self._full:
             return False  # the full batch waits for demand
         if self._batch and self._demand.value > 0 and (completed or self._is_overdue()):
             status = self._deliver(run)
             if status is not RunStatus.MORE:
-                return self._answer(status, run)
+                return self._end_with_status(status, run)
         if self._batch:
             return False
         if completed:
-            return self._answer(run.finish(), run)
+            return self._end_with_status(run.finish(), run)
         return self._missed_news()
 
     def _missed_news(self) -> bool:
@@ -245,7 +245,7 @@ class _BatchSubscription(OperatorSubscriber):
         self._weight = 0
         self._full = False
         self._due_at = None
-        self._gathered([batch])
+        self._gather([batch])
         status = run.push(batch)
         # Increase ``_left`` only after ``run.push``, which lowers the demand. In the other order,
         # ``_room`` on another thread might see the new ``_left`` and the old, larger demand.

@@ -44,7 +44,7 @@ class _Items(Iterator[Any]):
     def open(self, iterable: Any, custody: Custody | None) -> None:
         self.current = iter(iterable)
         if custody is not None:
-            self._enter = None if custody.open(iterable) else custody.enter
+            self._enter = None if custody.enter_items(iterable) else custody.enter
 
     def close(self) -> Iterator[Any] | None:
         """Stop the iteration. Return the current iterator, which the caller must close."""
@@ -84,7 +84,7 @@ class _UnbatchSubscription(OperatorSubscriber):
         self._takes_nothing = program.takes_nothing
         self._waits = Waits(Unbatch().describe(), 1)
         slot = self._slot_by_bursts(subscriber, waits=True)
-        self._run = FusedRun(self._items, self._stages(program.stages), slot, self._demand)
+        self._run = FusedRun(self._items, self._wrap_stages(program.stages), slot, self._demand)
 
     def on_next(self, element: Any, /) -> None:
         """Keep ``element``, an iterable, until the delivering thread iterates over it."""
@@ -148,7 +148,7 @@ class _UnbatchSubscription(OperatorSubscriber):
                 return True
             self._waits.begin(for_demand=status is RunStatus.IDLE)
             return False
-        return self._answer(status, run)
+        return self._end_with_status(status, run)
 
     def _end(self, run: FusedRun) -> bool:
         self._ended = True

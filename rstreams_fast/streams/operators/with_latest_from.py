@@ -124,7 +124,7 @@ class _LatestSubscription(FanIn):
         elif inner is self._main:
             newest = tuple([latest[other] for other in self._others])
             unpaired.clear()
-            self._deliver(self._gathered([(element, *newest) for element in what]))
+            self._deliver(self._gather([(element, *newest) for element in what]))
         else:
             dropped = [latest[inner], *what[:-1]] if inner in unpaired else what[:-1]
             self._dropped += len(dropped)

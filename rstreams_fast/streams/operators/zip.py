@@ -85,7 +85,7 @@ class _ZipSubscription(FanIn):
                 inner.queue = None
                 self._lacking += 1
         del queues
-        self._deliver(self._gathered(burst))
+        self._deliver(self._gather(burst))
         if self._lacking and any(inner.done and not inner.queue for inner in order):
             return self._complete()
         self._consumed += count

@@ -108,7 +108,7 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
             self._enough()
 
     def _unwanted(self, _element: T) -> None:
-        self.upstream.unwanted()  # the element came after the end (§2.8)
+        self.upstream.on_late_element()  # the element came after the end (§2.8)
 
     def _failed(self, name: str, raised: BaseException) -> None:
         """End with ``raised``, an exception of the user's function ``name``."""

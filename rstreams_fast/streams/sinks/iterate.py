@@ -175,7 +175,7 @@ class _IteratorSubscriber(RingSubscriber):
             raise NoneSignalError("§2.13: None is not an element")
         offer = self._offer
         if offer is None:  # the element came after the end (§2.8)
-            self.upstream.unwanted()
+            self.upstream.on_late_element()
             return
         try:
             accepted = offer(element)

@@ -67,7 +67,7 @@ class _First(RunSubscriber[T]):
             self.upstream.cancel()
             self.run.settle(None)
         else:
-            self.upstream.unwanted()
+            self.upstream.on_late_element()
 
 
 def drive(publisher: Publisher[T], subscriber: RunSubscriber[T]) -> None:

@@ -143,7 +143,7 @@ class _Pulling(Drain):
         self._stopped = False
 
     def start(self) -> None:
-        if self._introduce() and not self._wip.leave():
+        if self._signal_on_subscribe() and not self._wip.leave():
             self._go()
 
     # -- the drain: delivering elements ------------------------------------------------------------

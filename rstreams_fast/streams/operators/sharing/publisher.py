@@ -313,7 +313,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
 
     def _add(self, elements: list[T]) -> None:
         if self.buffer.ended:
-            self._upstream.unwanted()
+            self._upstream.on_late_element()
             return
         if self._deferred.defer(self._add, elements):
             return
