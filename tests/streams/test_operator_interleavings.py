@@ -276,7 +276,7 @@ def test_who_is_late_to_look_for_readers_does_not_count_the_time_of_others() -> 
     above, timer = ManualPublisher(), HandTimer()
     stream = rsf.from_publisher(above).group_by(lambda e: e, prefetch=1, patience=10, timer=timer)
     below = subscribed(stream, UNBOUNDED)
-    deadline = below.subscription.places._clock
+    deadline = below.subscription.capacity._clock
     held = HeldUp(timer, "now", CLOCK)
     deadline.now = held.now
     send(above, "a")  # nobody reads it

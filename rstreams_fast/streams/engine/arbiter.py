@@ -351,7 +351,7 @@ class SubscriptionArbiter(FanIn):
 
     # -- the drain: delivering elements ------------------------------------------------------------
 
-    def _to_ask(self) -> bool:
+    def _upward_is_due(self) -> bool:
         return self._over
 
     def _work(self) -> bool:
@@ -368,7 +368,9 @@ class SubscriptionArbiter(FanIn):
             # For a few elements a plain loop is faster than making a ``FusedRun``.
             few = not stages and self._run is None and length_hint(iterator, FEW + 1) <= FEW
             pending = self.pending.counter
-            end = self._pass_on(iterator) if few else self._run_on(iterator, stages, pending)
+            end = (
+                self._pass_on(iterator) if few else self._deliver_through(iterator, stages, pending)
+            )
             if isinstance(end, Ended):
                 self._sequence = None
                 self._error = end.error
@@ -413,9 +415,9 @@ class SubscriptionArbiter(FanIn):
             if ending.error is not None:
                 report_late(ending.error)
 
-    def _give_up(self) -> None:
+    def _end_upward(self) -> None:
         error, self._error = self._error, None
-        super()._give_up()
+        super()._end_upward()
         if error is not None:
             report_late(error)
 

@@ -56,9 +56,9 @@ class Prefetch:
 
     Each publisher gets a request for ``size`` elements. When most of these elements are consumed,
     the publisher gets the next request. The drain, which delivers elements, stores each request in
-    ``asks``. The thread that does the upward work (the calls to publishers) makes the requests.
-    The subscriber must have made its first request before that. On an event loop, some elements of
-    a request can be requested in a later turn (a millisecond).
+    ``due_requests``. The thread that does the upward work (the calls to publishers) makes the
+    requests. The subscriber must have made its first request before that. On an event loop, some
+    elements of a request can be requested in a later turn (a millisecond).
 
     Args:
         size: How many elements of each publisher may be held.
@@ -66,12 +66,12 @@ class Prefetch:
         publishers: The most publishers at a time. So ``publishers * size`` elements may be held.
     """
 
-    __slots__ = ("_begun", "_unfinished", "asks", "replenish_at", "size", "waits")
+    __slots__ = ("_begun", "_unfinished", "due_requests", "replenish_at", "size", "waits")
 
     def __init__(self, size: int, name: str, publishers: int) -> None:
         self.size = size
         self.replenish_at = replenish_at(size)
-        self.asks: deque[tuple[Inner, int]] = deque()
+        self.due_requests: deque[tuple[Inner, int]] = deque()
         # Inners that have not requested all elements yet, because their turn (a millisecond on the
         # event loop) was over. They request the other elements in a later turn.
         self._unfinished: deque[Inner] = deque()
@@ -80,7 +80,7 @@ class Prefetch:
 
     # -- for the thread that calls publishers (upward work) ----------------------------------------
 
-    def begun(self, demand: DemandCounter) -> bool:
+    def has_begun(self, demand: DemandCounter) -> bool:
         """Whether the subscriber has made its first request."""
         # Remember the first request in ``_begun``, because the demand may fall to 0 again later.
         if not self._begun:
@@ -93,10 +93,10 @@ class Prefetch:
         Return false if there is no request to make.
         """
         # Read each field once: clear(), on another thread, can replace it between two reads.
-        asks, unfinished = self.asks, self._unfinished
-        asked = bool(asks) and self.begun(demand)
+        due, unfinished = self.due_requests, self._unfinished
+        asked = bool(due) and self.has_begun(demand)
         if asked:
-            self.ask(*asks.popleft())
+            self.ask(*due.popleft())
         if unfinished and demand.value > 0:
             self.ask(unfinished.popleft(), 0)
             asked = True
@@ -114,19 +114,19 @@ class Prefetch:
 
     # -- methods that the drain calls --------------------------------------------------------------
 
-    def consumed(self, inner: Inner, n: int) -> None:
+    def count_delivered(self, inner: Inner, n: int) -> None:
         """Count ``n`` elements of ``inner`` as delivered.
 
         When ``replenish_at`` elements were delivered since the last request, add a request for the
-        same number of elements to ``asks``.
+        same number of elements to ``due_requests``.
         """
         inner.consumed += n
         if inner.consumed >= self.replenish_at:
             n, inner.consumed = inner.consumed, 0
             if not inner.done:
-                self.asks.append((inner, n))
+                self.due_requests.append((inner, n))
 
-    def idle(self, demand: int) -> bool:
+    def begin_wait(self, demand: int) -> bool:
         """Begin a wait in the metrics: for demand if ``demand`` is 0, otherwise for an element.
 
         Always return false. ``_work`` can return this result: there is nothing to do at once.
@@ -137,11 +137,11 @@ class Prefetch:
     # -- methods that any thread may call ----------------------------------------------------------
 
     def is_due(self, demand: DemandCounter) -> bool:
-        return bool(self.asks or (self._unfinished and demand.value > 0))
+        return bool(self.due_requests or (self._unfinished and demand.value > 0))
 
     def clear(self) -> None:
         """Drop the references. Replace the deques, because another thread may be using them."""
-        self.asks = deque()
+        self.due_requests = deque()
         self._unfinished = deque()
 
 
@@ -162,23 +162,24 @@ class FanIn(Drain):
 
     By default the drain delivers elements in the order in which they come. A subclass with another
     order overrides ``_work`` or ``_take``. By default ``prefetch`` requests elements in advance. A
-    subclass with other requests overrides ``_upward``, ``_to_ask``, ``_inner_attached`` and
+    subclass with other requests overrides ``_upward``, ``_upward_is_due``, ``_inner_attached`` and
     ``metrics``.
 
     An overriding ``_work`` calls ``_act_on_end`` if the demand is negative. Otherwise ``_work``
     takes bursts (lists of elements) and ``Ended`` objects from the queue ``_mail``. ``_work`` may
     keep and change a burst. A burst can be empty if an ``Ended`` follows. ``_work`` passes at most
     as many elements to ``_deliver`` as the demand allows. ``_deliver`` lowers the demand. Then
-    ``_work`` calls ``Prefetch.consumed``. ``_work`` ends the stream by ``_complete`` or ``_fail``.
+    ``_work`` calls ``Prefetch.count_delivered``. ``_work`` ends the stream by ``_complete`` or
+    ``_fail``.
     """
 
     __slots__ = (
-        "_ahead",
         "_delivering",
         "_inners",
         "_mail",
         "_on_next",
         "_open",
+        "_prefetch",
         "_take_burst",
         "_unsubscribed",
         "_up",
@@ -188,7 +189,7 @@ class FanIn(Drain):
 
     def __init__(self, subscriber: Subscriber[Any], prefetch: Prefetch = NO_PREFETCH) -> None:
         super().__init__(subscriber, None)
-        self._ahead = prefetch
+        self._prefetch = prefetch
         #: Inner subscribers that have not subscribed yet. All of them subscribe before any request
         #: is made.
         self._unsubscribed: deque[Inner] = deque()
@@ -205,7 +206,7 @@ class FanIn(Drain):
         inners = self._inners.copy()
         held = sum(len(what) for _, what in self._mail.copy() if isinstance(what, list))
         held += sum(len(inner.queue or ()) for inner in inners)
-        mine = self._ahead.waits.metrics(self._demand.value, held)
+        mine = self._prefetch.waits.metrics(self._demand.value, held)
         return (mine, *(metrics for inner in inners for metrics in inner.metrics()))
 
     def start(self) -> None:
@@ -220,9 +221,9 @@ class FanIn(Drain):
 
     def _upward(self) -> bool:
         """Make one call to a publisher. Return false if no call is due."""
-        return self._ahead.step(self._demand)
+        return self._prefetch.step(self._demand)
 
-    def _give_up(self) -> None:
+    def _end_upward(self) -> None:
         """Clean up the upward work (the calls to publishers) after the end of the stream."""
         self._forget_upward()
 
@@ -232,7 +233,7 @@ class FanIn(Drain):
         Called at the end of the stream. The upward work can store new references after that. So
         this is called again when that work has seen the end.
         """
-        self._ahead.clear()
+        self._prefetch.clear()
 
     def _call_up(self) -> None:
         """Make the due calls to publishers, or leave them to a thread that is making calls now.
@@ -259,7 +260,7 @@ class FanIn(Drain):
                         self._pause(up, turns)
                         return
                 if self._demand.value < 0:
-                    self._give_up()
+                    self._end_upward()
                 if up.leave(missed):
                     return
         except BaseException as leaving:
@@ -300,7 +301,7 @@ class FanIn(Drain):
     # -- signals from the inner subscribers, on any thread -----------------------------------------
 
     def _inner_attached(self, inner: Inner, /) -> None:
-        self._ahead.asks.append((inner, self._ahead.size))
+        self._prefetch.due_requests.append((inner, self._prefetch.size))
         self._call_up()
 
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
@@ -329,12 +330,12 @@ class FanIn(Drain):
     def _enter(self) -> None:
         if self._wip.enter():
             self._drain()
-        if self._to_ask():  # do not wait for another thread that delivers: that may take long
+        if self._upward_is_due():  # do not wait for a thread that delivers: that may take long
             self._call_up()
 
-    def _to_ask(self) -> bool:
+    def _upward_is_due(self) -> bool:
         """Whether a call to a publisher is due."""
-        return self._ahead.is_due(self._demand)
+        return self._prefetch.is_due(self._demand)
 
     def _work(self) -> bool:
         mail = self._mail
@@ -385,7 +386,7 @@ class FanIn(Drain):
         if delivering is not None:
             delivering.clear()  # an empty list ends the loop in _deliver
 
-    def _run_on(
+    def _deliver_through(
         self,
         iterator: Iterator[Any],
         stages: tuple[tuple[Any, ...], ...],

@@ -53,7 +53,7 @@ class _CombineSubscription(FanIn):
         self._alive = count
 
     def _inner_attached(self, inner: Inner, /) -> None:
-        self._ahead.asks.append((inner, 1))
+        self._prefetch.due_requests.append((inner, 1))
         self._call_up()
 
     # -- delivering elements -----------------------------------------------------------------------
@@ -62,10 +62,10 @@ class _CombineSubscription(FanIn):
         demand = self._demand.value
         if demand < 0:
             return self._act_on_end()
-        ahead, mail, latest = self._ahead, self._mail, self._latest
-        ahead.waits.end()
+        prefetch, mail, latest = self._prefetch, self._mail, self._latest
+        prefetch.waits.end()
         if not mail:
-            return ahead.idle(demand)
+            return prefetch.begin_wait(demand)
         inner, what = mail[0]
         place = self._places[inner]
         if not isinstance(what, list):
@@ -75,9 +75,9 @@ class _CombineSubscription(FanIn):
                 return self._complete()
             return True
         if not demand:
-            return ahead.idle(demand)
+            return prefetch.begin_wait(demand)
         begins = latest[place] is None
-        count = min(demand, BURST, ahead.replenish_at - inner.consumed, len(what))
+        count = min(demand, BURST, prefetch.replenish_at - inner.consumed, len(what))
         burst = what[:count]
         del what[:count]
         if not what:
@@ -85,12 +85,12 @@ class _CombineSubscription(FanIn):
         before, after = latest[:place], latest[place + 1 :]
         latest[place] = burst[-1]
         if not begins:
-            ahead.consumed(inner, count)
+            prefetch.count_delivered(inner, count)
         else:
             self._lacking -= 1
             if self._lacking:
                 return True
-            ahead.asks.extend((each, ahead.size) for each in self._places)
+            prefetch.due_requests.extend((each, prefetch.size) for each in self._places)
         columns = (*map(repeat, before), burst, *map(repeat, after))
         self._deliver(self._gather(list(zip(*columns, strict=False))))
         return True

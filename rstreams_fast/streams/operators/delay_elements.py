@@ -107,8 +107,8 @@ class _DelaySubscription(FanIn):
         demand = self._demand.value
         if demand < 0:
             return self._act_on_end()
-        ahead, waiting, mail = self._ahead, self._waiting, self._mail
-        ahead.waits.end()
+        prefetch, waiting, mail = self._prefetch, self._waiting, self._mail
+        prefetch.waits.end()
         while mail:
             _, what = mail.popleft()
             if isinstance(what, list):
@@ -125,12 +125,12 @@ class _DelaySubscription(FanIn):
             # two reads. Then the element would be delayed a second time.
             if demand > 0 and not self._moment and not self._rang:
                 if self._inner.asked < self._total:
-                    ahead.asks.append((self._inner, 1))
+                    prefetch.due_requests.append((self._inner, 1))
                 self._begin_to_wait()
-            return ahead.idle(demand)
+            return prefetch.begin_wait(demand)
         if self._late_error is not None:
             return self._end_late()
-        return self._complete() if self._done else ahead.idle(demand)
+        return self._complete() if self._done else prefetch.begin_wait(demand)
 
     def _drop_references(self) -> None:
         super()._drop_references()

@@ -1,8 +1,8 @@
 """The subscription of ``group_by``, ``window`` and ``batch``: divides a stream into parts.
 
 A part is a substream or a list. Each operator gives two objects to the subscription. The *division*
-puts each element in a part, by key, count or time. The *places* decide how many elements may be
-held in all parts together, and so how many elements are requested.
+puts each element in a part, by key, count or time. The *capacity rule* decides how many elements
+may be held in all parts together, and so how many elements are requested.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.operators.substreams import CommonError, Substream, ToStream
 
-__all__ = ["Divider", "Division", "Places"]
+__all__ = ["CapacityRule", "Divider", "Division"]
 
 
 class Division(Protocol):
     """The rule that decides to which substream or list an element belongs."""
 
     def take(self, burst: list[Any], divider: Divider, /) -> None:
-        """Put elements in their substreams or lists, and count them in ``divider.came``."""
+        """Put elements in their substreams or lists, and count them in ``divider.received``."""
 
 
-class Places(Protocol):
+class CapacityRule(Protocol):
     """The rule that decides how many elements may be held, and so how many to request."""
 
     #: Whether an element that leaves a substream makes room for another element.
@@ -42,7 +42,7 @@ class Places(Protocol):
     def room(self, divider: Divider, /) -> int:
         """Return how many more elements to request from upstream."""
 
-    def watch(self, divider: Divider, /) -> None:
+    def detect_stuck(self, divider: Divider, /) -> None:
         """Check whether the stream is stuck, because nobody takes the elements that are held.
 
         The divider calls this when all requested elements have come.
@@ -56,23 +56,23 @@ class Divider(OperatorSubscriber, ListSubscriber):
     Upstream is cancelled when no open substream has a subscriber.
 
     The operator (such as ``group_by``) sets two attributes. ``division`` decides to which part an
-    element belongs. ``places`` decides how many elements may be held.
+    element belongs. ``capacity`` decides how many elements may be held.
     """
 
     __slots__ = (
-        "_asking",
         "_clocks",
         "_failed",
-        "asked",
+        "_requesting",
         "burst",
-        "came",
+        "capacity",
         "closed",
         "division",
         "lists",
         "made",
         "name",
         "open",
-        "places",
+        "parts_requested",
+        "received",
         "requested",
         "signals",
         "taken",
@@ -80,7 +80,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
     )
 
     division: Division
-    places: Places
+    capacity: CapacityRule
 
     def __init__(self, subscriber: Subscriber[Any], name: str, max_held: int) -> None:
         super().__init__(subscriber, None)
@@ -104,15 +104,15 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.burst: list[Any] = []
         self._clocks: list[Deadline] = []
         self._failed = False
-        # ``requested``: the sum of downstream's requests. ``asked``: how many elements were
-        # requested from upstream. ``came``: how many elements have come. ``taken``: how many
-        # elements have left their substreams. ``_asking``: lets one thread at a time make requests
-        # to upstream, and none before the subscriber's on_subscribe has returned.
-        self.requested = DemandCounter()
-        self.asked = 0
-        self.came = 0
+        # ``parts_requested``: the sum of downstream's requests. ``requested``: how many elements
+        # were requested from upstream. ``received``: how many elements have come. ``taken``: how
+        # many elements have left their substreams. ``_requesting``: lets one thread at a time make
+        # requests to upstream, and none before the subscriber's on_subscribe has returned.
+        self.parts_requested = DemandCounter()
+        self.requested = 0
+        self.received = 0
         self.taken = DemandCounter()
-        self._asking = Wip(held=True)
+        self._requesting = Wip(held=True)
         #: The id of the thread on which upstream signals at present; 0: none.
         self.signals = 0
         self._waits = Waits(name, max_held)
@@ -124,14 +124,14 @@ class Divider(OperatorSubscriber, ListSubscriber):
         except Exception as refused:
             self._bad_request(refused)
             return
-        self.requested.request(n)
+        self.parts_requested.request(n)
         super().request(n)
-        self.ask()
+        self.request_elements()
 
     def cancel(self) -> None:
         """Open no more substreams (§3.12). The open substreams go on."""
         super().cancel()
-        self.ask_again()
+        self.request_more()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         held = sum(len(each.elements) for each in list(self.open.values()))
@@ -143,7 +143,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
     def _begin(self) -> None:
         if self._signal_on_subscribe():
             self._go()
-            self._ask_now()
+            self._make_requests()
 
     def on_next(self, element: Any, /) -> None:
         self._check_element(element)
@@ -162,9 +162,9 @@ class Divider(OperatorSubscriber, ListSubscriber):
         finally:
             self.signals = signals
             del here[before:]
-        if self.came == self.asked:
-            self.ask()
-            self.places.watch(self)
+        if self.received == self.requested:
+            self.request_elements()
+            self.capacity.detect_stuck(self)
 
     def _signal(self, burst: list[Any]) -> None:
         try:
@@ -193,7 +193,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         if self._failed:  # also end substreams that were opened during the failure
             error = RuntimeError("the stream that this was a part of has failed")
             self._end_all(error, delivered=True)
-        self.look_for_readers()
+        self.cancel_if_unused()
 
     def on_error(self, error: BaseException, /) -> None:
         """Signal the error downstream, and to the subscribers of the open substreams."""
@@ -209,7 +209,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
             self.made += lists
             self._end_all(None)
         super().on_complete()
-        self.look_for_readers()
+        self.cancel_if_unused()
 
     def _fail(self, error: BaseException) -> None:
         # Store no error: its traceback would keep subscribers in memory (§3.13).
@@ -218,7 +218,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         if not alone:
             super()._fail(error)
         self._end_all(error, delivered=not alone)
-        self.look_for_readers()
+        self.cancel_if_unused()
 
     def _end_all(self, error: BaseException | None, *, delivered: bool = False) -> None:
         ending = list(self.open.values())
@@ -232,7 +232,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         if self.open.get(substream.key) is substream and substream.removed.win():
             self.open.pop(substream.key, None)
 
-    # -- methods that the rules ``division`` and ``places`` call -----------------------------------
+    # -- methods that the rules ``division`` and ``capacity`` call ---------------------------------
 
     def open_substream(self, key: Hashable, to_stream: ToStream) -> Substream:
         """Open a substream for ``key``. Downstream gets it when upstream's present call ends."""
@@ -269,9 +269,9 @@ class Divider(OperatorSubscriber, ListSubscriber):
     # -- methods that substreams call --------------------------------------------------------------
 
     @property
-    def shares_places(self) -> bool:
+    def shares_capacity(self) -> bool:
         """Whether an element that leaves a substream allows a request for another element."""
-        return self.places.shared
+        return self.capacity.shared
 
     @property
     def takes_no_more(self) -> bool:
@@ -286,22 +286,22 @@ class Divider(OperatorSubscriber, ListSubscriber):
         """
         return self.signals == get_ident()
 
-    def took(self, n: int) -> None:
+    def count_taken(self, n: int) -> None:
         """Count ``n`` elements that have left a substream."""
         if n:
             self.taken.request(n)
 
-    def ask_again(self) -> None:
+    def request_more(self) -> None:
         """Request more elements, if each element that leaves a substream makes room for another."""
-        if self.places.shared:
-            self.ask()
+        if self.capacity.shared:
+            self.request_elements()
 
     def close_substream(self, substream: Substream) -> None:
         """Close ``substream`` to new elements. The next element with its key opens a new one."""
         self.remove(substream)
-        self.look_for_readers()
+        self.cancel_if_unused()
 
-    def look_for_readers(self) -> None:
+    def cancel_if_unused(self) -> None:
         """Cancel upstream if no substream has a subscriber, and no new substream will be opened."""
         if self.takes_no_more:
             for substream in self.holding:
@@ -314,10 +314,10 @@ class Divider(OperatorSubscriber, ListSubscriber):
             for clock in self._clocks:
                 clock.close()
 
-    def forget_abandoned(self) -> None:
+    def drop_abandoned(self) -> None:
         """Drop substreams to which nobody can subscribe, and request more elements."""
-        self.look_for_readers()
-        self.ask_again()
+        self.cancel_if_unused()
+        self.request_more()
 
     # -- delivering substreams, and requests to upstream -------------------------------------------
 
@@ -328,27 +328,27 @@ class Divider(OperatorSubscriber, ListSubscriber):
             return self._act_on_end()
         return self._deliver_from(self.made, run)
 
-    def ask(self) -> None:
+    def request_elements(self) -> None:
         """Request as many elements as there is room for.
 
         Call this after a delivery, not during a delivery: upstream may work long in ``request``.
         """
-        if self._asking.enter():
-            self._ask_now()
+        if self._requesting.enter():
+            self._make_requests()
 
-    def _ask_now(self) -> None:
+    def _make_requests(self) -> None:
         while True:
-            missed = self._asking.missed
-            room = self.places.room(self)
+            missed = self._requesting.missed
+            room = self.capacity.room(self)
             if room > 0 and not self._upstream.over:
-                self.asked += room
+                self.requested += room
                 self._request(room)
-            if self._asking.leave(missed):
+            if self._requesting.leave(missed):
                 return
 
     def _stop(self) -> None:
         if self._demand.cancelled:
-            self.look_for_readers()
+            self.cancel_if_unused()
         else:
             super()._stop()
 

@@ -147,7 +147,7 @@ class _ExpandSubscription(FanIn):
         self._end_after(current, None)
         return None
 
-    def _to_ask(self) -> bool:
+    def _upward_is_due(self) -> bool:
         return False
 
     def _forget_upward(self) -> None:

@@ -15,7 +15,7 @@ from rstreams_fast.runtime.timers import Timer, check_timer
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.trampoline import OperatorPublisher
 from rstreams_fast.streams.operators.divider import Divider
-from rstreams_fast.streams.operators.shared_places import SharedPlaces
+from rstreams_fast.streams.operators.shared_capacity import SharedCapacity
 from rstreams_fast.streams.operators.substreams import Substream, ToStream
 
 __all__ = ["GroupBy"]
@@ -51,7 +51,7 @@ class GroupBy(Boundary):
 def _subscription(subscriber: Subscriber[Any], options: GroupBy) -> Divider:
     divider = Divider(subscriber, options.describe(), options.prefetch)
     divider.division = _ByKey(options)
-    divider.places = SharedPlaces(divider, options.prefetch, options.patience, options.timer)
+    divider.capacity = SharedCapacity(divider, options.prefetch, options.patience, options.timer)
     return divider
 
 
@@ -81,14 +81,14 @@ class _ByKey:
                     raise
                 group = group or self._opened(key, divider)
                 if group is None:
-                    divider.took(1)
+                    divider.count_taken(1)
                 else:
                     group.elements.append(element)
                     touched[group] = None
         finally:
             # Count the elements only now, when they are in their groups. The count starts the check
             # for a stuck stream, and this check looks for elements in the groups.
-            divider.came += came
+            divider.received += came
             # Without this line a traceback would keep the element in memory (§3.13).
             element = group = key = None
 

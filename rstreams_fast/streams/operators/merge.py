@@ -201,14 +201,14 @@ class Merging(FanIn):
     def _upward(self) -> bool:
         outer = self._outer
         if outer is None:
-            return self._ahead.step(self._demand)
+            return self._prefetch.step(self._demand)
         # Alternate between two tasks: to make the next publisher, and to request elements from
         # publishers. If one task always came first, the other might never be done.
-        if (outer.turn or not self._ahead.asks) and self._open_more(outer):
+        if (outer.turn or not self._prefetch.due_requests) and self._open_more(outer):
             outer.turn = False
             return True
         outer.turn = True
-        return self._ahead.step(self._demand)
+        return self._prefetch.step(self._demand)
 
     def _open_more(self, outer: Outer) -> bool:
         """Make one publisher, or else request elements from upstream.
@@ -220,9 +220,9 @@ class Merging(FanIn):
             self._open_inner(outer, fn, elements.popleft())
             return True
         vacant = outer.vacant.value
-        if vacant and self._ahead.begun(self._demand):
+        if vacant and self._prefetch.has_begun(self._demand):
             outer.vacant.fulfil(vacant)
-            self._ahead.ask(outer.inner, vacant)
+            self._prefetch.ask(outer.inner, vacant)
             return True
         return False
 
@@ -266,13 +266,13 @@ class Merging(FanIn):
             super()._inner_burst(inner, burst, over)
             return
         count = len(burst)
-        ahead, ready = self._ahead, self._ready
+        prefetch, ready = self._prefetch, self._ready
         if (
             self._mail
             or ready
-            or ahead.waits.counts
+            or prefetch.waits.counts
             or self._demand.value < count
-            or inner.consumed + count >= ahead.replenish_at
+            or inner.consumed + count >= prefetch.replenish_at
         ):
             self._mail.append((inner, burst))
             if over:
@@ -288,11 +288,11 @@ class Merging(FanIn):
                 inner.done = True
                 self._over(inner)
             if not ready and wip.leave():
-                if over and self._to_ask():
+                if over and self._upward_is_due():
                     self._call_up()
                 return
         self._drain()
-        if self._to_ask():
+        if self._upward_is_due():
             self._call_up()
 
     def _outer_burst(self, outer: Outer, burst: list[Any], over: bool) -> None:
@@ -308,23 +308,23 @@ class Merging(FanIn):
 
     # -- delivering elements -----------------------------------------------------------------------
 
-    def _to_ask(self) -> bool:
+    def _upward_is_due(self) -> bool:
         outer = self._outer
         if outer is not None and outer.vacant.value > 0:
             return True
-        return self._ahead.is_due(self._demand)
+        return self._prefetch.is_due(self._demand)
 
     def _work(self) -> bool:
         demand = self._demand.value
         if demand < 0:
             return self._act_on_end()
-        ahead = self._ahead
-        ahead.waits.end()
+        prefetch = self._prefetch
+        prefetch.waits.end()
         if self._mail:
             self._sort()
         ready = self._ready
         if not ready or not demand:
-            return ahead.idle(demand)
+            return prefetch.begin_wait(demand)
         if demand >= len(ready):
             turn = list(ready)
             ready.clear()
@@ -332,7 +332,7 @@ class Merging(FanIn):
             turn = [ready.popleft() for _ in range(demand)]
         # Deliver only as many elements as may be delivered before one of the publishers needs its
         # next request. The request is then made before further elements are delivered.
-        most = min(ahead.replenish_at - inner.consumed for inner in turn)
+        most = min(prefetch.replenish_at - inner.consumed for inner in turn)
         burst = _take_turns(turn, min(max(1, min(demand, BURST) // len(turn)), most))
         each = len(burst) // len(turn)
         self._deliver(burst)
@@ -342,7 +342,7 @@ class Merging(FanIn):
             elif inner.done:
                 self._over(inner)
                 continue
-            ahead.consumed(inner, each)
+            prefetch.count_delivered(inner, each)
         return True
 
     def _sort(self) -> None:

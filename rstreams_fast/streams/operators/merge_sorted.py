@@ -80,8 +80,8 @@ class _SortedSubscription(FanIn):
         demand = self._demand.value
         if demand < 0:
             return self._act_on_end()
-        ahead = self._ahead
-        ahead.waits.end()
+        prefetch = self._prefetch
+        prefetch.waits.end()
         self._sort()
         burst: list[Any] = []
         try:
@@ -92,9 +92,9 @@ class _SortedSubscription(FanIn):
             return True
         if last is None:
             over = not (self._lacking or self._new or self._heads)
-            return self._complete() if over else ahead.idle(demand)
+            return self._complete() if over else prefetch.begin_wait(demand)
         self._deliver(burst)
-        ahead.consumed(last, 0)  # 0, because _merge() has counted the elements
+        prefetch.count_delivered(last, 0)  # 0, because _merge() has counted the elements
         return True
 
     def _sort(self) -> None:
@@ -124,7 +124,7 @@ class _SortedSubscription(FanIn):
         if self._lacking or not most:
             return None
         heads, new, options = self._heads, self._new, self._options
-        key, first, enough = options.key, -1 if options.reverse else 0, self._ahead.replenish_at
+        key, first, enough = options.key, -1 if options.reverse else 0, self._prefetch.replenish_at
         inner = queue = head = None
         try:
             while new:

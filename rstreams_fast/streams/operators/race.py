@@ -112,7 +112,7 @@ class _RaceSubscription(FanIn):
                 self._pending.counter.fulfil(1)  # one element was requested before
         return self._pending.ask(winner)
 
-    def _to_ask(self) -> bool:
+    def _upward_is_due(self) -> bool:
         return False
 
     def _forget_upward(self) -> None:

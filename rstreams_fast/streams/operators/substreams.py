@@ -37,14 +37,14 @@ class _Owner(Protocol):
     custody: Custody | None
 
     @property
-    def shares_places(self) -> bool: ...
+    def shares_capacity(self) -> bool: ...
     @property
     def takes_no_more(self) -> bool: ...
     def signals_here(self) -> bool: ...
-    def took(self, n: int) -> None: ...
-    def ask_again(self) -> None: ...
+    def count_taken(self, n: int) -> None: ...
+    def request_more(self) -> None: ...
     def close_substream(self, substream: Substream) -> None: ...
-    def forget_abandoned(self) -> None: ...
+    def drop_abandoned(self) -> None: ...
     def metrics(self) -> tuple[BoundaryMetrics, ...]: ...
 
 
@@ -76,7 +76,7 @@ class CommonError:
 class Substream:
     """Holds elements, and then the terminal signal, until the one subscriber takes them.
 
-    A thread that takes elements out tells ``owner.took`` their number.
+    A thread that takes elements out tells ``owner.count_taken`` their number.
     """
 
     __slots__ = ("abandoned", "elements", "error", "key", "over", "owner", "reader", "removed")
@@ -116,13 +116,13 @@ class Substream:
                 self.elements.popleft()
                 count += 1
         if count:
-            self.owner.took(count)
+            self.owner.count_taken(count)
         self._drop_error()
 
     def abandon(self) -> None:
         """Give up the substream: nobody has subscribed, and nobody can subscribe any more."""
         self.abandoned = True
-        self.owner.forget_abandoned()
+        self.owner.drop_abandoned()
         self._drop_error()
 
     def _drop_error(self) -> None:
@@ -163,7 +163,7 @@ class _SubstreamPublisher(StagesSource):
         """
         substream = self._substream
         owner = substream.owner
-        whole = not owner.shares_places and substream.over and substream.error is None
+        whole = not owner.shares_capacity and substream.over and substream.error is None
         return self if whole and owner.custody is None and not self._latch.won else None
 
     def open(self) -> Iterator[Any]:
@@ -265,7 +265,7 @@ class _SubstreamSubscription(Drain):
     def _drain(self) -> None:
         super()._drain()
         # Request more elements only after the delivery: upstream's ``request`` may take long.
-        self._substream.owner.ask_again()
+        self._substream.owner.request_more()
 
     def _work(self) -> bool:
         substream, run = self._substream, self._run
@@ -282,7 +282,7 @@ class _SubstreamSubscription(Drain):
         if not self._demand.value and (substream.elements or not over):
             return False
         status = self._burst_on(run)
-        substream.owner.took(run.pulled - self._pulled)
+        substream.owner.count_taken(run.pulled - self._pulled)
         self._pulled = run.pulled
         if status is RunStatus.MORE:
             return True

@@ -71,7 +71,7 @@ class _SwitchMapSubscription(FanIn):
         "_outer_asked",
         "_outer_attached",
         "_outer_over",
-        "_prefetch",
+        "_outer_prefetch",
         "_requested",
     )
 
@@ -80,7 +80,7 @@ class _SwitchMapSubscription(FanIn):
     ) -> None:
         super().__init__(subscriber)
         self._fn: ToPublisher | None = self._wrap_function(options.fn)
-        self._prefetch = options.prefetch
+        self._outer_prefetch = options.prefetch
         self._requested = PendingDemand()  # the sum of all requests of the subscriber
         self._outer = new_inner(self, upstream)
         self._unsubscribed.append(self._outer)
@@ -166,8 +166,8 @@ class _SwitchMapSubscription(FanIn):
                     self._mail.append((current, _Run(sequence)))
                     self._enter()
                 return True
-        room = self._prefetch - (self._outer_asked - came)
-        if requested and self._outer_attached and room >= replenish_at(self._prefetch):
+        room = self._outer_prefetch - (self._outer_asked - came)
+        if requested and self._outer_attached and room >= replenish_at(self._outer_prefetch):
             self._outer_asked += room
             return self._outer.ask_for_a_turn(room)
         return self._demand.value > 0 and self._outer.ask_for_a_turn()
@@ -200,7 +200,7 @@ class _SwitchMapSubscription(FanIn):
 
     # -- delivering elements -----------------------------------------------------------------------
 
-    def _to_ask(self) -> bool:
+    def _upward_is_due(self) -> bool:
         return self._asks_current
 
     def _work(self) -> bool:
@@ -222,7 +222,7 @@ class _SwitchMapSubscription(FanIn):
                 else:
                     self._discard(what)
             elif isinstance(what, _Run):
-                end = self._run_on(*what.sequence)
+                end = self._deliver_through(*what.sequence)
                 if isinstance(end, Ended):
                     mail.appendleft((inner, end))
                 elif end is RunStatus.MORE:

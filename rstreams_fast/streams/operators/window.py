@@ -43,7 +43,7 @@ class Window(Boundary):
 def _subscription(subscriber: Subscriber[Any], options: Window) -> Divider:
     at_once = -(-options.n // options.skip)
     divider = Divider(subscriber, options.describe(), options.n * at_once)
-    divider.division = divider.places = _ByCount(options)
+    divider.division = divider.capacity = _ByCount(options)
     return divider
 
 
@@ -63,12 +63,12 @@ class _ByCount:
         self._to_stream = options.to_stream
 
     def room(self, divider: Divider, /) -> int:
-        requested = divider.requested.value
+        requested = divider.parts_requested.value
         if not requested or divider.takes_no_more:
             return 0
-        return min((requested - 1) * self._skip + self._n, UNBOUNDED) - divider.asked
+        return min((requested - 1) * self._skip + self._n, UNBOUNDED) - divider.requested
 
-    def watch(self, divider: Divider, /) -> None:
+    def detect_stuck(self, divider: Divider, /) -> None:
         """Do nothing: a window without a subscriber does not delay other windows, so no check
         for a stuck stream is needed.
         """
@@ -81,7 +81,7 @@ class _ByCount:
         n, skip, at = self._n, self._skip, 0
         add = self._add_to_lists if self._to_stream is None else self._add_to_streams
         while at < len(burst):
-            number = divider.came
+            number = divider.received
             if number % skip == 0 and not divider.takes_no_more:
                 if self._to_stream is None:
                     divider.lists.append([])
@@ -89,7 +89,7 @@ class _ByCount:
                     divider.open_substream(number, self._to_stream)
             piece = burst[at : at + min(skip - number % skip, (n - number - 1) % skip + 1)]
             at += len(piece)
-            divider.came += len(piece)
+            divider.received += len(piece)
             add(piece, divider)
 
     def _add_to_lists(self, piece: list[Any], divider: Divider) -> None:
@@ -102,6 +102,6 @@ class _ByCount:
     def _add_to_streams(self, piece: list[Any], divider: Divider) -> None:
         for window in list(divider.open.values()):
             divider.push(window, piece)
-        full = divider.open.pop(divider.came - self._n, None)  # None: the window was cancelled
+        full = divider.open.pop(divider.received - self._n, None)  # None: the window was cancelled
         if full is not None:
             full.over = True

@@ -15,7 +15,7 @@ from rstreams_fast.runtime.timers import Timer, check_timer
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.trampoline import OperatorPublisher
 from rstreams_fast.streams.operators.divider import Divider
-from rstreams_fast.streams.operators.shared_places import SharedPlaces
+from rstreams_fast.streams.operators.shared_capacity import SharedCapacity
 from rstreams_fast.streams.operators.substreams import ToStream
 
 __all__ = ["WindowTime"]
@@ -46,7 +46,7 @@ class WindowTime(Boundary):
 def _subscription(subscriber: Subscriber[Any], options: WindowTime) -> Divider:
     divider = Divider(subscriber, options.describe(), options.prefetch)
     divider.division = _ByTime(divider, options)
-    divider.places = SharedPlaces(divider, options.prefetch, options.patience, options.timer)
+    divider.capacity = SharedCapacity(divider, options.prefetch, options.patience, options.timer)
     return divider
 
 
@@ -72,19 +72,19 @@ class _ByTime:
         self._end_what_is_due(now, divider)
         if not burst:  # a nested call of this method has taken the elements
             return
-        divider.came += len(burst)
+        divider.received += len(burst)
         with self._lock:
             window = next(iter(list(divider.open.values())), None)
             opens = window is None and not divider.takes_no_more
             if opens:
                 self._ends_at = now + self._options.seconds
-                window = divider.open_substream(divider.came, self._options.to_stream)
+                window = divider.open_substream(divider.received, self._options.to_stream)
             if window is not None:
                 divider.push(window, burst)
         if opens:
             self._clock.look()
         elif window is None:
-            divider.took(len(burst))  # downstream takes no more windows: the elements are dropped
+            divider.count_taken(len(burst))  # no more windows are opened: the elements are dropped
 
     def _end_what_is_due(self, now: float, divider: Divider) -> None:
         with self._lock:
@@ -102,4 +102,4 @@ class _ByTime:
 
     def _time_is_up(self, divider: Divider) -> None:
         self._end_what_is_due(self._clock.now(), divider)
-        divider.look_for_readers()
+        divider.cancel_if_unused()

@@ -40,8 +40,8 @@ class _LatestSubscription(FanIn):
     """
 
     __slots__ = (
-        "_asks",
         "_dropped",
+        "_due_requests",
         "_latest",
         "_main",
         "_others",
@@ -57,7 +57,7 @@ class _LatestSubscription(FanIn):
         self._others = tuple(new_inner(self, each) for each in options.others)
         self._main = new_inner(self, upstream)
         self._unsubscribed.extend((*self._others, self._main))
-        self._asks: deque[Inner] = deque()  # other publishers that need an unbounded request
+        self._due_requests: deque[Inner] = deque()  # others that need an unbounded request
         self._pending = PendingDemand()
         # Only the delivering thread writes the following fields. ``_latest``: the newest element of
         # each publisher, except upstream. ``_unpaired``: the publishers whose newest element was
@@ -84,7 +84,7 @@ class _LatestSubscription(FanIn):
         if inner is self._main:
             inner.attached = True
         else:
-            self._asks.append(inner)
+            self._due_requests.append(inner)
         self._call_up()
 
     def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
@@ -93,13 +93,13 @@ class _LatestSubscription(FanIn):
     # -- calls to publishers -----------------------------------------------------------------------
 
     def _upward(self) -> bool:
-        asks = self._asks  # read the field once: _forget_upward() may replace it
-        if asks:
-            asks.popleft().ask(UNBOUNDED)
+        due = self._due_requests  # read the field once: _forget_upward() may replace it
+        if due:
+            due.popleft().ask(UNBOUNDED)
             return True
         return self._is_complete() and self._pending.ask(self._main)
 
-    def _to_ask(self) -> bool:
+    def _upward_is_due(self) -> bool:
         return self._main.asked == 0 and self._is_complete()
 
     def _is_complete(self) -> bool:
@@ -133,7 +133,7 @@ class _LatestSubscription(FanIn):
             latest[inner] = what[-1]
 
     def _forget_upward(self) -> None:
-        self._asks = deque()
+        self._due_requests = deque()
 
     def _drop_references(self) -> None:
         super()._drop_references()

@@ -69,15 +69,15 @@ class _ZipSubscription(FanIn):
         demand = self._demand.value
         if demand < 0:
             return self._act_on_end()
-        ahead = self._ahead
-        ahead.waits.end()
+        prefetch = self._prefetch
+        prefetch.waits.end()
         if self._mail and self._sort():
             return self._complete()
         if demand == 0 or self._lacking:
-            return ahead.idle(demand)
+            return prefetch.begin_wait(demand)
         order = self._order
         queues = [inner.queue or [] for inner in order]
-        count = min(demand, BURST, ahead.replenish_at - self._consumed, *map(len, queues))
+        count = min(demand, BURST, prefetch.replenish_at - self._consumed, *map(len, queues))
         burst = list(zip(*(queue[:count] for queue in queues), strict=True))
         for inner, queue in zip(order, queues, strict=True):
             del queue[:count]
@@ -89,9 +89,9 @@ class _ZipSubscription(FanIn):
         if self._lacking and any(inner.done and not inner.queue for inner in order):
             return self._complete()
         self._consumed += count
-        if self._consumed >= ahead.replenish_at:
+        if self._consumed >= prefetch.replenish_at:
             consumed, self._consumed = self._consumed, 0
-            ahead.asks.extend((inner, consumed) for inner in order)
+            prefetch.due_requests.extend((inner, consumed) for inner in order)
         return True
 
     def _sort(self) -> bool:

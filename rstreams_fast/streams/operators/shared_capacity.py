@@ -12,13 +12,13 @@ from rstreams_fast.streams.engine.defaults import replenish_at
 from rstreams_fast.streams.operators.divider import Divider
 from rstreams_fast.streams.operators.substreams import Substream
 
-__all__ = ["SharedPlaces"]
+__all__ = ["SharedCapacity"]
 
-NAMED: Final = 3
+MAX_KEYS_NAMED: Final = 3
 """How many keys an error message lists at most."""
 
 
-class SharedPlaces:
+class SharedCapacity:
     """Bounds the number of elements that all substreams hold together: at most ``prefetch``.
 
     The first request is for ``prefetch`` elements. Later requests are for as many elements as have
@@ -54,14 +54,14 @@ class SharedPlaces:
         for less than three quarters of ``prefetch``, and other requested elements are still to
         come.
         """
-        asked = divider.asked
-        if not asked and not divider.requested.value:
+        requested = divider.requested
+        if not requested and not divider.parts_requested.value:
             return 0  # make no request before the subscriber's first request
-        room = self._prefetch - (asked - divider.taken.value)
-        dry = asked == divider.came and not divider.signals
+        room = self._prefetch - (requested - divider.taken.value)
+        dry = requested == divider.received and not divider.signals
         return room if dry or room >= self._replenish_at else 0
 
-    def watch(self, divider: Divider, /) -> None:
+    def detect_stuck(self, divider: Divider, /) -> None:
         """If the substreams hold ``prefetch`` elements, start the clock.
 
         After ``patience`` seconds the clock checks whether the stream is stuck.
@@ -71,7 +71,7 @@ class SharedPlaces:
             self._clock.look()
 
     def _full(self, divider: Divider) -> bool:
-        return not divider.latch.won and divider.came - divider.taken.value >= self._prefetch
+        return not divider.latch.won and divider.received - divider.taken.value >= self._prefetch
 
     def _stuck(self, divider: Divider) -> list[Substream]:
         """Return the substreams that hold elements, if the stream is stuck; else an empty list."""
@@ -110,8 +110,8 @@ class SharedPlaces:
                 "subscribe to each, at once, if only to cancel it: below flat_map(concurrency=), "
                 "to as many at once as may be open"
             )
-        keys = ", ".join(safe_repr(each.key) for each in asleep[:NAMED])
-        more = "" if len(asleep) <= NAMED else f" and {len(asleep) - NAMED} more"
+        keys = ", ".join(safe_repr(each.key) for each in asleep[:MAX_KEYS_NAMED])
+        more = "" if len(asleep) <= MAX_KEYS_NAMED else f" and {len(asleep) - MAX_KEYS_NAMED} more"
         return (
             f"held for subscribers that have asked for nothing for {self._patience:g} s, while "
             f"others wait: those of the key {keys}{more}; ask for more, cancel, or give a greater "
