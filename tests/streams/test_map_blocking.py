@@ -26,7 +26,7 @@ LONG = 0.006
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No burst with a call that takes long ends by itself."""
-    monkeypatch.setattr("rstreams_fast.streams.operators.map_blocking.SECONDS", DEADLINE)
+    monkeypatch.setattr("rstreams_fast.streams.operators.map_blocking.MAX_BURST_SECONDS", DEADLINE)
 
 
 def square(n: int) -> int:

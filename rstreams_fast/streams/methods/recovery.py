@@ -10,7 +10,7 @@ from rstreams_fast._checks import check_sync
 from rstreams_fast.api import UNBOUNDED, Publisher
 from rstreams_fast.calls.retry import Retry, is_worth_it
 from rstreams_fast.streams.methods.composing import extended, given, whole
-from rstreams_fast.streams.operators.on_error_continue import continuing
+from rstreams_fast.streams.operators.on_error_continue import with_error_handler
 from rstreams_fast.streams.operators.repeat import Repeat
 from rstreams_fast.streams.operators.resume import OnErrorResume
 from rstreams_fast.streams.operators.retry import RetryBoundary
@@ -107,7 +107,7 @@ class RecoveryMethods(Generic[T_co]):
         """
         check_sync("on_error_continue", "fn", fn)
         stream: Any = self
-        continued: Self = type(stream)(stream.source, tuple(continuing(stream.parts, fn)))
+        continued: Self = type(stream)(stream.source, tuple(with_error_handler(stream.parts, fn)))
         return continued
 
     def retry(

@@ -62,7 +62,7 @@ room for the results of many later calls: about 64 results for each concurrent c
 PREFETCH_PER_CALL = 4
 """The same as ``ORDERED_PREFETCH_PER_CALL``, but with ``ordered=False``."""
 
-MOST_PREFETCH = 65_536
+MAX_DEFAULT_PREFETCH = 65_536
 """The largest default of ``prefetch``, unless ``concurrency`` is larger."""
 
 
@@ -88,12 +88,12 @@ class MapAsync(Boundary):
                 f"map_async(fn): {describe_callable(fn)} is an asynchronous generator function, "
                 "which gives many elements for one; fn must return one, by 'return'"
             )
-        self.fn = fn if is_coroutine_function(fn) else _Awaited(fn)
+        self.fn = fn if is_coroutine_function(fn) else _CheckedFunction(fn)
         self.name = describe_callable(fn)
         self.ordered = check_bool("ordered", ordered)
         concurrency = check_count("concurrency", concurrency, 1)
         if prefetch is None:
-            most = max(MOST_PREFETCH, min(concurrency, MAX_CAPACITY))
+            most = max(MAX_DEFAULT_PREFETCH, min(concurrency, MAX_CAPACITY))
             prefetch = min(concurrency * self.prefetch_per_call(), most)
         self.prefetch = check_capacity("prefetch", prefetch)
         self.concurrency = min(concurrency, self.prefetch)
@@ -155,7 +155,7 @@ def _note_element(error: BaseException, stage: str, element: Any) -> None:
         add_note(error, note)
 
 
-class _Awaited:
+class _CheckedFunction:
     """Calls ``fn``, and raises a ``TypeError`` if the result cannot be awaited."""
 
     __slots__ = ("_fn", "_name")
@@ -193,18 +193,18 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
     """
 
     __slots__ = (
-        "_asking",
         "_awaited",
         "_closing",
         "_delivered",
         "_ending",
+        "_failure_reported",
         "_input",
         "_loop",
         "_options",
-        "_owed",
-        "_replenish",
+        "_replenish_at",
+        "_requestable",
+        "_requesting_thread",
         "_stopped",
-        "_told",
         "_total",
         "_window",
         "ring",
@@ -225,14 +225,14 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         # The window (``_window``) whose cancelled calls are still running after the end of the
         # stream. Otherwise None.
         self._ending: Any = None
-        self._owed = options.prefetch  # how many more elements may be requested
+        self._requestable = options.prefetch  # how many more elements may be requested
         spare = options.prefetch - options.concurrency
-        # ``_replenish``: how many delivered results cause a new request. It is so small that
+        # ``_replenish_at``: how many delivered results cause a new request. It is so small that
         # elements for ``concurrency`` calls are still there at the time of the request.
-        self._replenish = max(1, min(replenish_at(options.prefetch), spare))
-        self._asking = 0  # the id of the thread that makes a request at present; 0: none
+        self._replenish_at = max(1, min(replenish_at(options.prefetch), spare))
+        self._requesting_thread = 0  # the id of the thread that makes a request at present; 0: none
         self._stopped = False
-        self._told = False  # whether the failure of a call was signalled or reported
+        self._failure_reported = False  # whether the failure of a call was signalled or reported
         self._waits = Waits(options.describe(), options.prefetch)
         self._awaited = awaited_stream()
         # A future that is completed when all calls have ended.
@@ -274,7 +274,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         Do nothing if the delivering thread itself makes this call, within its ``request`` to
         upstream: that thread looks at the ring when ``request`` has returned.
         """
-        if self._asking != get_ident():
+        if self._requesting_thread != get_ident():
             self._enter()
 
     # -- delivering elements -----------------------------------------------------------------------
@@ -293,7 +293,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         if demand < 0:
             return self._act_on_end()
         window = self._window
-        if self._late_error is not None and self._came(window) < self._total:
+        if self._late_error is not None and self._count_received(window) < self._total:
             return self._end_late()
         if window is None:
             if self._empty():
@@ -312,16 +312,16 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         if self._stopped:
             return self._act_on_end()
         if window.failure is not None and (delivered < most or most == 0):
-            return self._call_failed(window)
+            return self._signal_call_failure(window)
         # Make the request before ``submit_from`` starts calls. A synchronous upstream sends its
         # elements within the request, so the calls for these elements start now, too.
         self._delivered += delivered
-        self._owed += delivered
-        owed = self._owed if self._owed >= self._replenish else 0
-        self._owed -= owed
-        self._asking = get_ident()
-        asked = self._request_for_a_turn(owed)
-        self._asking = 0
+        self._requestable += delivered
+        n = self._requestable if self._requestable >= self._replenish_at else 0
+        self._requestable -= n
+        self._requesting_thread = get_ident()
+        asked = self._request_for_a_turn(n)
+        self._requesting_thread = 0
         elements = self._input.elements
         called = window.submit_from(elements, BURST)
         if self._stopped:
@@ -335,7 +335,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         self._waits.begin(for_demand=demand == 0)
         return len(elements) == 0 and not elements.arm(self.on_burst)
 
-    def _came(self, window: Any) -> int:
+    def _count_received(self, window: Any) -> int:
         """Return how many elements upstream has sent."""
         pending = 0 if window is None else window.pending
         return int(self._delivered + pending + len(self._input.elements))
@@ -377,7 +377,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
                     subscriber.on_burst()
             for result in window.take(most - delivered) if delivered < most else ():
                 if result is None:
-                    self._fail(self._none_returned())
+                    self._fail(self._none_error())
                     break  # another thread may have ended the stream, and not set _stopped yet
                 if self._stopped:
                     break
@@ -394,15 +394,15 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             self._demand.fulfil(delivered)
         return delivered
 
-    def _none_returned(self) -> StageReturnedNoneError:
+    def _none_error(self) -> StageReturnedNoneError:
         options = self._options
         what = "the function" if options is None else f"{options.name}, that of {options.operator},"
         return StageReturnedNoneError(f"§2.13: {what} returned None, which is not an element")
 
-    def _call_failed(self, window: Any) -> bool:
+    def _signal_call_failure(self, window: Any) -> bool:
         options = self._options
         if window.failure is not None:
-            self._told = True
+            self._failure_reported = True
             element, error = window.failure
             error = not_a_cancellation(error, "a function" if options is None else options.name)
             if options is not None and element is not None:
@@ -438,7 +438,11 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             window.permits.cancel()
             self._window = None
             failure = window.failure
-            if failure is not None and not self._told and not is_async_cancellation(failure[1]):
+            if (
+                failure is not None
+                and not self._failure_reported
+                and not is_async_cancellation(failure[1])
+            ):
                 report_late(failure[1])
             window.cancel()
             self._end_calls(window)

@@ -5,9 +5,9 @@ a pool makes the calls. If the subscribing thread runs no event loop, the result
 plain thread: on an event loop, the delivery would take twice the processor time.
 
 A submission to a pool takes longer than a short call. So each submission is a *burst*: calls for
-several elements, one after the other. After ``SECONDS`` a burst makes no more calls, and the
-elements that are left are submitted again. So a result waits for the end of its burst, but at most
-for ``SECONDS`` and the time of one call.
+several elements, one after the other. After ``MAX_BURST_SECONDS`` a burst makes no more calls, and
+the elements that are left are submitted again. So a result waits for the end of its burst, but at
+most for ``MAX_BURST_SECONDS`` and the time of one call.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ from rstreams_fast.streams.operators.map_async import MapAsync
 
 __all__ = ["MapBlocking"]
 
-AIM: Final = 0.003
+TARGET_SECONDS: Final = 0.003
 """The seconds that a burst (several calls in one submission to the pool) should take."""
 
-SECONDS: Final = 0.004
+MAX_BURST_SECONDS: Final = 0.004
 """The seconds after which a burst makes no more calls."""
 
-MOST: Final = 64
+MAX_BURST: Final = 64
 """The most calls in a burst (one submission to the pool)."""
 
-PREFETCH_PER_CALL: Final = 4 * MOST
+PREFETCH_PER_CALL: Final = 4 * MAX_BURST
 """``prefetch`` is by default this number times ``concurrency``.
 
 So there is room for four bursts (submissions to the pool) for each concurrent call: one runs, one
 waits for submission, and the results of two wait for delivery."""
 
-_ELSEWHERE: Final = getattr(futures, "InterpreterPoolExecutor", ())
+_INTERPRETER_POOL: Final = getattr(futures, "InterpreterPoolExecutor", ())
 """The class ``InterpreterPoolExecutor``: its threads share no objects with this interpreter.
 
-CPython has this class since 3.14. In older versions ``_ELSEWHERE`` is an empty tuple."""
+CPython has this class since 3.14. In older versions ``_INTERPRETER_POOL`` is an empty tuple."""
 
 
 class MapBlocking(MapAsync):
@@ -88,8 +88,8 @@ class MapBlocking(MapAsync):
             concurrency = os.cpu_count() or 1
         super().__init__(fn, concurrency=concurrency, ordered=ordered, prefetch=prefetch)
         self.fn = fn
-        self.is_here = executor is None or (
-            isinstance(executor, ThreadPoolExecutor) and not isinstance(executor, _ELSEWHERE)
+        self.in_this_interpreter = executor is None or (
+            isinstance(executor, ThreadPoolExecutor) and not isinstance(executor, _INTERPRETER_POOL)
         )
         self.executor = executor
         self.where = "shared threads" if executor is None else type(executor).__name__
@@ -169,7 +169,7 @@ class _Calls:
 
         If there is no element, return 1 if a call has failed, otherwise 0.
         """
-        self._see()
+        self._collect_ended()
         options = self._options
         count = 0
         while (
@@ -203,23 +203,23 @@ class _Calls:
         try:
             burst.future = self._submit_held(held)
         except Exception as refused:
-            self._not_made(held, refused)
+            self._end_unmade(held, refused)
 
     def _submit_held(self, held: list[_Burst]) -> Future[Any] | None:
         options = self._options
         executor = options.executor
         future: Future[Any]
-        if executor is not None and not options.is_here:
+        if executor is not None and not options.in_this_interpreter:
             future = submit_of(executor)(_call, options.fn, None, held[0].elements.copy())
         else:
             # Copy the context (``contextvars``) for each submission: two threads cannot run code in
             # the same context at the same time.
             make = partial(copy_context().run, self._make, held)
             if executor is None:
-                shared_threads().execute(make, partial(self._not_made, held))
+                shared_threads().execute(make, partial(self._end_unmade, held))
                 return None
             future = submit_of(executor)(make)
-        future.add_done_callback(partial(self._done, held))
+        future.add_done_callback(partial(self._on_done, held))
         return future
 
     def _make(self, held: list[_Burst]) -> None:
@@ -228,15 +228,15 @@ class _Calls:
             self._end(burst, _call(self._options.fn, self.permits, burst.elements.copy()))
             del burst  # otherwise a traceback would keep the elements in memory (§3.13)
 
-    def _done(self, held: list[_Burst], future: Future[Any]) -> None:
+    def _on_done(self, held: list[_Burst], future: Future[Any]) -> None:
         if future.cancelled():
-            self._not_made(held, cancelled_by_executor())
+            self._end_unmade(held, cancelled_by_executor())
         elif (raised := future.exception()) is not None:
-            self._not_made(held, raised)
+            self._end_unmade(held, raised)
         elif (burst := taken(held)) is not None:  # ``held`` is empty if _make has ended the calls
             self._end(burst, future.result())
 
-    def _not_made(self, held: list[_Burst], error: BaseException) -> None:
+    def _end_unmade(self, held: list[_Burst], error: BaseException) -> None:
         # ``held`` is empty if the calls have run in spite of ``error``: if a pool cannot start a
         # new thread, ``submit`` raises, but an older thread of the pool may still make the calls.
         burst = taken(held)
@@ -247,7 +247,7 @@ class _Calls:
         burst.made, burst.error, burst.seconds = outcome
         outcome.clear()  # an error's traceback may keep the list in memory
         if self._custody is not None:
-            _account(self._custody, burst)
+            _register_outcome(self._custody, burst)
         ended, enter = self._ended, self._enter
         ended.append(burst)
         if enter is not None:
@@ -255,7 +255,7 @@ class _Calls:
         if self._enter is None:  # cancel() may have looked at ``ended`` before this burst was there
             _report_errors(ended)
 
-    def _see(self) -> None:
+    def _collect_ended(self) -> None:
         ended = self._ended
         while ended:
             burst = ended.popleft()
@@ -271,11 +271,11 @@ class _Calls:
                 self.failure = self.failure or (None, burst.error)
                 continue
             if burst.seconds:
-                self._size = max(1, min(int(AIM / burst.seconds * count), MOST))
+                self._size = max(1, min(int(TARGET_SECONDS / burst.seconds * count), MAX_BURST))
             if left:
-                self._call_later(burst, left)
+                self._queue_rest(burst, left)
 
-    def _call_later(self, burst: _Burst, left: list[Any]) -> None:
+    def _queue_rest(self, burst: _Burst, left: list[Any]) -> None:
         size = self._size
         bursts = [_Burst(left[at : at + size]) for at in range(0, len(left), size)]
         self._left.extendleft(reversed(bursts))
@@ -300,7 +300,7 @@ class _Calls:
         return []
 
     def take(self, most: int) -> list[Any]:
-        self._see()
+        self._collect_ended()
         taken = list[Any]()
         while len(taken) < most and (more := self._take(most - len(taken))):
             taken += more
@@ -311,7 +311,7 @@ class _Calls:
 
         Stop before a result that is ``None``: the caller must signal an error.
         """
-        self._see()
+        self._collect_ended()
         count = 0
         while count < most and (results := self._take(most - count)):
             # Only the last result of a burst can be None: ``_call`` stops after it.
@@ -353,7 +353,7 @@ def _call(
     begun, seconds = perf_counter(), 0.0
     try:
         for element in elements:
-            if seconds > SECONDS or (permits is not None and permits.value < 0):
+            if seconds > MAX_BURST_SECONDS or (permits is not None and permits.value < 0):
                 break
             results.append(result := fn(element))
             seconds = perf_counter() - begun
@@ -374,7 +374,7 @@ def _call(
     return outcome
 
 
-def _account(custody: Custody, burst: _Burst) -> None:
+def _register_outcome(custody: Custody, burst: _Burst) -> None:
     """Tell ``custody`` (the record of undelivered elements) what has become of the elements.
 
     Register each result, and register again each element for which no call was made. If the call

@@ -8,14 +8,14 @@ from typing import Any, Final, cast
 
 from rstreams_fast.streams.engine.assembly import Part, Stage
 
-__all__ = ["continuing"]
+__all__ = ["with_error_handler"]
 
-WITHOUT: Final = {"map": "map_not_none", "map_not_none": "map_not_none", "filter": "filter"}
+_REPLACEMENTS: Final = {"map": "map_not_none", "map_not_none": "map_not_none", "filter": "filter"}
 """The stages that can be replaced, each with its replacement. The replacement drops an element if
 the function returns ``None``."""
 
 
-class _Trying:
+class _CatchingFunction:
     """Wraps the function of a stage: its exceptions go to ``handler``, and the result is ``None``.
 
     The stage drops an element for which its function returns ``None``.
@@ -41,7 +41,9 @@ class _Trying:
         return result
 
 
-def continuing(parts: tuple[Part, ...], handler: Callable[[Exception, Any], object]) -> list[Part]:
+def with_error_handler(
+    parts: tuple[Part, ...], handler: Callable[[Exception, Any], object]
+) -> list[Part]:
     """Return a copy of ``parts`` (the parts of a stream) in which the last stages are replaced.
 
     A new stage drops each element for which its function raises an exception, and the stream goes
@@ -53,12 +55,12 @@ def continuing(parts: tuple[Part, ...], handler: Callable[[Exception, Any], obje
     """
     done: list[Part] = list(parts)
     place = len(parts)
-    while place and isinstance(part := parts[place - 1], Stage) and part.op[0] in WITHOUT:
+    while place and isinstance(part := parts[place - 1], Stage) and part.op[0] in _REPLACEMENTS:
         stage, fn = part.op
-        if isinstance(fn, _Trying):  # this stage and those above it drop elements already
+        if isinstance(fn, _CatchingFunction):  # this stage and those above it drop elements already
             return done
         place -= 1
-        done[place] = Stage((WITHOUT[stage], _Trying(stage, fn, handler)))
+        done[place] = Stage((_REPLACEMENTS[stage], _CatchingFunction(stage, fn, handler)))
     if place == len(parts):
         raise ValueError(
             "on_error_continue goes directly below map, map_not_none or filter: the failure of any "

@@ -31,7 +31,7 @@ __all__ = ["Cursor", "MulticastBuffer", "Retention"]
 
 R = TypeVar("R")
 
-NOWHERE: Final = -1
+NO_ELEMENT: Final = -1
 """A number that no cursor has. (A cursor is the number of a subscriber's next element.)"""
 
 _NOTHING: Final[Iterator[Any]] = iter(())
@@ -170,7 +170,7 @@ class MulticastBuffer(Generic[R]):
         self._floor = 0
         self._at_floor = 0
         self.asked = 0
-        self.ask_at = NOWHERE
+        self.ask_at = NO_ELEMENT
         # True if a subscriber with demand has received all elements, but a slower subscriber leaves
         # no room for new elements. Then ``to_be_asked`` must be called after each element that is
         # delivered: it may have made room.
@@ -237,7 +237,7 @@ class MulticastBuffer(Generic[R]):
             self._drop_before(end)
         else:
             self._first = end
-        return end >= self.asked or NOWHERE < self.ask_at <= end
+        return end >= self.asked or NO_ELEMENT < self.ask_at <= end
 
     def take(self, cursor: Cursor) -> list[Any] | None:
         """Return the next requested elements for the subscriber at ``cursor``.
@@ -322,7 +322,7 @@ class MulticastBuffer(Generic[R]):
             self._floor = min(places)
             self._at_floor = places.count(self._floor)
             foremost = max(places)
-            due = foremost >= self.asked or NOWHERE < self.ask_at <= foremost
+            due = foremost >= self.asked or NO_ELEMENT < self.ask_at <= foremost
         if self._retention is None:
             self._drop_before(self._floor)
         else:
@@ -416,7 +416,7 @@ class MulticastBuffer(Generic[R]):
                 wanted = max(wanted, limit)
                 front = max(front, at)
         self.asked = asked
-        self.ask_at = NOWHERE
+        self.ask_at = NO_ELEMENT
         self.starving = False
         if pace is None or wanted == asked or self.ended:
             return 0

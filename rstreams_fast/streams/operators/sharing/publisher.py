@@ -270,12 +270,12 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         elif not self._deferred.defer(self._add, [element]):
             ready, due = self._deferred.enter(self._hand_to_all)
             if due is not None:
-                self._spread(ready, lambda one: one.pass_on(element), due)
+                self._deliver_to(ready, lambda one: one.pass_on(element), due)
                 return
             try:
                 self._add([element])
             finally:
-                self._tell(ready, _drain)
+                self._call_each(ready, _drain)
 
     def _hand_to_all(self) -> tuple[list[MulticastSubscription], bool | None]:
         """Prepare the delivery of one element to all subscriptions, without the buffer.
@@ -341,7 +341,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
                 )
             )
         if lagging is not None:
-            self._spread(ready, _drain)
+            self._deliver_to(ready, _drain)
         if failure is not None:
             self._end(failure, at_once=True, cancel=True)
 
@@ -364,7 +364,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
                     ready.append(one)
         return lagging, ready
 
-    def _spread(
+    def _deliver_to(
         self,
         ready: list[MulticastSubscription],
         deliver: Callable[[MulticastSubscription], object],
@@ -376,7 +376,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         """
         asking = self._asking
         mine = asking.enter()
-        self._tell(ready, deliver)
+        self._call_each(ready, deliver)
         if due is None:
             due = self._deferred.enter(self.buffer.trim)
         if due and asking.enter():
@@ -423,17 +423,17 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         """
         if self.defer(lambda: self._end(error, at_once=at_once, cancel=cancel)):
             return
-        everybody = self._deferred.enter(self._close, error, at_once)
-        if everybody is None:
+        subscriptions = self._deferred.enter(self._close, error, at_once)
+        if subscriptions is None:
             if error is not None and not propagates(error):
                 report_late(error)
             return
         if cancel:
             self._upstream.cancel()
         if error is not None and at_once:
-            self._tell(everybody, lambda one: one.end_with(error))
+            self._call_each(subscriptions, lambda one: one.end_with(error))
         else:
-            self._tell(everybody, _enter)
+            self._call_each(subscriptions, _enter)
 
     def _close(
         self, error: BaseException | None, at_once: bool
@@ -446,19 +446,19 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             return None
         return list(self.buffer.readers.values())
 
-    def _tell(
+    def _call_each(
         self,
-        everybody: list[MulticastSubscription],
-        tell: Callable[[MulticastSubscription], object],
+        subscriptions: list[MulticastSubscription],
+        call: Callable[[MulticastSubscription], object],
     ) -> None:
-        """Call ``tell`` with each subscription.
+        """Call ``call`` with each subscription.
 
         If a call raises, end the publisher, make the other calls, and re-raise the exception.
         """
         left: BaseException | None = None
-        for one in everybody:
+        for one in subscriptions:
             try:
-                tell(one)
+                call(one)
             except BaseException as leaving:
                 left = leaving
                 if not self.buffer.ended:
