@@ -402,7 +402,7 @@ MUTANTS: dict[str, tuple[Any, str, Callable[[Any], Any], str, tuple[type[Op], ..
         program.Stages, "_requestable", one_more, "§1.1 upstream", (Take, Scan, Skip),
     ),
     "what a filter drops is not asked for again": (
-        push.PushSubscription, "_repay", nothing, STUCK, (Filter, Map, Skip),
+        push.PushSubscription, "_add_replacements", nothing, STUCK, (Filter, Map, Skip),
     ),
     "the drain keeps its subscriber": (
         drain.Drain, "_drop_everything", keeping, "kept: the subscriber", BOUNDARIES,

@@ -22,7 +22,7 @@ and holds the parts that it needs. The choice depends on what the operator does:
 =====================================  ======================  =====================================
 The operator                           Base                    Parts, and the methods it fills in
 =====================================  ======================  =====================================
-passes each element on as it comes     ``PushSubscription``    none; a ``Watch``, if the operator
+passes each element on as it comes     ``PushSubscription``    none; a ``PushObserver``, if it
 (``timeout``, ``subscribe_on``)        itself                  must see requests and deliveries
 holds elements, makes own requests     ``OperatorSubscriber``  ``InputRing``, ``Waits``;
 (``publish_on``, ``batch`` by time)                            ``on_next``, ``_work``

@@ -20,19 +20,19 @@ from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.signals import check_error_signal
 from rstreams_fast.streams.engine.stages import Stages
 
-__all__ = ["PushSubscription", "UpstreamCalls", "Watch"]
+__all__ = ["PushObserver", "PushSubscription", "UpstreamCalls"]
 
 
-class Watch(Protocol):
+class PushObserver(Protocol):
     """An observer that a ``PushSubscription`` informs of requests and deliveries."""
 
-    def around(self, on_next: Callable[[Any], object], /) -> Callable[[Any], object]:
+    def wrap_on_next(self, on_next: Callable[[Any], object], /) -> Callable[[Any], object]:
         """Return a wrapper of ``on_next``. Stages call the wrapper with each result."""
 
-    def asks(self, demand: int, /) -> None:
+    def before_request(self, demand: int, /) -> None:
         """Take note of a request. ``demand`` is the demand before the request."""
 
-    def asked_first(self) -> None:
+    def demand_rose(self) -> None:
         """Take note that a request has raised the demand from zero."""
 
     def close(self) -> None:
@@ -45,14 +45,14 @@ class UpstreamCalls(Protocol):
     def is_ready(self) -> bool:
         """Return whether the subscription may request now. Called at ``on_subscribe``.
 
-        If the result is false, this object later calls ``subscription._ask_now``.
+        If the result is false, this object later calls ``subscription._make_requests``.
         """
 
-    def ask(self, subscription: PushSubscription, /) -> None:
-        """Call ``subscription._ask_now`` to make the due requests, now or later, on any thread."""
+    def schedule_requests(self, subscription: PushSubscription, /) -> None:
+        """Call ``subscription._make_requests``, now or later, on any thread."""
 
-    def make(self, subscription: PushSubscription, call: Callable[[], object], /) -> None:
-        """Run ``call``, which makes one call to upstream. ``_ask_now`` calls this."""
+    def make_call(self, subscription: PushSubscription, call: Callable[[], object], /) -> None:
+        """Run ``call``, which makes one call to upstream. ``_make_requests`` calls this."""
 
     def close(self) -> None:
         """Release the threads that make the calls. Called at the end of the stream."""
@@ -62,14 +62,14 @@ class PushSubscription(OperatorSubscriber):
     """The subscriber of upstream, and the subscription of the subscriber below the stages.
 
     There are two kinds of work, each done by one thread at a time. The drain signals downstream.
-    The other work is to make requests to upstream: ``_asking`` lets one thread make requests. This
-    thread must have left the drain, because upstream may call ``on_next`` before ``request``
+    The other work is to make requests to upstream: ``_requesting`` lets one thread make requests.
+    This thread must have left the drain, because upstream may call ``on_next`` before ``request``
     returns.
 
     Args:
         subscriber: The subscriber below the stages.
         program: The stages.
-        watch: A function that makes the ``Watch`` that is informed of requests and deliveries.
+        observer: A function that makes the ``PushObserver`` to inform of requests and deliveries.
         early: Whether ``start`` signals ``on_subscribe`` downstream. By default ``on_subscribe`` is
             signalled when upstream has signalled ``on_subscribe``.
         calls: The object that makes the calls to upstream. Default: the requesting thread makes
@@ -77,30 +77,30 @@ class PushSubscription(OperatorSubscriber):
     """
 
     __slots__ = (
-        "_asking",
         "_backlog",
         "_budget",
         "_calls",
-        "_counted",
         "_direct",
         "_early",
         "_ended",
-        "_most",
+        "_observer",
         "_open",
-        "_owed",
+        "_outstanding",
         "_pending",
         "_ratio",
+        "_replacements",
+        "_requesting",
+        "_requests_left",
         "_seed",
-        "_unasked",
+        "_seed_count",
         "_unbounded",
-        "_watch",
     )
 
     def __init__(
         self,
         subscriber: Subscriber[Any],
         program: Stages,
-        watch: Callable[[PushSubscription], Watch] | None = None,
+        observer: Callable[[PushSubscription], PushObserver] | None = None,
         *,
         early: bool = False,
         calls: UpstreamCalls | None = None,
@@ -112,25 +112,25 @@ class PushSubscription(OperatorSubscriber):
             # ``turns`` limits how long requests occupy an event loop. It does not apply here,
             # because ``calls`` makes the requests on another thread.
             self.turns = None
-        self._watch = None if watch is None else watch(self)
+        self._observer = None if observer is None else observer(self)
         on_next: Callable[[Any], object] = subscriber.on_next
-        if self._watch is not None:
-            on_next = self._watch.around(on_next)
+        if self._observer is not None:
+            on_next = self._observer.wrap_on_next(on_next)
         stages = program.stages if self.custody is None else self._wrap_stages(program.stages)
         run = FusedRun(None, stages, on_next, self._demand)
         self._run = run
         self._ratio = run.ratio
         self._seed = program.seed
         # With a seed, request one element less from upstream: the seed is the first element.
-        self._unasked = 0 if program.seed is MISSING else 1
+        self._seed_count = 0 if program.seed is MISSING else 1
         limits = program.limits
         self._budget = DemandCounter(limits.budget)
-        self._most = limits.most  # how many more elements may be requested of upstream in all
-        self._counted: DemandCounter | None = DemandCounter() if limits.drops else None
-        self._owed = 0
+        self._requests_left = limits.most  # how many more elements to request from upstream at most
+        self._outstanding: DemandCounter | None = DemandCounter() if limits.drops else None
+        self._replacements = 0
         self._pending = DemandCounter()
         # Lets one thread at a time make requests, and no thread before on_subscribe has returned.
-        self._asking = Wip(held=True)
+        self._requesting = Wip(held=True)
         self._unbounded = False
         self._backlog: deque[Any] = deque()
         self._open = True  # whether on_next accepts elements
@@ -149,17 +149,17 @@ class PushSubscription(OperatorSubscriber):
         except Exception as refused:
             self._bad_request(refused)
             return
-        watch = self._watch
-        if watch is not None:
-            watch.asks(self._demand.value)
+        observer = self._observer
+        if observer is not None:
+            observer.before_request(self._demand.value)
         before = self._add_demand(n)
         if before < 0:
             return
-        if before == 0 and watch is not None:
-            watch.asked_first()
+        if before == 0 and observer is not None:
+            observer.demand_rose()
         if before == 0 and (self._completed or self._ended or self._seed is not MISSING):
             self._enter()  # deliver the seed, or elements that stages hold
-        self._ask(min(n * self._ratio, UNBOUNDED))
+        self._add_request(min(n * self._ratio, UNBOUNDED))
 
     # -- signals from upstream -------------------------------------------------------------------
 
@@ -180,11 +180,11 @@ class PushSubscription(OperatorSubscriber):
         elif self._upstream.attach(subscription) and (
             self._calls is None or self._calls.is_ready()
         ):
-            self._have_asked()
+            self._start_requests()
 
     def _begin(self) -> None:
         if self.start():
-            self._ask_now()
+            self._make_requests()
 
     def _begin_late(self) -> None:
         if not self._early:
@@ -212,8 +212,8 @@ class PushSubscription(OperatorSubscriber):
         else:
             try:
                 status = run.push(element)
-                if self._counted is not None:
-                    self._count(self._counted, status, run)
+                if self._outstanding is not None:
+                    self._count_received(self._outstanding, status, run)
                 goes_on = status is RunStatus.MORE or status is RunStatus.DROPPED
                 if not goes_on:
                     self._act_on(status, run)
@@ -221,10 +221,10 @@ class PushSubscription(OperatorSubscriber):
                 self._interrupted(leaving)
                 raise
             if goes_on:
-                owing = self._owed and self._repay()
+                added = self._replacements and self._add_replacements()
                 if wip.leave():
-                    if owing:
-                        self._enter_asking()
+                    if added:
+                        self._enter_requesting()
                     return
         del element
         self._drain()  # do the work that other threads left meanwhile
@@ -244,8 +244,8 @@ class PushSubscription(OperatorSubscriber):
 
     def _drain(self) -> None:
         super()._drain()
-        if self._counted is not None and self._pending.value and not self._unbounded:
-            self._enter_asking()
+        if self._outstanding is not None and self._pending.value and not self._unbounded:
+            self._enter_requesting()
 
     def _work(self) -> bool:
         if self._demand.value < 0:
@@ -260,7 +260,7 @@ class PushSubscription(OperatorSubscriber):
                 self.custody.enter(seed)
             status = run.push(seed)
             if status is RunStatus.DROPPED:
-                self._owed += run.refund
+                self._replacements += run.refund
             elif status is not RunStatus.MORE:
                 return self._act_on(status, run)
         # Read these fields before _backlog. Upstream sets them after its last element. So if one of
@@ -268,8 +268,8 @@ class PushSubscription(OperatorSubscriber):
         completed, error = self._completed, self._late_error
         while self._backlog and not self._ended:
             status = run.push(self._backlog.popleft())
-            if self._counted is not None:
-                self._count(self._counted, status, run)
+            if self._outstanding is not None:
+                self._count_received(self._outstanding, status, run)
             if status is not RunStatus.MORE and status is not RunStatus.DROPPED:
                 return self._act_on(status, run)
         if self._ended:
@@ -278,8 +278,8 @@ class PushSubscription(OperatorSubscriber):
             return self._end_late()
         if completed and self._seed is MISSING:
             return self._act_on(RunStatus.ENDED, run)
-        if self._owed:
-            self._repay()
+        if self._replacements:
+            self._add_replacements()
         return False
 
     def _act_on(self, status: RunStatus, run: FusedRun) -> bool:
@@ -306,55 +306,55 @@ class PushSubscription(OperatorSubscriber):
         self._open = False
         self._seed = MISSING
         self._backlog.clear()
-        watch, self._watch = self._watch, None
-        if watch is not None:
-            watch.close()
+        observer, self._observer = self._observer, None
+        if observer is not None:
+            observer.close()
         if self._calls is not None:
             self._calls.close()
 
     # -- requests to upstream ----------------------------------------------------------------------
 
-    def _count(self, counted: DemandCounter, status: RunStatus, run: FusedRun) -> None:
-        """Count one received element. If a stage dropped it, ``_owed`` counts its replacement."""
-        if counted.value > 0:
-            counted.fulfil(1)
+    def _count_received(self, outstanding: DemandCounter, status: RunStatus, run: FusedRun) -> None:
+        """Count one received element; in ``_replacements``, too, if a stage dropped it."""
+        if outstanding.value > 0:
+            outstanding.fulfil(1)
         if status is RunStatus.DROPPED and not self._unbounded:
-            self._owed += run.refund
+            self._replacements += run.refund
 
-    def _repay(self) -> bool:
-        """Add ``_owed``, the replacements for dropped elements, to the pending requests.
+    def _add_replacements(self) -> bool:
+        """Add ``_replacements``, the replacements for dropped elements, to the pending requests.
 
         Return whether they were added. The caller makes the request when it has left the drain. Add
-        nothing if more requested elements than ``_owed`` are still to come: one large request is
-        cheaper than many small ones.
+        nothing if more requested elements than ``_replacements`` are still to come: one large
+        request is cheaper than many small ones.
         """
-        counted = self._counted
-        if counted is not None and self._owed < counted.value:
+        outstanding = self._outstanding
+        if outstanding is not None and self._replacements < outstanding.value:
             return False
-        owed, self._owed = self._owed, 0
-        self._budget.request(owed)
-        self._pending.request(owed)
+        added, self._replacements = self._replacements, 0
+        self._budget.request(added)
+        self._pending.request(added)
         return True
 
-    def _ask(self, n: int) -> None:
+    def _add_request(self, n: int) -> None:
         self._pending.request(n)
-        self._enter_asking()
+        self._enter_requesting()
 
-    def _enter_asking(self) -> None:
-        if self._asking.enter():
-            self._have_asked()
+    def _enter_requesting(self) -> None:
+        if self._requesting.enter():
+            self._start_requests()
 
-    def _have_asked(self) -> None:
-        """Make the pending requests. Only the thread that ``_asking`` lets in calls this."""
+    def _start_requests(self) -> None:
+        """Make the pending requests. Only the thread that ``_requesting`` lets in calls this."""
         if self._calls is None:
-            self._ask_now()
+            self._make_requests()
         else:
-            self._calls.ask(self)
+            self._calls.schedule_requests(self)
 
-    def _ask_now(self) -> None:
-        asking, pending, turns = self._asking, self._pending, self.turns
+    def _make_requests(self) -> None:
+        requesting, pending, turns = self._requesting, self._pending, self.turns
         while True:
-            missed = asking.missed
+            missed = requesting.missed
             n = pending.value
             budget = self._budget.value
             if n == UNBOUNDED:
@@ -363,24 +363,24 @@ class PushSubscription(OperatorSubscriber):
                     self._unbounded = True
             elif n:
                 pending.fulfil(n)
-                n, self._unasked = n - self._unasked, 0
-            n = min(n, budget, self._most)
+                n, self._seed_count = n - self._seed_count, 0
+            n = min(n, budget, self._requests_left)
             if n > 0 and not self._upstream.over:
                 self._budget.fulfil(n)
-                if self._most != UNBOUNDED:
-                    self._most -= n
-                if self._counted is not None:
-                    self._counted.request(n)
+                if self._requests_left != UNBOUNDED:
+                    self._requests_left -= n
+                if self._outstanding is not None:
+                    self._outstanding.request(n)
                 if self._calls is None:
                     self._request(n)
                 else:
-                    self._calls.make(self, partial(self._request, n))
-            if asking.leave(missed):
+                    self._calls.make_call(self, partial(self._request, n))
+            if requesting.leave(missed):
                 return
             if turns is not None and turns.is_over():
-                self._pause(asking, turns)
+                self._pause(requesting, turns)
                 return
 
     def resume(self) -> None:
         super().resume()
-        self._enter_asking()
+        self._enter_requesting()

@@ -82,15 +82,15 @@ class _Calls:
             self._execute(subscription, lambda: self._subscribe(subscription, upstream))
 
     def _subscribe(self, subscription: PushSubscription, upstream: Publisher[Any]) -> None:
-        self.make(subscription, lambda: subscribe_to(upstream, subscription))
+        self.make_call(subscription, lambda: subscribe_to(upstream, subscription))
         if self.is_ready():
-            subscription._ask_now()
+            subscription._make_requests()
 
     def is_ready(self) -> bool:
         return not self._ready.enter()
 
-    def ask(self, subscription: PushSubscription, /) -> None:
-        self._execute(subscription, subscription._ask_now)
+    def schedule_requests(self, subscription: PushSubscription, /) -> None:
+        self._execute(subscription, subscription._make_requests)
 
     def _execute(self, subscription: PushSubscription, work: Work) -> None:
         try:
@@ -102,7 +102,7 @@ class _Calls:
         except Exception as refused:
             subscription.end_with(refused)  # end_with() has no effect if the stream is over
 
-    def make(self, subscription: PushSubscription, call: Callable[[], object], /) -> None:
+    def make_call(self, subscription: PushSubscription, call: Callable[[], object], /) -> None:
         try:
             # A context cannot run code on two threads at once. This is safe here, as only one
             # thread at a time calls upstream.

@@ -27,7 +27,7 @@ class Timeout(Boundary):
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         return OperatorPublisher(
-            upstream, partial(PushSubscription, watch=partial(_Clock, self)), Stages()
+            upstream, partial(PushSubscription, observer=partial(_Clock, self)), Stages()
         )
 
     def describe(self) -> str:
@@ -53,17 +53,17 @@ class _Clock:
         self._delivering = False
         self._came = 0
 
-    def asks(self, demand: int, /) -> None:
+    def before_request(self, demand: int, /) -> None:
         if demand == 0:
             # Set ``_since`` before the demand rises. Otherwise ``_due`` might add ``_seconds`` to
             # the time of an earlier element, and the new request would time out too early.
             self._since = self._deadline.now()
 
-    def asked_first(self) -> None:
+    def demand_rose(self) -> None:
         self._since = self._deadline.now()
         self._deadline.look()
 
-    def around(self, on_next: Callable[[Any], object], /) -> Callable[[Any], object]:
+    def wrap_on_next(self, on_next: Callable[[Any], object], /) -> Callable[[Any], object]:
         now = self._deadline.now
 
         def deliver(element: Any) -> None:
