@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rstreams_fast.tck import runner
-from rstreams_fast.tck.outcome import HookFailed, place_of, raised_by
+from rstreams_fast.tck.outcome import HookFailed, describe_raised, place_of
 from rstreams_fast.tck.processor import IdentityProcessorVerification
 from rstreams_fast.tck.publisher import PublisherVerification
 from rstreams_fast.tck.subscriber import (
@@ -210,7 +210,7 @@ def _make(target: type[Any]) -> Any:
     try:
         return target()
     except (Exception, SystemExit) as raised:
-        raise CouldNotRun(f"{target.__name__}() {raised_by(raised)}") from raised
+        raise CouldNotRun(f"{target.__name__}() {describe_raised(raised)}") from raised
 
 
 def _attribute(target: Any, name: str) -> Any:
@@ -220,7 +220,7 @@ def _attribute(target: Any, name: str) -> Any:
     except AttributeError:
         return _ABSENT
     except (Exception, SystemExit) as raised:
-        raise CouldNotRun(f"the attribute {name} {raised_by(raised)}") from raised
+        raise CouldNotRun(f"the attribute {name} {describe_raised(raised)}") from raised
 
 
 def _checked(found: dict[str, type[Verification]]) -> dict[str, Callable[[], Verification]]:

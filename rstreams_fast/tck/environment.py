@@ -13,14 +13,14 @@ from typing import Any, NoReturn
 
 from rstreams_fast.tck.history import History
 from rstreams_fast.tck.loop import LoopThread
-from rstreams_fast.tck.outcome import CheckLeft, RuleBroken
+from rstreams_fast.tck.outcome import CheckAbandoned, RuleBroken
 
 __all__ = ["Environment", "frequent_switches"]
 
 #: While threads race, the interpreter is made to switch between them often (seconds).
 _SWITCH_INTERVAL = 1e-5
 #: How long a thread sleeps that signals to an abandoned check (seconds).
-_PAUSE_OF_THE_LEFT = 0.05
+_SLEEP_IN_ABANDONED = 0.05
 
 
 class Environment:
@@ -38,7 +38,7 @@ class Environment:
         self.history = History()
         self.changed = threading.Condition()
         self.over = threading.Event()  #: the check has ended, or was abandoned
-        self.left = False  #: the check was abandoned: signals may still come
+        self.abandoned = False  #: the check was abandoned: signals may still come
         self._loop = LoopThread() if on_loop else None
         self._flagged: list[RuleBroken] = []
         self._subscribers: list[weakref.ref[Any]] = []
@@ -52,20 +52,20 @@ class Environment:
             self._flagged.append(RuleBroken(rule, expected, came))
             self.changed.notify_all()
 
-    def leave(self, rule: str, expected: str, came: str) -> None:
+    def abandon(self, rule: str, expected: str, came: str) -> None:
         """Note that a rule is broken, and abandon the check: its thread may never end."""
         with self.changed:
             self.flag(rule, expected, came)
-            self.left = True
+            self.abandoned = True
             self.over.set()
 
-    def stop_the_caller(self) -> NoReturn:
+    def end_calling_thread(self) -> NoReturn:
         """End the calling thread, which signals to an abandoned check.
 
         The thread sleeps first: if it catches the exception and goes on, it is slow at least.
         """
-        time.sleep(_PAUSE_OF_THE_LEFT)
-        raise CheckLeft
+        time.sleep(_SLEEP_IN_ABANDONED)
+        raise CheckAbandoned
 
     def notify(self) -> None:
         """Let all waiting expectations check their conditions. Any thread may call this."""
@@ -126,7 +126,7 @@ class Environment:
                     return False
                 self.changed.wait(left)
 
-    def pause(self, condition: Callable[[], object], seconds: float) -> bool:
+    def wait_within_signal(self, condition: Callable[[], object], seconds: float) -> bool:
         """Wait until ``condition()`` is true, at most ``seconds``; return whether it is true.
 
         Flagged violations are not raised, so this may be called within a signal.
@@ -199,7 +199,7 @@ class Environment:
         for reference in self._subscribers:
             subscriber = reference()
             if subscriber is not None:
-                subscriber.leave()
+                subscriber.cancel_at_end()
         if self._loop is not None:
             self._loop.close(self.timeout)
 

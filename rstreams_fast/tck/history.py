@@ -11,7 +11,7 @@ __all__ = ["History", "show", "show_call"]
 
 #: Longer histories, and longer lists of calls, are printed without their middle.
 _HEAD, _TAIL = 30, 30
-_FIRST_DONE, _LAST_DONE = 5, 3
+_FIRST_CALLS, _LAST_CALLS = 5, 3
 _LONGEST = 60
 #: Nested lists are shortened down to this level.
 _LEVELS = 4
@@ -47,9 +47,10 @@ class History:
     """Records calls and signals as text, so it keeps no objects alive. Thread-safe."""
 
     def __init__(self) -> None:
-        self._start = self.last = time.monotonic()  #: ``last``: when something last happened
+        self._start = time.monotonic()
+        self.last_entry_at = self._start  #: when something last happened
         self._entries: list[tuple[float, str, str]] = []
-        self._done: list[str] = []
+        self._calls: list[str] = []
 
     def seconds(self) -> float:
         """Return the seconds since the check began."""
@@ -61,24 +62,24 @@ class History:
         ident = threading.get_ident()
         thread = threading._active.get(ident)  # type: ignore[attr-defined]
         name = f"thread {ident}" if thread is None else thread.name
-        self.last = time.monotonic()
-        self._entries.append((self.last - self._start, name, text))
+        self.last_entry_at = time.monotonic()
+        self._entries.append((self.last_entry_at - self._start, name, text))
 
-    def do(self, who: str, call: str, *values: Any) -> None:
+    def record_call(self, who: str, call: str, *values: Any) -> None:
         """Record a call of the implementation, which the kit makes next."""
-        self.do_text(show_call(f"{who}.{call}", *values))
+        self.record_call_text(show_call(f"{who}.{call}", *values))
 
-    def do_text(self, text: str) -> None:
+    def record_call_text(self, text: str) -> None:
         """Record a call of the implementation that ``text`` describes."""
-        self._done.append(text)
+        self._calls.append(text)
         self.add(text)
 
-    def done(self) -> str:
+    def call_summary(self) -> str:
         """Return a short list of the calls that the kit has made."""
-        runs = [(text, len(list(group))) for text, group in itertools.groupby(list(self._done))]
+        runs = [(text, len(list(group))) for text, group in itertools.groupby(list(self._calls))]
         texts = [text if times == 1 else f"{text} {times} times" for text, times in runs]
-        if len(texts) > _FIRST_DONE + _LAST_DONE:
-            texts[_FIRST_DONE:-_LAST_DONE] = ["..."]
+        if len(texts) > _FIRST_CALLS + _LAST_CALLS:
+            texts[_FIRST_CALLS:-_LAST_CALLS] = ["..."]
         return ", ".join(texts)
 
     def __str__(self) -> str:

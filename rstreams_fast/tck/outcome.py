@@ -9,20 +9,20 @@ from pathlib import Path
 from rstreams_fast.tck.rules import RULES
 
 __all__ = [
-    "CheckLeft",
+    "CheckAbandoned",
     "HookFailed",
     "NotApplicable",
     "NotJudged",
     "RuleBroken",
+    "describe_raised",
     "place_of",
-    "raised_by",
 ]
 
 _KIT = str(Path(__file__).parent)
 _IMPORTS = ("<frozen importlib", str(Path(importlib.__file__)))
 
 
-def raised_by(raised: BaseException) -> str:
+def describe_raised(raised: BaseException) -> str:
     """Return a text such as ``raised ValueError('x') (file.py:3, in f)``."""
     return f"raised {raised!r}{place_of(raised)}"
 
@@ -62,7 +62,7 @@ class RuleBroken(AssertionError):
 
     def brief(self) -> str:
         """Return the text without the history of calls and signals."""
-        told = {
+        fields = {
             "checked": self.title,
             "done": self.done,
             "expected": self.expected,
@@ -70,11 +70,11 @@ class RuleBroken(AssertionError):
             "look at": self.look,
             "check": f"{self.check} (grade {self.grade})" if self.check else "",
         }
-        lines = [f"  {what + ':':<10}{text}" for what, text in told.items() if text]
+        lines = [f"  {what + ':':<10}{text}" for what, text in fields.items() if text]
         return "\n".join([f"§{self.rule} is broken: {RULES[self.rule]}", *lines])
 
 
-class CheckLeft(BaseException):
+class CheckAbandoned(BaseException):
     """Raised by the kit's subscriber after its check was abandoned, to end the calling thread.
 
     It is not an ``Exception``, so it also ends a loop that catches exceptions of ``on_next``.

@@ -11,7 +11,7 @@ from rstreams_fast.tck.environment import Environment
 from rstreams_fast.tck.history import show, show_call
 from rstreams_fast.tck.outcome import RuleBroken
 
-__all__ = ["ProbeFailed", "ProbeSubscriber", "failing", "same"]
+__all__ = ["ProbeFailed", "ProbeSubscriber", "failing_function", "is_same"]
 
 Signal = tuple[Any, ...]
 Reaction = Callable[[Any], object]
@@ -27,7 +27,7 @@ class ProbeFailed(Exception):
     """The exception that the kit's subscribers raise, to see whether a caller gets it (§2.13)."""
 
 
-def failing(where: str) -> Callable[..., NoReturn]:
+def failing_function(where: str) -> Callable[..., NoReturn]:
     """Return a function that raises ``ProbeFailed(where)``."""
 
     def fail(*_arguments: object) -> NoReturn:
@@ -36,7 +36,7 @@ def failing(where: str) -> Callable[..., NoReturn]:
     return fail
 
 
-def same(one: Any, other: Any) -> bool:
+def is_same(one: Any, other: Any) -> bool:
     """Return whether two elements are the same object, or equal.
 
     If ``==`` raises or gives no truth value (as with arrays), or if an element is not equal to
@@ -84,8 +84,8 @@ class ProbeSubscriber:
         self.terminal: Signal | None = None
         self._depth = 0
         self._read = 0
-        self._calling: list[str] = []  # calls of the subscription that have not returned
-        self._inside: tuple[int, Signal] | None = None
+        self._unreturned: list[str] = []  # calls of the subscription that have not returned
+        self._running: tuple[int, Signal] | None = None
         self._react_subscribe = on_subscribe
         self._react_next = on_next
         self._react_terminal = on_terminal
@@ -129,16 +129,16 @@ class ProbeSubscriber:
         """Record and judge a signal. The signal lasts as long as the context."""
         me = threading.get_ident()
         deeper = signal[0] == "on_next"
-        if self._environment.left:
-            self._environment.stop_the_caller()
+        if self._environment.abandoned:
+            self._environment.end_calling_thread()
         with self._environment.changed:
             self._environment.history.add(f"{self.name}.{show_call(*signal)}")
             self._judge(signal, me)
             if signal[0] != "on_subscribe":
                 self.signals.append(signal)
-            outermost = self._inside is None
+            outermost = self._running is None
             if outermost:
-                self._inside = (me, signal)
+                self._running = (me, signal)
             self._depth += deeper
             self.deepest = max(self.deepest, self._depth)
             self._environment.changed.notify_all()
@@ -148,14 +148,14 @@ class ProbeSubscriber:
             with self._environment.changed:
                 self._depth -= deeper
                 if outermost:
-                    self._inside = None
+                    self._running = None
                     self._depth = 0
                 self._environment.changed.notify_all()
 
     def _judge(self, signal: Signal, thread: int) -> None:
         flag, text = self._environment.flag, show_call(*signal)
-        if self._inside is not None and self._inside[0] != thread:
-            other = show_call(*self._inside[1])
+        if self._running is not None and self._running[0] != thread:
+            other = show_call(*self._running[1])
             flag("1.3", "one signal at a time", f"{text} while another thread is inside {other}")
         if self.subscription is None and signal[0] != "on_subscribe":
             flag("1.9", "on_subscribe before any other signal", text)
@@ -169,22 +169,22 @@ class ProbeSubscriber:
             if signal[1] is None:
                 flag("2.13", "no element is None", f"element {self.received} is None")
             if self.received == _MOST_ELEMENTS:
-                self._leave_the_check()
+                self._abandon_check()
         elif signal[0] != "on_subscribe":
             self.terminal = self.terminal or signal
 
-    def _leave_the_check(self) -> None:
+    def _abandon_check(self) -> None:
         """Abandon the check, because elements come without end: it could wait for ever."""
         came = f"{self.received} elements, and they go on"
-        if self._calling:
-            came += f"; {self._calling[0]} has not returned"
+        if self._unreturned:
+            came += f"; {self._unreturned[0]} has not returned"
         if self.cancelled_after >= 0:
             after = self.received - self.cancelled_after
             expected = "the elements stop some time after cancel()"
-            self._environment.leave("1.8", expected, f"{after} elements after it; {came}")
+            self._environment.abandon("1.8", expected, f"{after} elements after it; {came}")
         else:
             expected = "an end of the elements, or a return of the call that asked for them"
-            self._environment.leave(self._environment.rule, expected, came)
+            self._environment.abandon(self._environment.rule, expected, came)
 
     # -- the check's side --------------------------------------------------------------------------
 
@@ -204,18 +204,18 @@ class ProbeSubscriber:
 
     def _use_subscription(self, rule: str, method: str, *arguments: Any) -> None:
         environment = self._environment
-        environment.history.do(self._subscription_name, method, *arguments)
+        environment.history.record_call(self._subscription_name, method, *arguments)
         call = show_call(method, *arguments)
-        self._calling.append(call)
+        self._unreturned.append(call)
         try:
             environment.call(getattr(self.subscription, method), *arguments)
         except Exception as raised:
             rule = "2.13" if isinstance(raised, ProbeFailed) else rule
             environment.flag(rule, f"{call} returns normally", f"it raised {raised!r}")
         finally:
-            self._calling.remove(call)
+            self._unreturned.remove(call)
 
-    def leave(self) -> None:
+    def cancel_at_end(self) -> None:
         """Cancel a subscription that has not ended. An exception breaks no rule any more."""
         if self.subscription is not None and self.terminal is None:
             try:

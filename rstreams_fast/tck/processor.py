@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from rstreams_fast.tck.history import show
 from rstreams_fast.tck.outcome import RuleBroken
-from rstreams_fast.tck.probes import ProbeSubscriber, same
+from rstreams_fast.tck.probes import ProbeSubscriber, is_same
 from rstreams_fast.tck.publisher import PublisherVerification
 from rstreams_fast.tck.subscriber import SubscriberWhiteboxVerification, WhiteboxProbe
 from rstreams_fast.tck.upstream import CorrectSource, TestError, Upstream
@@ -17,10 +17,10 @@ from rstreams_fast.tck.verification import STRICT, check
 __all__ = ["Downstream", "IdentityProcessorVerification"]
 
 #: How many elements the first of two subscribers requests long before they come.
-_LONG_AGO = 20
+_REQUESTED_LONG_AGO = 20
 
 
-class _AboveProcessor(Upstream):
+class _ProcessorUpstream(Upstream):
     """The kit's publisher above a processor under test."""
 
     def __init__(self, verification: IdentityProcessorVerification) -> None:
@@ -41,7 +41,7 @@ class _AboveProcessor(Upstream):
             self.expect_demand()
         return subscriber
 
-    def pass_on(self) -> Any:
+    def send_next_element(self) -> Any:
         """Send the next element."""
         element = self._verification._element(self._sent)
         self._sent += 1
@@ -106,7 +106,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
 
     def create_publisher(self, elements: int) -> Any:
         """Return a new processor below a correct publisher of ``elements`` elements."""
-        return self._below(CorrectSource(self.create_element, elements))
+        return self._processor_below(CorrectSource(self.create_element, elements))
 
     def create_failing_publisher(self, elements: int) -> Any:
         """Return a new processor below a publisher that fails after some elements.
@@ -115,7 +115,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
             elements: The number of elements before the error.
         """
         failure = TestError("after some elements")
-        return self._below(CorrectSource(self.create_element, elements, failure))
+        return self._processor_below(CorrectSource(self.create_element, elements, failure))
 
     def create_whitebox_subscriber(self, probe: WhiteboxProbe) -> Any:
         """Return a new processor above a subscriber that calls ``probe``."""
@@ -128,7 +128,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     def _processor(self) -> Any:
         return self._make("create_identity_processor", self.buffer_size)
 
-    def _below(self, source: CorrectSource) -> Any:
+    def _processor_below(self, source: CorrectSource) -> Any:
         processor = self._processor()
         self.environment.call(source.subscribe, processor)
         return processor
@@ -141,7 +141,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     def _expect_same(self, subscriber: ProbeSubscriber, sent: Any, rule: str) -> None:
         expected = f"on_next({show(sent)}) at {subscriber.name}" + self._coordination_hint()
         got = subscriber.expect_element(rule, expected)
-        if not same(got, sent):
+        if not is_same(got, sent):
             raise RuleBroken(rule, expected, f"on_next({show(got)})")
 
     # -- 4: processor ------------------------------------------------------------------------------
@@ -153,17 +153,17 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         """An error from upstream reaches each of two subscribers, with or without demand.
         Look at on_error of the processor: it must go through all its subscribers."""
         self._needs_subscribers(2)
-        stage = _AboveProcessor(self)
-        first, second = stage.downstream(), stage.downstream()
+        upstream = _ProcessorUpstream(self)
+        first, second = upstream.downstream(), upstream.downstream()
         asking = [first, second] if self.coordinated_emission else [first]
         for subscriber in asking:
             subscriber.request(1)
-        stage.expect_demand()
-        sent = stage.pass_on()
+        upstream.expect_demand()
+        sent = upstream.send_next_element()
         for subscriber in asking:
             self._expect_same(subscriber, sent, "1.4")
             subscriber.request(1)
-        error = stage.fail("from upstream")
+        error = upstream.fail("from upstream")
         for subscriber in (first, second):
             self._expect_same_error(subscriber, error, "1.4")
 
@@ -178,9 +178,9 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     def mustImmediatelyPassOnOnErrorEventsReceivedFromItsUpstreamToItsDownstream(self) -> None:
         """An error from upstream goes downstream at once, without a request.
         Look at on_error of the processor: it must not wait for demand."""
-        stage = _AboveProcessor(self)
-        subscriber = stage.downstream()
-        error = stage.fail("from upstream")
+        upstream = _ProcessorUpstream(self)
+        subscriber = upstream.downstream()
+        error = upstream.fail("from upstream")
         self._expect_same_error(subscriber, error, "4.2")
 
     @check("2.1", needs="elements passed on")
@@ -189,27 +189,27 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         another subscriber has come.
         Look at how the demands of several subscribers become one demand upstream."""
         self._needs_subscribers(2)
-        stage = _AboveProcessor(self)
-        first = stage.downstream()
-        first.request(_LONG_AGO)
+        upstream = _ProcessorUpstream(self)
+        first = upstream.downstream()
+        first.request(_REQUESTED_LONG_AGO)
         for _ in range(2):
-            stage.expect_demand()
-            self._expect_same(first, stage.pass_on(), "2.1")
-        stage.expect_demand()
-        second = stage.downstream()
+            upstream.expect_demand()
+            self._expect_same(first, upstream.send_next_element(), "2.1")
+        upstream.expect_demand()
+        second = upstream.downstream()
         if self.coordinated_emission:
             second.expect_silence("1.1", "nothing before its request")
             second.request(1)
-            sent = stage.pass_on()
+            sent = upstream.send_next_element()
             self._expect_same(first, sent, "2.1")
         else:
-            sent = stage.pass_on()
+            sent = upstream.send_next_element()
             self._expect_same(first, sent, "2.1")
             second.expect_silence("1.1", "nothing before its request")
             second.request(1)
         self._expect_same(second, sent, "2.1")
-        stage.expect_demand()
-        stage.send("on_complete")
+        upstream.expect_demand()
+        upstream.send("on_complete")
         for subscriber in (first, second):
             subscriber.expect_completion("1.5", "on_complete after that of upstream")
 
@@ -217,25 +217,25 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     def beyond_spec401_everyElementMustPassInOrder(self) -> None:
         """Three times ``buffer_size`` elements pass through, each once and in order.
         Look at the buffer: where its index wraps, and where it is full or empty."""
-        stage = _AboveProcessor(self)
-        subscriber = stage.downstream()
+        upstream = _ProcessorUpstream(self)
+        subscriber = upstream.downstream()
         total = 3 * self.buffer_size
         subscriber.request(total)
         for _ in range(total):
-            stage.expect_demand()
-            self._expect_same(subscriber, stage.pass_on(), "4.1")
-        stage.send("on_complete")
+            upstream.expect_demand()
+            self._expect_same(subscriber, upstream.send_next_element(), "4.1")
+        upstream.send("on_complete")
         subscriber.expect_end()
 
     @check("4.1", needs="elements passed on")
     def beyond_spec401_whatIsBufferedMustPassBeforeTheEnd(self) -> None:
         """Buffered elements are delivered before on_complete, even if they are requested late.
         Look at on_complete of the processor: it must wait until the buffer is empty."""
-        stage = _AboveProcessor(self)
-        subscriber = stage.downstream(1)
-        asked = min(stage.demand, self.buffer_size)
-        sent = [stage.pass_on() for _ in range(asked)]
-        stage.send("on_complete")
+        upstream = _ProcessorUpstream(self)
+        subscriber = upstream.downstream(1)
+        asked = min(upstream.demand, self.buffer_size)
+        sent = [upstream.send_next_element() for _ in range(asked)]
+        upstream.send("on_complete")
         self._expect_same(subscriber, sent[0], "4.1")
         for element in sent[1:]:
             subscriber.request(1)
@@ -246,10 +246,10 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     def beyond_spec401_failureInMidStreamMustPass(self) -> None:
         """An error after some elements goes downstream, and nothing follows it.
         Look at on_error of the processor, and what it does with buffered elements."""
-        stage = _AboveProcessor(self)
-        subscriber = stage.downstream(3)
-        self._expect_same(subscriber, stage.pass_on(), "4.1")
-        error = stage.fail("in mid-stream")
+        upstream = _ProcessorUpstream(self)
+        subscriber = upstream.downstream(3)
+        self._expect_same(subscriber, upstream.send_next_element(), "4.1")
+        error = upstream.fail("in mid-stream")
         self._expect_same_error(subscriber, error, "4.2")
         subscriber.request(3)
         subscriber.expect_silence("1.7", "nothing after on_error")
@@ -259,23 +259,23 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         """When one of two subscribers cancels, upstream goes on for the other.
         Look at cancel of the processor's subscriptions: only the last cancel may go upstream."""
         self._needs_subscribers(2)
-        stage = _AboveProcessor(self)
-        first, second = stage.downstream(), stage.downstream()
+        upstream = _ProcessorUpstream(self)
+        first, second = upstream.downstream(), upstream.downstream()
         second.cancel()
         first.request(1)
-        stage.expect_demand()
-        self._expect_same(first, stage.pass_on(), "4.1")
-        if stage.cancels:
+        upstream.expect_demand()
+        self._expect_same(first, upstream.send_next_element(), "4.1")
+        if upstream.cancels:
             raise RuleBroken("4.1", "no cancel() upstream while there is a subscriber", "cancel()")
 
     @check("4.1", STRICT, establishes="cancel upstream")
     def beyond_spec401_cancelOfTheLastSubscriberShouldCancelUpstream(self) -> None:
         """When its only subscriber cancels, the processor cancels upstream.
         Look at cancel of the processor's subscriptions. A processor may choose to go on."""
-        stage = _AboveProcessor(self)
-        subscriber = stage.downstream(1)
+        upstream = _ProcessorUpstream(self)
+        subscriber = upstream.downstream(1)
         subscriber.cancel()
-        stage.expect_cancel("4.1", "cancel() upstream after the last cancel downstream")
+        upstream.expect_cancel("4.1", "cancel() upstream after the last cancel downstream")
 
     # The grade is weaker than for a publisher. Upstream still owes what the cancelled subscriber
     # requested, and no rule says that the processor must request it again for a later subscriber.
@@ -290,14 +290,14 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     def beyond_spec401_demandUpstreamShouldStayWithinTheBuffer(self) -> None:
         """The processor requests at most ``buffer_size`` more elements than its subscriber did.
         Look at requests upstream: elements that no subscriber requested must fit in the buffer."""
-        stage = _AboveProcessor(self)
-        stage.downstream(1)
+        upstream = _ProcessorUpstream(self)
+        upstream.downstream(1)
         bound = 1 + self.buffer_size
         self.environment.expect_quiet(
-            lambda: stage.demand > bound,
+            lambda: upstream.demand > bound,
             "4.1",
             f"at most {bound} elements asked for upstream",
-            lambda: f"{stage.demand}",
+            lambda: f"{upstream.demand}",
         )
 
 

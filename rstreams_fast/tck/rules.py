@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["MEND_FIRST", "RULES", "UNBREAKABLE"]
+__all__ = ["MEND_FIRST", "NOT_OBSERVABLE", "RULES"]
 
 RULES: Final[dict[str, str]] = {
     "1.1": "a publisher must never signal more elements than were requested",
@@ -53,7 +53,7 @@ RULES: Final[dict[str, str]] = {
 }
 
 #: Rules that no implementation can be seen to break from outside, and why.
-UNBREAKABLE: Final[dict[str, str]] = {
+NOT_OBSERVABLE: Final[dict[str, str]] = {
     "2.2": "a recommendation, and what is slow depends on the work",
     "3.1": "it binds the owner of a subscription, and a call does not tell who makes it",
     "3.10": "a permission: publishers may answer at once, or later",

@@ -34,7 +34,7 @@ NOT_JUDGED = "not judged"
 ERROR = "could not run"
 
 #: When broken checks have taken this many seconds together, the other checks are not run.
-PATIENCE: Final = 15.0
+MOST_SECONDS_BROKEN: Final = 15.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Verdicts:
 
     def __init__(self) -> None:
         self._missing: dict[str, str] = {}  # property -> the check that should have established it
-        self._lost = 0.0
+        self._seconds_broken = 0.0
 
     def obstacle(self, check: Check) -> str:
         """Return the reason not to run ``check``; empty if ``check`` is to be run."""
@@ -77,15 +77,16 @@ class Verdicts:
                 if check.establishes:
                     self._missing[check.establishes] = cause
                 return f"needs {need}; see {cause}"
-        if self._lost > PATIENCE:
+        if self._seconds_broken > MOST_SECONDS_BROKEN:
             return (
-                f"broken checks have taken {self._lost:.0f} s; mend those first, or choose this one"
+                f"broken checks have taken {self._seconds_broken:.0f} s; "
+                "mend those first, or choose this one"
             )
         return ""
 
     def note(self, check: Check, outcome: str, seconds: float) -> None:
         if outcome in (BROKEN, ERROR):
-            self._lost += seconds
+            self._seconds_broken += seconds
             if check.establishes:
                 self._missing[check.establishes] = check.name
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from rstreams_fast.tck.environment import Environment, frequent_switches
 
-__all__ = ["SecondThread", "pause", "stay_busy", "sweep", "wait_closely"]
+__all__ = ["SecondThread", "pause", "poll_until", "stay_busy", "sweep"]
 
 #: The most rounds of a sweep; and the rounds after which it ends, if it has taken longer than one
 #: silence window. It ends in any case after a sixth of the timeout.
@@ -20,7 +20,7 @@ _GOLDEN: Final = 0.6180339887498949
 #: A shorter pause (seconds) is a busy wait, as the system does not wake a thread so exactly.
 _SHORTEST_SLEEP = 0.0003
 #: Seconds for which a thread checks for an event without a break, before it sleeps.
-_LOOKOUT = 0.002
+_SPIN_SECONDS = 0.002
 
 
 def sweep(environment: Environment, *, most: int = _MOST_ROUNDS) -> Iterator[float]:
@@ -49,7 +49,7 @@ def stay_busy(seconds: float) -> None:
         pass
 
 
-def wait_closely(condition: Callable[[], object], seconds: float = _LOOKOUT) -> bool:
+def poll_until(condition: Callable[[], object], seconds: float = _SPIN_SECONDS) -> bool:
     """Wait until ``condition()`` is true; return ``False`` after ``seconds``.
 
     In the first 2 ms the condition is checked without a break, and later every 0.2 ms.
@@ -59,7 +59,7 @@ def wait_closely(condition: Callable[[], object], seconds: float = _LOOKOUT) -> 
         waited = time.perf_counter() - start
         if waited > seconds:
             return False
-        time.sleep(0 if waited < _LOOKOUT else _LOOKOUT / 10)
+        time.sleep(0 if waited < _SPIN_SECONDS else _SPIN_SECONDS / 10)
     return True
 
 
@@ -82,7 +82,7 @@ class SecondThread:
 
     @classmethod
     @contextmanager
-    def beside(cls, environment: Environment, rule: str) -> Iterator[SecondThread]:
+    def running(cls, environment: Environment, rule: str) -> Iterator[SecondThread]:
         """A context with a second thread. Exceptions of the thread's calls break ``rule``."""
         second = cls(environment, rule)
         try:
@@ -120,14 +120,14 @@ class SecondThread:
         """Whether a round has begun, and was not fired yet."""
         return self._fired != self._number
 
-    def let_it_return(self, number: int) -> None:
+    def wait_briefly(self, number: int) -> None:
         """Wait until the call of round ``number`` has returned, but not long.
 
         The call may itself wait for the thread that waits here.
         """
         environment = self._environment
-        wait_closely(lambda: self._calling or number != self._number, environment.timeout / 6)
-        wait_closely(lambda: self._returned or number != self._number, environment.silence / 10)
+        poll_until(lambda: self._calling or number != self._number, environment.timeout / 6)
+        poll_until(lambda: self._returned or number != self._number, environment.silence / 10)
 
     def wait_until_fired(self) -> None:
         """Wait until another thread has fired this round."""
@@ -139,7 +139,7 @@ class SecondThread:
         self._wait(lambda: self._returned, expected)
 
     def _wait(self, condition: Callable[[], bool], expected: str) -> None:
-        if not wait_closely(condition):
+        if not poll_until(condition):
             self._environment.wait(condition, self._rule, expected, lambda: "it has not")
 
     def _is_fired(self) -> bool:
@@ -150,7 +150,7 @@ class SecondThread:
             call, after = begun
             self._ready = True
             self._environment.notify()
-            wait_closely(self._is_fired, 4 * self._environment.timeout)
+            poll_until(self._is_fired, 4 * self._environment.timeout)
             pause(after)
             self._calling = True
             try:

@@ -32,16 +32,18 @@ class Upstream:
     does not check that elements are requested.
     """
 
-    def __init__(self, environment: Environment, subscriber: Any, *, linger: int = 0) -> None:
+    def __init__(
+        self, environment: Environment, subscriber: Any, *, waiting_calls: int = 0
+    ) -> None:
         self.environment = environment
         self.subscriber = subscriber
         self.requests: list[Any] = []
         self.cancels = 0
         self.answer: Callable[[], object] | None = None  # what request does before it returns
         self._name = environment.name("subscription")
-        self._linger = linger  # how many calls wait for a call that overlaps them
+        self._waiting_calls = waiting_calls  # how many calls wait for a call that overlaps them
         self._terminal: tuple[int, str] | None = None  # the thread and name of a terminal signal
-        self._inside: list[tuple[int, str]] = []
+        self._running: list[tuple[int, str]] = []
         self._read = 0
         self._calls = 0
 
@@ -64,27 +66,27 @@ class Upstream:
     def _record(self, call: str, note: Callable[[], None]) -> None:
         me = (threading.get_ident(), call)
         environment = self.environment
-        if environment.left:
-            environment.stop_the_caller()
+        if environment.abandoned:
+            environment.end_calling_thread()
         environment.history.add(f"{self._name}.{call}")
         with environment.changed:
             self._judge(*me)
             self._calls += 1
             if self._calls == _MOST_CALLS:
                 came = f"{self._calls} calls on the subscription, and they go on"
-                environment.leave(environment.rule, "an end of the calls", came)
-            self._inside.append(me)
-            lingers, self._linger = self._linger > 0, self._linger - 1
+                environment.abandon(environment.rule, "an end of the calls", came)
+            self._running.append(me)
+            waits, self._waiting_calls = self._waiting_calls > 0, self._waiting_calls - 1
             environment.changed.notify_all()
-            if lingers:
-                environment.changed.wait_for(lambda: len(self._inside) > 1, environment.silence)
+            if waits:
+                environment.changed.wait_for(lambda: len(self._running) > 1, environment.silence)
             note()
-            self._inside.remove(me)
+            self._running.remove(me)
             environment.changed.notify_all()
 
     def _judge(self, me: int, call: str) -> None:
         flag = self.environment.flag
-        for thread, other in self._inside:
+        for thread, other in self._running:
             if thread != me:
                 came = f"{call} while another thread is inside {other}"
                 flag("2.7", "calls on a subscription one after the other", came)
@@ -107,7 +109,7 @@ class Upstream:
         A call on the subscription from within a terminal signal breaks §2.3.
         """
         shown = tuple(each for each in arguments if each is not self)
-        self.environment.history.do("subscriber", name, *shown)
+        self.environment.history.record_call("subscriber", name, *shown)
         try:
             self.environment.call(self._signal, name, *arguments)
         except Exception as raised:

@@ -17,11 +17,11 @@ from typing import Any, ClassVar, Final
 from rstreams_fast.tck.environment import Environment
 from rstreams_fast.tck.history import show, show_call
 from rstreams_fast.tck.outcome import (
-    CheckLeft,
+    CheckAbandoned,
     HookFailed,
     NotApplicable,
     RuleBroken,
-    raised_by,
+    describe_raised,
 )
 
 __all__ = ["GRADES", "PYTHON", "SPEC", "STRICT", "Check", "Verification", "check", "list_checks"]
@@ -140,7 +140,7 @@ def check(
         @functools.wraps(method)
         def run(self: Verification) -> None:
             __tracebackhide__ = True
-            self._conduct(row, method)
+            self._run_check(row, method)
 
         setattr(run, _CHECK, row)
         return run
@@ -161,10 +161,10 @@ def list_checks(verification: type[Verification]) -> list[Check]:
             if row is not None:
                 more = verification.more_needs.get(name, ())
                 found[name] = replace(row, needs=row.needs + more)
-    by_what = {row.establishes: row for row in found.values() if row.establishes}
+    by_property = {row.establishes: row for row in found.values() if row.establishes}
 
     def depth(row: Check) -> int:
-        return 1 + max((depth(by_what[need]) for need in row.needs), default=0)
+        return 1 + max((depth(by_property[need]) for need in row.needs), default=0)
 
     def place(row: Check) -> tuple[Any, ...]:
         number = tuple(map(int, row.rule.split(".")))
@@ -180,7 +180,7 @@ def _stop(thread: threading.Thread) -> None:
     """
     if thread.ident is not None and thread.is_alive():
         ident = ctypes.c_ulong(thread.ident)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(CheckLeft))
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(CheckAbandoned))
 
 
 class Verification:
@@ -231,10 +231,10 @@ class Verification:
     @classmethod
     def is_complete(cls) -> bool:
         """Return whether the class defines its ``essential_hook``."""
-        return bool(cls.essential_hook) and cls._has(cls.essential_hook)
+        return bool(cls.essential_hook) and cls._defines(cls.essential_hook)
 
     @classmethod
-    def _has(cls, hook: str) -> bool:
+    def _defines(cls, hook: str) -> bool:
         """Return whether the user has defined ``hook``, not the kit."""
         return not next(base for base in cls.__mro__ if hook in vars(base)).__module__.startswith(
             f"{__package__}."
@@ -254,7 +254,7 @@ class Verification:
 
     # -- one check ---------------------------------------------------------------------------------
 
-    def _conduct(self, row: Check, method: _Method) -> None:
+    def _run_check(self, row: Check, method: _Method) -> None:
         __tracebackhide__ = True
         self.check_settings()
         if row.grade == STRICT and any(fnmatchcase(row.name, each) for each in self.not_claimed):
@@ -263,7 +263,7 @@ class Verification:
         if isinstance(raised, RuleBroken):
             raised.check, raised.grade = row.name, row.grade
             raised.title, raised.look = row.title, row.look
-            raised.done = self.environment.history.done()
+            raised.done = self.environment.history.call_summary()
             raised.history = str(self.environment.history)
         if raised is not None:
             raise raised
@@ -295,16 +295,16 @@ class Verification:
         longest = 3 * self.timeout + 1
         idle = 0.0
         while not environment.over.wait(longest - idle + 0.01):
-            idle = time.monotonic() - environment.history.last
+            idle = time.monotonic() - environment.history.last_entry_at
             if idle > longest:
                 frame = sys._current_frames().get(thread.ident or 0)
                 stack = "".join(traceback.format_stack(frame)[-3:]) if frame else "?"
-                environment.leave(
+                environment.abandon(
                     row.rule,
                     f"every call returns within {longest:g} s (raise timeout if yours is slow)",
                     f"this call has not returned:\n{stack.rstrip()}",
                 )
-        if environment.left:
+        if environment.abandoned:
             _stop(thread)
             return environment.first_flagged()
         thread.join()
@@ -335,7 +335,7 @@ class Verification:
             made = self.environment.call(getattr(owner, name), *arguments)
         except (Exception, SystemExit) as raised:
             call = show_call(whose + name, *arguments)
-            raise HookFailed(f"{call} {raised_by(raised)}") from raised
+            raise HookFailed(f"{call} {describe_raised(raised)}") from raised
         if inspect.iscoroutine(made):
             made.close()
             raise HookFailed(f"{whose}{name} is a coroutine function: set asyncio_bound = True")
@@ -348,7 +348,7 @@ class Verification:
             raise HookFailed(f"{name} returned None")
         return made
 
-    def _make_if_there(self, name: str, *arguments: Any) -> Any:
+    def _make_optional(self, name: str, *arguments: Any) -> Any:
         """Return the result of a hook. Raises ``NotApplicable`` if the result is ``None``."""
         made = self._hook(name, *arguments)
         if made is None:
@@ -362,7 +362,7 @@ class Verification:
         call = f"{method}({'None' if argument is None else 'object()'})"
         expected = f"{call} raises" + ("" if error is BaseException else f" {error.__name__}")
         who = "publisher" if method == "subscribe" else "subscriber"
-        self.environment.history.do_text(f"{who}.{call}")
+        self.environment.history.record_call_text(f"{who}.{call}")
         try:
             self.environment.call(getattr(owner, method), argument)
         except error:

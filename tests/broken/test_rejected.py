@@ -38,7 +38,7 @@ from tests.helpers import DEADLINE
 # On a busy machine the kit leaves a check, and looks again with patience. The exception that ends
 # the left thread may come within a callback of the collector, Hypothesis's too, or of a reference.
 pytestmark = pytest.mark.filterwarnings(
-    r"ignore:[\s\S]*CheckLeft:pytest.PytestUnraisableExceptionWarning"
+    r"ignore:[\s\S]*CheckAbandoned:pytest.PytestUnraisableExceptionWarning"
 )
 
 # The correct ones, from which each broken one differs in one point, are collected: they must pass.

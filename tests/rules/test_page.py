@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rstreams_fast.tck.rules import RULES, UNBREAKABLE
+from rstreams_fast.tck.rules import NOT_OBSERVABLE, RULES
 from tests.rules.page import PAGE, collect, faults, render
 
 
@@ -27,4 +27,4 @@ def test_what_is_missing_is_noticed() -> None:
 
 
 def test_what_cannot_be_broken_is_a_rule() -> None:
-    assert UNBREAKABLE.keys() < RULES.keys()
+    assert NOT_OBSERVABLE.keys() < RULES.keys()

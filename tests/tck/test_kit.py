@@ -30,9 +30,9 @@ from rstreams_fast.tck import (
 from rstreams_fast.tck.command import VERIFICATIONS
 from rstreams_fast.tck.environment import Environment
 from rstreams_fast.tck.history import History, show
-from rstreams_fast.tck.probes import same
+from rstreams_fast.tck.probes import is_same
 from rstreams_fast.tck.references import expect_collected
-from rstreams_fast.tck.rules import MEND_FIRST, RULES, UNBREAKABLE
+from rstreams_fast.tck.rules import MEND_FIRST, NOT_OBSERVABLE, RULES
 from rstreams_fast.tck.runner import (
     BROKEN,
     ERROR,
@@ -67,7 +67,7 @@ def test_every_check_says_what_it_checks_where_to_look_and_what_it_needs(kind: s
 
 
 def test_every_rule_that_can_be_broken_is_broken_somewhere() -> None:
-    assert {case.rule for case in CASES} == RULES.keys() - UNBREAKABLE.keys()
+    assert {case.rule for case in CASES} == RULES.keys() - NOT_OBSERVABLE.keys()
 
 
 def test_every_check_rejects_something() -> None:
@@ -182,7 +182,7 @@ def test_what_needs_a_basic_expectation_that_failed_is_not_run() -> None:
 def test_checks_are_left_when_broken_ones_have_taken_too_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(runner, "PATIENCE", 0.3)
+    monkeypatch.setattr(runner, "MOST_SECONDS_BROKEN", 0.3)
     results = list(run(OfNeverEmitting))
     assert any("broken checks have taken " in result.message for result in results)
 
@@ -228,8 +228,8 @@ def test_a_failure_names_rule_expectation_sight_place_and_history() -> None:
 def test_what_was_done_is_told_in_short() -> None:
     history = History()
     for n in (1, 1, 2, 3, 4, 5, 6, 7, 8, 9):
-        history.do("subscription", "request", n)
-    assert history.done() == (
+        history.record_call("subscription", "request", n)
+    assert history.call_summary() == (
         "subscription.request(1) 2 times, subscription.request(2), subscription.request(3), "
         "subscription.request(4), subscription.request(5), ..., subscription.request(7), "
         "subscription.request(8), subscription.request(9)"
@@ -481,12 +481,12 @@ class Hostile:
 
 def test_elements_are_compared_by_what_can_be_seen_of_them() -> None:
     nan = float("nan")
-    assert same(nan, float("nan"))
-    assert not same(nan, 1.0)
-    assert same(np.array([]), np.array([]))
-    assert not same(np.arange(3), np.arange(1, 4))
-    assert same(Hostile(), Hostile())
-    assert not same(Hostile(), 1)
+    assert is_same(nan, float("nan"))
+    assert not is_same(nan, 1.0)
+    assert is_same(np.array([]), np.array([]))
+    assert not is_same(np.arange(3), np.arange(1, 4))
+    assert is_same(Hostile(), Hostile())
+    assert not is_same(Hostile(), 1)
 
 
 def test_only_the_beginning_of_an_element_is_looked_at() -> None:
@@ -619,7 +619,7 @@ def test_a_call_that_raises_in_the_second_thread_breaks_its_rule() -> None:
     environment = Environment(timeout=10, silence=0.01, on_loop=False)
 
     def raise_in_two_rounds() -> None:
-        with SecondThread.beside(environment, "3.16") as second:
+        with SecondThread.running(environment, "3.16") as second:
             for _ in range(2):  # the first one ends the thread
                 second.arm(lambda: 1 // 0, 0)
                 second.join("it returns")

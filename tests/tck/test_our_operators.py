@@ -61,15 +61,15 @@ class Captor:
 
     def __init__(self) -> None:
         self._subscriber: Any = None
-        self._subscribed = threading.Event()
+        self._subscriber_of = threading.Event()
 
     def subscribe(self, subscriber: Any, /) -> None:
         self._subscriber = subscriber
-        self._subscribed.set()
+        self._subscriber_of.set()
 
     @property
     def subscriber(self) -> Any:
-        wait_for(self._subscribed, "subscribe")  # it may come from another thread
+        wait_for(self._subscriber_of, "subscribe")  # it may come from another thread
         return self._subscriber
 
 

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 __all__ = ["CancelChecks"]
 
 #: More elements than any publisher is sending when it is cancelled.
-_UNDER_WAY = 2500
+_MORE_THAN_IN_FLIGHT = 2500
 #: Elements that would all come if a cancel were not seen.
 _MANY = 100
 #: The element from within whose on_next the kit cancels.
-_BEFORE_CANCEL = 3
+_CANCEL_AT = 3
 #: The part of the timeout for a check that a correct implementation may well not pass.
-_SOON = 1 / 6
+_SHORT_PART = 1 / 6
 
 
 class CancelChecks:
@@ -43,26 +43,26 @@ class CancelChecks:
     def beyond_spec108_cancelMustStopTheElementsInTheEnd(self: Kit) -> None:
         """After a cancel from within on_next, not all of 2500 requested elements come.
         Look at the loop that sends: it must check the cancelled state, at least now and then."""
-        after, _ = self._cancel_within_on_next(UNBOUNDED, _UNDER_WAY)
-        if after >= _UNDER_WAY - _BEFORE_CANCEL:
+        after, _ = self._cancel_within_on_next(UNBOUNDED, _MORE_THAN_IN_FLIGHT)
+        if after >= _MORE_THAN_IN_FLIGHT - _CANCEL_AT:
             expected = "the elements stop some time after the cancel"
-            raise RuleBroken("1.8", expected, f"all {_UNDER_WAY} of them")
+            raise RuleBroken("1.8", expected, f"all {_MORE_THAN_IN_FLIGHT} of them")
 
     @check("1.8", STRICT, needs="elements on request")
     def beyond_spec108_cancelFromWithinOnNextShouldStopTheElementsAtOnce(self: Kit) -> None:
         """After a cancel from within on_next, elements stop: at once, if they come synchronously.
         Look at the loop that sends: it should check the cancelled state before each element.
         Where batches are handed to another thread, see the setting signals_after_cancel."""
-        self._cancel_at_once(_MANY)
+        self._expect_cancel_at_once(_MANY)
 
     @check("1.8", STRICT, needs="elements on request")
     def beyond_spec108_cancelShouldStopUnboundedDemandAtOnce(self: Kit) -> None:
         """After a cancel from within on_next, elements stop at once even with unbounded demand.
         Look at the loop for unbounded demand, if there is one: it should check the cancelled state,
         too."""
-        self._cancel_at_once(UNBOUNDED)
+        self._expect_cancel_at_once(UNBOUNDED)
 
-    def _cancel_at_once(self: Kit, demand: int) -> None:
+    def _expect_cancel_at_once(self: Kit, demand: int) -> None:
         after, synchronous = self._cancel_within_on_next(demand, _MANY)
         allowed = 0 if synchronous else self.signals_after_cancel
         if after > allowed:
@@ -75,20 +75,20 @@ class CancelChecks:
 
         def react(me: ProbeSubscriber) -> None:
             threads.add(threading.get_ident())
-            if me.received == _BEFORE_CANCEL:
+            if me.received == _CANCEL_AT:
                 me.cancel()
 
-        subscriber = self._subscribed(elements, on_next=react, request=demand)
-        subscriber.wait_for_elements(_BEFORE_CANCEL, "3.8", f"{_BEFORE_CANCEL} elements")
+        subscriber = self._subscriber_of(elements, on_next=react, request=demand)
+        subscriber.wait_for_elements(_CANCEL_AT, "3.8", f"{_CANCEL_AT} elements")
         self._expect_settled(subscriber)
-        return subscriber.received - _BEFORE_CANCEL, len(threads) == 1
+        return subscriber.received - _CANCEL_AT, len(threads) == 1
 
     @check("1.8", needs="on_subscribe")
     def beyond_spec108_cancelFromWithinOnSubscribeMustPreventAllSignals(self: Kit) -> None:
         """A subscriber that cancels from within on_subscribe gets no further signal.
         Look at what subscribe does after on_subscribe: it must check the cancelled state."""
         subscriber = self._subscriber(
-            self._some(3), on_subscribe=lambda me: (me.cancel(), me.request(3))
+            self._publisher_up_to(3), on_subscribe=lambda me: (me.cancel(), me.request(3))
         )
         subscriber.expect_silence("1.8", "nothing after a cancel from within on_subscribe")
 
@@ -99,7 +99,7 @@ class CancelChecks:
         self._needs_threads()
         subscribers = []
         for _ in range(ROUNDS):
-            subscriber = self._subscribed(10)
+            subscriber = self._subscriber_of(10)
             ask = functools.partial(subscriber.request, 1, 2, 1, 4, 1, 1, 1)
             self.environment.run_together(ask, subscriber.cancel, rule="3.5")
             subscribers.append(subscriber)
@@ -111,7 +111,7 @@ class CancelChecks:
     def required_spec312_cancelMustMakeThePublisherToEventuallyStopSignaling(self: Kit) -> None:
         """After a cancel in mid-stream the elements stop.
         Look at the loop that sends: it must check the cancelled state."""
-        subscriber = self._subscribed(20)
+        subscriber = self._subscriber_of(20)
         subscriber.request(10, 5)
         subscriber.expect_element("3.12", "the first of the elements requested")
         subscriber.cancel()
@@ -126,7 +126,7 @@ class CancelChecks:
         """
 
         def attempt() -> float:
-            subscriber = self._subscribed(3, request=1)
+            subscriber = self._subscriber_of(3, request=1)
             subscriber.wait_for_elements(1, "3.8", "an element")
             start = time.monotonic()
             subscriber.cancel()
@@ -144,9 +144,9 @@ class CancelChecks:
         def react(me: ProbeSubscriber) -> None:
             if me.received == 1:
                 ended = self.environment.start(me.cancel, "3.15")
-                returned.append(self.environment.pause(ended.is_set, self.timeout))
+                returned.append(self.environment.wait_within_signal(ended.is_set, self.timeout))
 
-        subscriber = self._subscribed(3, on_next=react, request=1)
+        subscriber = self._subscriber_of(3, on_next=react, request=1)
         self.environment.wait(
             lambda: returned, "3.8", "an element", subscriber.came, timeout=2 * self.timeout
         )
@@ -159,7 +159,7 @@ class CancelChecks:
         """Several threads cancel at the same time. No call raises, and no signal follows.
         Look at cancel: one caller must do the work, and the other calls must have no effect."""
         self._needs_threads()
-        subscriber = self._subscribed(10, request=1)
+        subscriber = self._subscriber_of(10, request=1)
         subscriber.expect_element("3.8", "an element")
         self.environment.run_together(*[subscriber.cancel] * THREADS, rule="3.5")
         subscriber.request(1)
@@ -171,7 +171,7 @@ class CancelChecks:
     ) -> None:
         """Further cancels do nothing.
         Look at cancel: the second call must find nothing left to do."""
-        subscriber = self._subscribed(1)
+        subscriber = self._subscriber_of(1)
         for _ in range(3):
             subscriber.cancel()
         subscriber.expect_silence("3.7", "nothing for three cancels")
@@ -181,7 +181,7 @@ class CancelChecks:
         """Each call comes from a new thread that threading did not make, and works.
         Look at thread-locals, at loops taken from the calling thread, at thread identity checks."""
         self._needs_threads()
-        subscriber = self._subscribed(10)
+        subscriber = self._subscriber_of(10)
         for _ in range(3):
             self._call_from_a_new_thread(lambda: subscriber.request(1), "3.12")
             subscriber.expect_element("3.8", "an element for a request from any thread")
@@ -241,7 +241,7 @@ class CancelChecks:
     def beyond_spec313_theErrorShouldNotKeepTheSubscriber(self: Kit) -> None:
         """A program that keeps the error of on_error does not keep the subscriber alive.
         Look at where the error was caught: ``error.with_traceback(None)`` drops the frames."""
-        self._expect_dropped("on_error, while its error is kept", _provoke_error, part=_SOON)
+        self._expect_dropped("on_error, while its error is kept", _provoke_error, part=_SHORT_PART)
 
     @check("3.13", STRICT, needs="references dropped by cancel")
     def beyond_spec313_theCancelledSubscriptionShouldNotKeepTheSubscriber(self: Kit) -> None:
@@ -252,7 +252,7 @@ class CancelChecks:
             _take_one(subscriber)
             return subscriber.subscription
 
-        self._expect_dropped("cancel, while its subscription is kept", use, part=_SOON)
+        self._expect_dropped("cancel, while its subscription is kept", use, part=_SHORT_PART)
 
     def _expect_dropped(
         self: Kit,
@@ -268,7 +268,7 @@ class CancelChecks:
         Meanwhile the kit keeps the publisher and the result of ``use``.
         """
         if publisher is None:
-            publisher = self._some(3)
+            publisher = self._publisher_up_to(3)
 
         def subscribe() -> tuple[weakref.ref[Any], object]:
             subscriber = self._subscriber(publisher, **reactions)

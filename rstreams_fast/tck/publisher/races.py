@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rstreams_fast.tck.environment import Environment
+from rstreams_fast.tck.line_trace import LineTrace
 from rstreams_fast.tck.probes import ProbeSubscriber
 from rstreams_fast.tck.publisher.sizes import ROUNDS
-from rstreams_fast.tck.steps import Steps
-from rstreams_fast.tck.sweep import SecondThread, pause, stay_busy, sweep, wait_closely
+from rstreams_fast.tck.sweep import SecondThread, pause, poll_until, stay_busy, sweep
 from rstreams_fast.tck.verification import STRICT, check
 
 if TYPE_CHECKING:
@@ -33,24 +33,24 @@ _TRIALS = 8
 #: longest time that is measured for other publishers.
 _WINDOW, _LONGEST_WINDOW = 0.001, 0.005
 #: Calls are made in the window and a little after it: up to this multiple of its length.
-_BEYOND = 1.25
+_WINDOW_MULTIPLE = 1.25
 #: The second thread calls up to this many seconds before the end of on_next. Then it waits for the
 #: GIL, and gets it soon afterwards, when the first thread may be at any step.
-_BEFORE = 0.0001
+_SECONDS_BEFORE_END = 0.0001
 #: The part of the rounds in which the second thread comes before the end of on_next.
-_PART_BEFORE = 1 / 3
+_PART_BEFORE_END = 1 / 3
 #: How long a sender may take from an element to the last line that is counted (seconds).
-_TO_THE_LAST_LINE = 0.001
+_SECONDS_TO_LAST_LINE = 0.001
 #: The most lines that are all tried, one after the other; and the most that are tried at all.
 _FEW_LINES, _MOST_LINES = 24, 200
 #: Elements after each of which the lines are counted.
-_COUNTED = 3
+_COUNTED_ELEMENTS = 3
 #: The part of the rounds in which the second thread asks before on_subscribe has returned.
-_PART_WITHIN = 1 / 2
+_PART_WITHIN_ON_SUBSCRIBE = 1 / 2
 #: The number of on_next calls that request one more element each.
-_ASKED_WITHIN = 3
+_REQUESTS_WITHIN_ON_NEXT = 3
 #: The most elements of a sweep; and the fewest, even if ``max_elements`` is less.
-_ELEMENTS, _TOO_FEW = 600, 48
+_MOST_ELEMENTS, _FEWEST_ELEMENTS = 600, 48
 #: Subscribers of a sweep in which each is used once.
 _SUBSCRIBERS = 40
 
@@ -65,7 +65,7 @@ class RaceChecks:
         stopped, in one step."""
         self._needs_threads()
         senders: set[int] = set()
-        subscriber = self._subscribed(
+        subscriber = self._subscriber_of(
             self._elements(), on_next=lambda _me: senders.add(threading.get_ident())
         )
         for number, part in enumerate(sweep(self.environment), 1):
@@ -85,7 +85,7 @@ class RaceChecks:
         stopped, in one step. (By §2.7 a subscriber should not call request in two threads at
         once.)"""
         with self._idle_window() as idle:
-            subscriber = self._subscribed(self._elements(), on_next=idle.on_next)
+            subscriber = self._subscriber_of(self._elements(), on_next=idle.on_next)
             for number, part in enumerate(sweep(self.environment), 1):
                 if 2 * number > self._elements():
                     break
@@ -103,28 +103,28 @@ class RaceChecks:
         (The kit sees only lines in Python. By §2.7 a subscriber should not call request in two
         threads at once.)"""
         self._needs_threads()
-        with SecondThread.beside(self.environment, "3.16") as second:
-            each = _EachStep(second)
-            subscriber = self._subscribed(self._elements(), on_next=each.on_next)
-            self._count_lines(each, subscriber)
-            for step in each.steps(self.environment):
+        with SecondThread.running(self.environment, "3.16") as second:
+            stops = _SenderStops(second)
+            subscriber = self._subscriber_of(self._elements(), on_next=stops.on_next)
+            self._count_lines(stops, subscriber)
+            for step in stops.line_numbers(self.environment):
                 asked = subscriber.requested
                 if asked + 2 > self._elements():
                     break
-                each.arm(lambda: subscriber.request(1), step)
+                stops.arm(lambda: subscriber.request(1), step)
                 subscriber.request(1)
                 self._expect_elements_so_far(subscriber, asked + 1)
-                each.join("request(1) returns")
-                self._expect_elements_so_far(subscriber, asked + 2, each.place)
+                stops.join("request(1) returns")
+                self._expect_elements_so_far(subscriber, asked + 2, stops.place)
 
-    def _count_lines(self: Kit, each: _EachStep, subscriber: ProbeSubscriber) -> None:
+    def _count_lines(self: Kit, stops: _SenderStops, subscriber: ProbeSubscriber) -> None:
         """Let the sender send some elements, and see how many lines it executes after each."""
-        for number in range(1, min(_COUNTED, self.max_elements) + 1):
-            each.count()
+        for number in range(1, min(_COUNTED_ELEMENTS, self.max_elements) + 1):
+            stops.count()
             subscriber.request(1)
             self._expect_elements_so_far(subscriber, number)
-            pause(_TO_THE_LAST_LINE)
-            each.end()
+            pause(_SECONDS_TO_LAST_LINE)
+            stops.end()
 
     @check("1.7", STRICT, needs="on_complete")
     def beyond_spec107_theEndShouldComeOnceWhileTwoThreadsAsk(self: Kit) -> None:
@@ -134,7 +134,7 @@ class RaceChecks:
         subscribers = []
         with self._idle_window() as idle:
             for part in sweep(self.environment, most=_SUBSCRIBERS):
-                subscriber = self._subscribed(1, completes=True, on_next=idle.on_next)
+                subscriber = self._subscriber_of(1, completes=True, on_next=idle.on_next)
                 subscribers.append(subscriber)
                 idle.arm(functools.partial(subscriber.request, 1), part)
                 subscriber.request(1)
@@ -151,7 +151,7 @@ class RaceChecks:
         subscribers = []
         with self._idle_window() as idle:
             for part in sweep(self.environment, most=_SUBSCRIBERS):
-                subscriber = self._subscribed(3, on_next=idle.on_next)
+                subscriber = self._subscriber_of(3, on_next=idle.on_next)
                 subscribers.append(subscriber)
                 idle.arm(subscriber.cancel, part)
                 subscriber.request(1)
@@ -175,30 +175,30 @@ class RaceChecks:
                     idle.arm(lambda: me.request(1, 1, 1), part)
                     me.request(1)
                     idle.on_next(me)
-                    if part < _PART_WITHIN:
-                        idle.let_it_return()
+                    if part < _PART_WITHIN_ON_SUBSCRIBE:
+                        idle.wait_briefly()
                     me.request(1)
 
                 def on_next(me: ProbeSubscriber) -> None:
-                    if me.received <= _ASKED_WITHIN:
+                    if me.received <= _REQUESTS_WITHIN_ON_NEXT:
                         me.request(1)
 
-                subscriber = self._subscribed(20, on_subscribe=on_subscribe, on_next=on_next)
+                subscriber = self._subscriber_of(20, on_subscribe=on_subscribe, on_next=on_next)
                 idle.join("request(1) returns")
-                self._expect_elements_so_far(subscriber, 2 + 3 + _ASKED_WITHIN)
+                self._expect_elements_so_far(subscriber, 2 + 3 + _REQUESTS_WITHIN_ON_NEXT)
 
     # -- rounds ------------------------------------------------------------------------------------
 
     def _elements(self: Kit) -> int:
-        return min(_ELEMENTS, max(_TOO_FEW, self.max_elements))
+        return min(_MOST_ELEMENTS, max(_FEWEST_ELEMENTS, self.max_elements))
 
     @contextmanager
     def _idle_window(self: Kit) -> Iterator[_IdleWindow]:
         """Measure how long the publisher takes to go idle; start a thread for calls meanwhile."""
         self._needs_threads()
-        with SecondThread.beside(self.environment, "3.16") as second:
+        with SecondThread.running(self.environment, "3.16") as second:
             idle = _IdleWindow(second)
-            subscriber = self._subscriber(self._some(_TRIALS), on_next=idle.on_next)
+            subscriber = self._subscriber(self._publisher_up_to(_TRIALS), on_next=idle.on_next)
             for number in range(1, min(_TRIALS, self.max_elements) + 1):
                 subscriber.request(1)
                 idle.measure()
@@ -209,7 +209,7 @@ class RaceChecks:
     @staticmethod
     def _expect_elements_so_far(subscriber: ProbeSubscriber, count: int, place: str = "") -> None:
         """Wait for ``count`` elements; usually return within microseconds after the last one."""
-        if not wait_closely(lambda: subscriber.received >= count):
+        if not poll_until(lambda: subscriber.received >= count):
             expected = f"{count} elements for as many requests"
             if place:
                 expected += f" (the last request came before {place})"
@@ -238,7 +238,7 @@ class _IdleWindow:
         self.second = second
         self._last: tuple[int, float] = (0, 0.0)  # the thread and the time of the last on_next
         self._measured: list[float] = []
-        self._stay = 0.0
+        self._busy_seconds = 0.0
         self._round = 0
 
     def on_next(self, _subscriber: ProbeSubscriber) -> None:
@@ -246,7 +246,7 @@ class _IdleWindow:
         self._last = threading.get_ident(), time.perf_counter()
         if self.second.is_armed:
             self.second.fire(self._round)
-            stay_busy(self._stay)
+            stay_busy(self._busy_seconds)
 
     def measure(self) -> None:
         """Note the time since the last ``on_next``, if it ran in this thread.
@@ -262,18 +262,18 @@ class _IdleWindow:
 
         ``part`` (0 to 1) chooses the moment of the call within the time that was measured.
         """
-        before = part < _PART_BEFORE
-        self._stay = _BEFORE * (1 - part / _PART_BEFORE) if before else 0.0
-        part = 0.0 if before else (part - _PART_BEFORE) / (1 - _PART_BEFORE)
+        before = part < _PART_BEFORE_END
+        self._busy_seconds = _SECONDS_BEFORE_END * (1 - part / _PART_BEFORE_END) if before else 0.0
+        part = 0.0 if before else (part - _PART_BEFORE_END) / (1 - _PART_BEFORE_END)
         if self._measured:
-            after = statistics.median(self._measured) * _BEYOND * part
+            after = statistics.median(self._measured) * _WINDOW_MULTIPLE * part
         else:
             after = _WINDOW * part**3  # not measured: most likely it goes idle soon
         self._round = self.second.arm(call, after)
 
-    def let_it_return(self) -> None:
+    def wait_briefly(self) -> None:
         """Wait a short time for the second thread's call, which may itself wait for this thread."""
-        self.second.let_it_return(self._round)
+        self.second.wait_briefly(self._round)
 
     def join(self, expected: str) -> None:
         """Wait until the call of this round has returned.
@@ -284,32 +284,32 @@ class _IdleWindow:
         self.second.join(expected)
 
 
-class _EachStep:
+class _SenderStops:
     """Stops the sending thread at a line after ``on_next``, in each round at another line."""
 
     def __init__(self, second: SecondThread) -> None:
         self._second = second
-        self._steps = Steps()
+        self._trace = LineTrace()
         self._lines = 0
 
     @property
     def place(self) -> str:
         """The line at which the sender was stopped."""
-        return self._steps.place
+        return self._trace.place
 
     def on_next(self, _subscriber: ProbeSubscriber) -> None:
         """The reaction to each ``on_next``. The first one in a round starts to count lines."""
-        self._steps.begin()
+        self._trace.begin()
 
     def count(self) -> None:
         """Begin a round that only counts lines, and does not stop the sender."""
-        self._steps = Steps()
+        self._trace = LineTrace()
 
     def end(self) -> None:
-        self._steps.end()
-        self._lines = max(self._lines, self._steps.seen)
+        self._trace.end()
+        self._lines = max(self._lines, self._trace.lines)
 
-    def steps(self, environment: Environment) -> Iterator[int]:
+    def line_numbers(self, environment: Environment) -> Iterator[int]:
         """Yield the number of each line, or of as many lines as there is time for."""
         for number, part in enumerate(sweep(environment, most=min(self._lines, _MOST_LINES)), 1):
             yield number if self._lines <= _FEW_LINES else 1 + int(part * self._lines)
@@ -319,16 +319,16 @@ class _EachStep:
 
         def stop() -> None:
             self._second.fire(number)
-            self._second.let_it_return(number)
+            self._second.wait_briefly(number)
 
         number = self._second.arm(call, 0)
-        self._steps = Steps(step, stop)
+        self._trace = LineTrace(step, stop)
 
     def join(self, expected: str) -> None:
         """End the round.
 
         Do not wait long for the sender to be stopped: it may go idle before it reaches the line.
         """
-        wait_closely(lambda: not self._second.is_armed, _TO_THE_LAST_LINE)
+        poll_until(lambda: not self._second.is_armed, _SECONDS_TO_LAST_LINE)
         self._second.join(expected)
-        self._steps.end()
+        self._trace.end()

@@ -13,7 +13,7 @@ from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.tck.history import show
 from rstreams_fast.tck.outcome import RuleBroken
 from rstreams_fast.tck.probes import ProbeSubscriber
-from rstreams_fast.tck.publisher.sizes import LONG, THREADS
+from rstreams_fast.tck.publisher.sizes import LONG_STREAM, THREADS
 from rstreams_fast.tck.verification import PYTHON, STRICT, check
 
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ class RequestChecks:
             if me.requested < 6:  # noqa: PLR2004
                 me.request(1)
 
-        subscriber = self._subscribed(6, on_subscribe=lambda me: me.request(1, 1, 1), on_next=react)
+        subscriber = self._subscriber_of(
+            6, on_subscribe=lambda me: me.request(1, 1, 1), on_next=react
+        )
         subscriber.wait_for_elements(6, "3.2", "6 elements, all asked for from within signals")
 
     @check("3.3", needs="elements on request")
@@ -63,7 +65,7 @@ class RequestChecks:
         self._expect_depth(self.bounded_depth)
 
     def _expect_depth(self: Kit, most: int) -> None:
-        elements = LONG if self.max_elements >= LONG else most + 1
+        elements = LONG_STREAM if self.max_elements >= LONG_STREAM else most + 1
 
         def react(me: ProbeSubscriber) -> None:
             if me.deepest > most:
@@ -71,7 +73,7 @@ class RequestChecks:
             elif me.received < elements and not (me.received > most and self._is_late()):
                 me.request(1)
 
-        subscriber = self._subscribed(elements, on_next=react, request=1)
+        subscriber = self._subscriber_of(elements, on_next=react, request=1)
         subscriber.wait_until(
             lambda: subscriber.received >= subscriber.requested or subscriber.deepest > most,
             "3.3",
@@ -87,7 +89,7 @@ class RequestChecks:
         Look at what request waits for: it should add demand and return, or send one element."""
 
         def attempt() -> float:
-            subscriber = self._subscribed(3)
+            subscriber = self._subscriber_of(3)
             start = time.monotonic()
             subscriber.request(1)
             return time.monotonic() - start
@@ -100,16 +102,16 @@ class RequestChecks:
     def required_spec306_afterSubscriptionIsCancelledRequestMustBeNops(self: Kit) -> None:
         """Requests after cancel bring nothing.
         Look at request: it must see that the subscription was cancelled."""
-        self._nothing_after_cancel(1, 1, 1)
+        self._expect_nothing_after_cancel(1, 1, 1)
 
     @check("3.6", STRICT, needs="on_subscribe")
     def beyond_spec306_afterCancelInvalidRequestsMustBeNops(self: Kit) -> None:
         """After cancel, not even request(0), request("1") or request(None) is answered.
         Look at the order of the checks in request: the cancelled state comes first."""
-        self._nothing_after_cancel(0, -1, "1", None, 1.5, True)
+        self._expect_nothing_after_cancel(0, -1, "1", None, 1.5, True)
 
-    def _nothing_after_cancel(self: Kit, *requests: object) -> None:
-        subscriber = self._subscriber(self._some(3))
+    def _expect_nothing_after_cancel(self: Kit, *requests: object) -> None:
+        subscriber = self._subscriber(self._publisher_up_to(3))
         subscriber.cancel()
         subscriber.request(*requests)
         subscriber.expect_silence("3.6", "nothing for requests after cancel")
@@ -120,7 +122,7 @@ class RequestChecks:
         Look at how demand is added: ``demand += n`` is two steps. (By §2.7 a subscriber should not
         call request in two threads at once.)"""
         self._needs_threads()
-        subscriber = self._subscribed(THREADS * _REQUESTS_PER_THREAD + 10)
+        subscriber = self._subscriber_of(THREADS * _REQUESTS_PER_THREAD + 10)
 
         def ask() -> None:
             for _ in range(_REQUESTS_PER_THREAD):
@@ -142,7 +144,9 @@ class RequestChecks:
             if me.received in portions:
                 me.request(portions[me.received])
 
-        subscriber = self._subscribed(10, on_subscribe=lambda me: me.request(1, 2), on_next=react)
+        subscriber = self._subscriber_of(
+            10, on_subscribe=lambda me: me.request(1, 2), on_next=react
+        )
         subscriber.wait_for_elements(7, "3.8", "7 elements for 1 + 2 + 3 + 1 requested")
         subscriber.expect_nothing_more("1.1", "no more than the 7 requested")
 
@@ -150,7 +154,7 @@ class RequestChecks:
     def required_spec317_mustSupportAPendingElementCountUpToLongMaxValue(self: Kit) -> None:
         """``request(2**63 - 1)`` brings every element and the end.
         Look at the type and the arithmetic of the demand."""
-        self._whole_stream(UNBOUNDED)
+        self._expect_whole_stream(UNBOUNDED)
 
     @check("3.17", needs="on_complete")
     def required_spec317_mustSupportACumulativePendingElementCountUpToLongMaxValue(
@@ -158,17 +162,17 @@ class RequestChecks:
     ) -> None:
         """Requests that add up to ``2**63 - 1`` bring every element and the end.
         Look at the addition of demand: it must not overflow."""
-        self._whole_stream(UNBOUNDED // 2, UNBOUNDED // 2, 1)
+        self._expect_whole_stream(UNBOUNDED // 2, UNBOUNDED // 2, 1)
 
     @check("3.17", PYTHON, needs="on_complete")
     def beyond_spec317_aRequestThatFitsNoLongShouldCountAsUnbounded(self: Kit) -> None:
         """``request(2**63)`` and ``request(2**64)`` bring every element and the end.
         Look at the conversion of n: a larger int counts as 2**63 - 1, without OverflowError."""
-        self._whole_stream(UNBOUNDED + 1)
-        self._whole_stream(2**64)
+        self._expect_whole_stream(UNBOUNDED + 1)
+        self._expect_whole_stream(2**64)
 
-    def _whole_stream(self: Kit, *requests: int) -> None:
-        subscriber = self._subscribed(3, completes=True)
+    def _expect_whole_stream(self: Kit, *requests: int) -> None:
+        subscriber = self._subscriber_of(3, completes=True)
         subscriber.request(*requests)
         subscriber.expect_elements(3, "3.17")
         subscriber.expect_completion("3.17", "on_complete after the third and last element")
@@ -185,7 +189,7 @@ class RequestChecks:
             elif me.received == calls + 1:
                 me.cancel()
 
-        subscriber = self._subscribed(100, on_next=react, request=1)
+        subscriber = self._subscriber_of(100, on_next=react, request=1)
         subscriber.wait_until(
             lambda: subscriber.received > calls or subscriber.terminal,
             "3.17",
@@ -206,15 +210,15 @@ class RequestChecks:
             elif me.received == 3:  # noqa: PLR2004 - the stream may be endless
                 me.cancel()
 
-        subscriber = self._subscribed(3, on_next=react, request=1)
+        subscriber = self._subscriber_of(3, on_next=react, request=1)
         subscriber.expect_elements(3, "3.17")
 
     @check("3.17", needs="elements on request")
     def beyond_spec317_manySmallRequestsMustAddUp(self: Kit) -> None:
         """1200 requests of one, one after the other, bring 1200 elements.
         Look at what happens for each request: a queue that fills, a counter that wraps."""
-        subscriber = self._subscribed(LONG)
-        while subscriber.requested < LONG and not self._is_late():
+        subscriber = self._subscriber_of(LONG_STREAM)
+        while subscriber.requested < LONG_STREAM and not self._is_late():
             subscriber.request(1)
         count = subscriber.requested
         subscriber.wait_for_elements(count, "3.17", f"{count} elements for {count} requests")
@@ -225,13 +229,13 @@ class RequestChecks:
     def required_spec309_requestZeroMustSignalIllegalArgumentException(self: Kit) -> None:
         """``request(0)`` is answered by on_error.
         Look at the first lines of request: the error goes to on_error, and is not raised."""
-        self._invalid_request(0)
+        self._expect_request_error(0)
 
     @check("3.9", needs="on_error for request(0)")
     def required_spec309_requestNegativeNumberMustSignalIllegalArgumentException(self: Kit) -> None:
         """A negative request is answered by on_error.
         Look at the first lines of request: the error goes to on_error, and is not raised."""
-        self._invalid_request(-random.randint(1, _MOST_NEGATIVE))  # noqa: S311
+        self._expect_request_error(-random.randint(1, _MOST_NEGATIVE))  # noqa: S311
 
     @check("3.9", STRICT, needs="on_error for request(0)")
     def optional_spec309_requestNegativeNumberMaySignalIllegalArgumentExceptionWithSpecificMessage(
@@ -239,7 +243,7 @@ class RequestChecks:
     ) -> None:
         """The error's text names the rule.
         Look at the text of the ValueError."""
-        text = str(self._invalid_request(-random.randint(1, _MOST_NEGATIVE)))  # noqa: S311
+        text = str(self._expect_request_error(-random.randint(1, _MOST_NEGATIVE)))  # noqa: S311
         if not any(words in text for words in _WORDS_OF_309):
             raise RuleBroken("3.9", f"a text with one of {_WORDS_OF_309}", show(text))
 
@@ -247,19 +251,19 @@ class RequestChecks:
     def beyond_spec309_theErrorShouldBeAValueError(self: Kit) -> None:
         """``request(0)`` is answered by a ValueError, for Java's IllegalArgumentException.
         Look at the type of the error that request hands to on_error."""
-        self._invalid_request(0, ValueError)
+        self._expect_request_error(0, ValueError)
 
     @check("3.9", PYTHON, needs="on_error for request(0)")
     def beyond_spec309_aRequestOfNoIntShouldSignalATypeError(self: Kit) -> None:
         """request(True), request(1.5), request("1") and request(None) are answered by TypeError.
         Look at the check of n: it comes before any comparison or addition; a bool is no count."""
         for n in (True, 1.5, "1", None):
-            self._invalid_request(n, TypeError)
+            self._expect_request_error(n, TypeError)
 
-    def _invalid_request(
+    def _expect_request_error(
         self: Kit, n: object, error: type[BaseException] = BaseException
     ) -> BaseException:
-        subscriber = self._subscriber(self._some(10), request=n)
+        subscriber = self._subscriber(self._publisher_up_to(10), request=n)
         what = "on_error" if error is BaseException else f"on_error({error.__name__})"
         return subscriber.expect_error("3.9", f"{what} for request({show(n)})", error)
 
@@ -274,7 +278,7 @@ class RequestChecks:
             if me.terminal is not None:
                 within.append("on_error within on_next")
 
-        subscriber = self._subscribed(10, on_next=react, request=5)
+        subscriber = self._subscriber_of(10, on_next=react, request=5)
         subscriber.wait_for_terminal("3.9", "on_error for request(0)")
         subscriber.expect_nothing_more("1.7", "nothing after on_error")
         if within and self.bounded_depth == 1:

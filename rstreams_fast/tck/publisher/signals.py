@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.tck.outcome import NotApplicable, RuleBroken
 from rstreams_fast.tck.probes import ProbeSubscriber
-from rstreams_fast.tck.publisher.sizes import LONG, ROUNDS
+from rstreams_fast.tck.publisher.sizes import LONG_STREAM, ROUNDS
 from rstreams_fast.tck.verification import STRICT, check
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class SignalChecks:
     ) -> None:
         """No element comes before a request, and then exactly as many as were requested.
         Look at where demand is read, and whether it is counted down for each element."""
-        subscriber = self._subscriber(self._some(5))
+        subscriber = self._subscriber(self._publisher_up_to(5))
         subscriber.expect_silence("1.1", "nothing before the first request")
         subscriber.request(1)
         subscriber.expect_element("3.8", "an element after request(1)")
@@ -47,10 +47,10 @@ class SignalChecks:
     def beyond_spec101_aLongStreamMustKeepCountAndOrder(self: Kit) -> None:
         """1200 elements are requested in portions of different sizes. All come, and none is None.
         Look at how demand is counted down, where one burst of elements ends and the next begins."""
-        subscriber = self._subscribed(LONG)
+        subscriber = self._subscriber_of(LONG_STREAM)
         portion = 1
-        while subscriber.requested < LONG:
-            subscriber.request(min(portion, LONG - subscriber.requested))
+        while subscriber.requested < LONG_STREAM:
+            subscriber.request(min(portion, LONG_STREAM - subscriber.requested))
             portion = portion * 2 % 251  # 1, 2, 4 ... 128, 5, 10 ...
             self._expect_all_requested(subscriber)
 
@@ -58,7 +58,7 @@ class SignalChecks:
     def required_spec102_maySignalLessThanRequestedAndTerminateSubscription(self: Kit) -> None:
         """Ten elements of a stream of three are requested: three come, then on_complete.
         Look at the end of the source: demand that is left must not keep the stream open."""
-        subscriber = self._subscribed(3, completes=True, request=10)
+        subscriber = self._subscriber_of(3, completes=True, request=10)
         subscriber.expect_elements(3, "1.2")
         subscriber.expect_completion("1.2", "on_complete after the third and last element")
 
@@ -73,7 +73,7 @@ class SignalChecks:
             me.request(1)
 
         for _ in range(ROUNDS):
-            subscriber = self._subscribed(10, completes=True, on_subscribe=ask, on_next=ask)
+            subscriber = self._subscriber_of(10, completes=True, on_subscribe=ask, on_next=ask)
             subscriber.wait_for_terminal("1.3", "10 elements and on_complete, one at a time")
             if self._is_late():
                 break
@@ -88,11 +88,11 @@ class SignalChecks:
         def react(me: ProbeSubscriber) -> None:
             if me.received == 1:
                 ended = self.environment.start(lambda: me.request(1), "3.16")
-                self.environment.pause(
+                self.environment.wait_within_signal(
                     lambda: ended.is_set() or me.received > 1, self.environment.silence
                 )
 
-        subscriber = self._subscribed(3, on_next=react, request=1)
+        subscriber = self._subscriber_of(3, on_next=react, request=1)
         self._expect_all_requested(subscriber)
 
     @check("1.3", needs="elements on request")
@@ -102,16 +102,18 @@ class SignalChecks:
 
         def react(me: ProbeSubscriber) -> None:
             me.request(2)
-            self._linger(me)
+            self._wait_for_next_signal(me)
 
-        self._expect_all_requested(self._subscribed(3, on_subscribe=react))
+        self._expect_all_requested(self._subscriber_of(3, on_subscribe=react))
 
     @check("1.3", needs="on_complete")
     def beyond_spec103_signalsMustNotOverlapOnNext(self: Kit) -> None:
         """While on_next runs, no other thread signals, neither the next element nor the end.
         Look at which thread may signal: one at a time, and the others leave their work to it, also
         on_complete."""
-        subscriber = self._subscribed(3, completes=True, on_next=self._linger, request=5)
+        subscriber = self._subscriber_of(
+            3, completes=True, on_next=self._wait_for_next_signal, request=5
+        )
         subscriber.wait_for_terminal("1.5", "3 elements and on_complete")
 
     @check("1.3", STRICT, needs="elements on request, on_error for request(0)")
@@ -123,9 +125,9 @@ class SignalChecks:
         def react(me: ProbeSubscriber) -> None:
             if me.received == 1:
                 self.environment.start(lambda: me.request(-1), "3.16")
-                self._linger(me)
+                self._wait_for_next_signal(me)
 
-        subscriber = self._subscribed(3, on_next=react, request=1)
+        subscriber = self._subscriber_of(3, on_next=react, request=1)
         subscriber.wait_for_terminal("3.9", "on_error for request(-1)")
 
     # -- failure -----------------------------------------------------------------------------------
@@ -145,7 +147,7 @@ class SignalChecks:
         self._expect_rejection("1.9")
 
     def _expect_rejection(self: Kit, rule: str) -> ProbeSubscriber:
-        publisher = self._make_if_there("create_failed_publisher")
+        publisher = self._make_optional("create_failed_publisher")
         subscriber = ProbeSubscriber(self.environment)
         self._subscribe(publisher, subscriber, rule)
         subscriber.expect_subscription(rule)
@@ -156,7 +158,7 @@ class SignalChecks:
     def beyond_spec104_aFailureAfterSomeElementsMustBeSignalled(self: Kit) -> None:
         """A source that fails in mid-stream ends in on_error, not in on_complete or silence.
         Look at the code that catches the source's exception: it must not call on_complete."""
-        publisher = self._make_if_there("create_failing_publisher", _ELEMENTS_BEFORE_FAILURE)
+        publisher = self._make_optional("create_failing_publisher", _ELEMENTS_BEFORE_FAILURE)
         subscriber = self._subscriber(publisher)
         subscriber.request(_ELEMENTS_BEFORE_FAILURE, 1)
         subscriber.wait_for_terminal("1.4", "on_error after the elements")
@@ -172,23 +174,23 @@ class SignalChecks:
         """``create_publisher(1)`` gives one element and ends.
         Look at create_publisher itself: many checks need exactly the number of elements that they
         pass to it. on_complete may wait for one more request, not longer."""
-        self._exactly(1)
+        self._expect_exactly(1)
 
     @check("1.5", needs="on_complete")
     def required_createPublisher3MustProduceAStreamOfExactly3Elements(self: Kit) -> None:
         """``create_publisher(3)`` gives three elements and ends.
         Look at create_publisher itself: many checks need exactly the number of elements that they
         pass to it."""
-        self._exactly(3)
+        self._expect_exactly(3)
 
     @check("1.5", needs="on_complete")
     def required_spec105_mustSignalOnCompleteWhenFiniteStreamTerminates(self: Kit) -> None:
         """After its last element the stream completes, and stays silent.
         Look at the end of the source. on_complete may wait for one more request, not longer."""
-        self._exactly(3).expect_silence("1.7", "nothing after on_complete")
+        self._expect_exactly(3).expect_silence("1.7", "nothing after on_complete")
 
-    def _exactly(self: Kit, count: int) -> ProbeSubscriber:
-        subscriber = self._subscribed(count, completes=True)
+    def _expect_exactly(self: Kit, count: int) -> ProbeSubscriber:
+        subscriber = self._subscriber_of(count, completes=True)
         for index in range(count):
             subscriber.request(1)
             subscriber.expect_element("1.5", f"element {index + 1} of {count}")
@@ -199,7 +201,7 @@ class SignalChecks:
     def optional_spec105_emptyStreamMustTerminateBySignallingOnComplete(self: Kit) -> None:
         """An empty stream completes, and sends no element.
         Look at what happens when the source is empty from the start."""
-        subscriber = self._subscribed(0, completes=True)
+        subscriber = self._subscriber_of(0, completes=True)
         if not subscriber.unread:
             subscriber.request(1)
         subscriber.wait_until(lambda: subscriber.signals, "1.5", "on_complete")
@@ -213,7 +215,7 @@ class SignalChecks:
         """All three elements of a stream are requested: on_complete comes without another request.
         Look at the end of the source: check for it when the demand is used up, too. A subscriber
         that needs no more elements requests none, and would never learn of the end."""
-        subscriber = self._subscribed(3, completes=True)
+        subscriber = self._subscriber_of(3, completes=True)
         subscriber.request(1, 2)
         subscriber.expect_elements(3, "1.5")
         self._wait_for_end(subscriber, "on_complete without a fourth request")
@@ -223,9 +225,12 @@ class SignalChecks:
         """An empty stream completes without a request.
         Look at a source that is empty from the start: it needs no demand to complete.
         """
-        if self._subscribed(0, completes=True, request=1).wait_for_any_signal("1.5") == "on_next":
+        if (
+            self._subscriber_of(0, completes=True, request=1).wait_for_any_signal("1.5")
+            == "on_next"
+        ):
             raise NotApplicable("create_publisher(0) gives an element: no stream of it is empty")
-        self._wait_for_end(self._subscribed(0, completes=True), "on_complete without a request")
+        self._wait_for_end(self._subscriber_of(0, completes=True), "on_complete without a request")
 
     def _wait_for_end(self: Kit, subscriber: ProbeSubscriber, expected: str) -> None:
         self.environment.wait(
@@ -236,22 +241,22 @@ class SignalChecks:
     def beyond_spec106_afterTheEndRequestAndCancelMustBeNops(self: Kit) -> None:
         """After on_complete, request and cancel do nothing and raise nothing.
         Look at request and cancel after the end: they must see that the subscription is over."""
-        self._nothing_after_the_end("1.6", 1, 2, UNBOUNDED)
+        self._expect_nothing_after_end("1.6", 1, 2, UNBOUNDED)
 
     @check("1.6", STRICT, needs="on_complete")
     def beyond_spec106_afterTheEndInvalidRequestsMustBeNops(self: Kit) -> None:
         """After on_complete, not even request(-1) or request("1") is answered.
         Look at the order of the checks in request: first check whether the stream has ended."""
-        self._nothing_after_the_end("1.6", 0, -1, "1", None, 2**64)
+        self._expect_nothing_after_end("1.6", 0, -1, "1", None, 2**64)
 
     @check("1.7", needs="on_complete")
     def required_spec107_mustNotEmitFurtherSignalsOnceOnCompleteHasBeenSignalled(self: Kit) -> None:
         """Requests after on_complete bring nothing.
         Look at request after the end: it must see that the subscription is over."""
-        self._nothing_after_the_end("1.7", 10)
+        self._expect_nothing_after_end("1.7", 10)
 
-    def _nothing_after_the_end(self: Kit, rule: str, *requests: object) -> None:
-        subscriber = self._subscribed(1, completes=True, request=2)
+    def _expect_nothing_after_end(self: Kit, rule: str, *requests: object) -> None:
+        subscriber = self._subscriber_of(1, completes=True, request=2)
         subscriber.expect_element(rule, "the only element")
         subscriber.expect_completion(rule, "on_complete after the only element")
         subscriber.request(*requests)
@@ -263,7 +268,7 @@ class SignalChecks:
     def beyond_spec107_nothingMustFollowOnErrorOfAnInvalidRequest(self: Kit) -> None:
         """After the on_error that request(-1) brings, requests bring nothing.
         Look at the state of the subscription after request(-1): it must have ended."""
-        subscriber = self._subscriber(self._some(10), request=-1)
+        subscriber = self._subscriber(self._publisher_up_to(10), request=-1)
         subscriber.expect_error("3.9", "on_error for request(-1)")
         subscriber.request(5)
         subscriber.expect_silence("1.7", "nothing after on_error")
@@ -273,7 +278,7 @@ class SignalChecks:
         """Two invalid requests are made within the last on_next: only one terminal signal comes.
         Look at terminal signals that wait to be sent: only the first one, an error or the end, may
         be kept."""
-        subscriber = self._subscribed(
+        subscriber = self._subscriber_of(
             1, completes=True, on_next=lambda me: me.request(0, -1, 1), request=1
         )
         subscriber.wait_for_terminal("3.9", "on_error for request(0)")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rstreams_fast.tck.history import show
 from rstreams_fast.tck.outcome import RuleBroken
-from rstreams_fast.tck.probes import ProbeFailed, ProbeSubscriber, failing, same
+from rstreams_fast.tck.probes import ProbeFailed, ProbeSubscriber, failing_function, is_same
 from rstreams_fast.tck.publisher.sizes import THREADS
 from rstreams_fast.tck.verification import PYTHON, STRICT, check
 
@@ -29,32 +29,32 @@ class SubscribersChecks:
     def required_spec109_mustIssueOnSubscribeForNonNullSubscriber(self: Kit) -> None:
         """on_subscribe comes, once, before anything else.
         Look at subscribe: on_subscribe is the first signal in every case."""
-        self._subscribed(1)
+        self._subscriber_of(1)
 
     @check("1.9", needs="on_subscribe")
     def required_spec109_subscribeThrowNPEOnNullSubscriber(self: Kit) -> None:
         """``subscribe(None)`` raises an exception of any type.
         Look at the first line of subscribe."""
-        self._expect_raises("1.9", BaseException, self._some(3), "subscribe", None)
+        self._expect_raises("1.9", BaseException, self._publisher_up_to(3), "subscribe", None)
 
     @check("1.9", PYTHON, needs="on_subscribe")
     def beyond_spec109_subscribeOfNoneShouldRaiseTypeError(self: Kit) -> None:
         """``subscribe(None)`` raises TypeError, which stands for Java's NullPointerException.
         Look at the first line of subscribe."""
-        self._expect_raises("1.9", TypeError, self._some(3), "subscribe", None)
+        self._expect_raises("1.9", TypeError, self._publisher_up_to(3), "subscribe", None)
 
     @check("1.9", PYTHON, needs="on_subscribe")
     def beyond_spec109_subscribeShouldRefuseWhatIsNoSubscriber(self: Kit) -> None:
         """``subscribe`` raises TypeError for an object without the four methods.
         Look at the first lines of subscribe: a later error would be far from its cause."""
-        self._expect_raises("1.9", TypeError, self._some(3), "subscribe", object())
+        self._expect_raises("1.9", TypeError, self._publisher_up_to(3), "subscribe", object())
 
     @check("1.9", STRICT, needs="on_subscribe")
     def beyond_spec109_subscribingFromManyThreadsShouldServeEachOnce(self: Kit) -> None:
         """Several threads call subscribe at once: each subscriber first gets one on_subscribe.
         Look at what subscribe shares between subscribers."""
         self._needs_threads()
-        publisher = self._some(3)
+        publisher = self._publisher_up_to(3)
         subscribers = [ProbeSubscriber(self.environment) for _ in range(THREADS)]
         self.environment.run_together(
             *(functools.partial(self._subscribe, publisher, each) for each in subscribers),
@@ -69,7 +69,7 @@ class SubscribersChecks:
         Look at the registry of subscribers, if there is one: a thread must look the subscriber up
         and enter it in one step. A publisher without a registry fails here, and need not pass."""
         self._needs_threads()
-        publisher = self._some(3)
+        publisher = self._publisher_up_to(3)
         subscriber = ProbeSubscriber(self.environment)
 
         def attempt() -> None:
@@ -78,7 +78,9 @@ class SubscribersChecks:
             except RuntimeError as refused:  # one way to refuse: the caller has broken §1.10
                 self.environment.history.add(f"publisher refused by {refused!r}")
 
-        self.environment.history.do_text(f"publisher.subscribe({subscriber.name}), in two threads")
+        self.environment.history.record_call_text(
+            f"publisher.subscribe({subscriber.name}), in two threads"
+        )
         self.environment.run_together(attempt, attempt, rule="1.10")
         subscriber.expect_subscription()
 
@@ -89,7 +91,7 @@ class SubscribersChecks:
         """Two subscribers of one publisher are both given a subscription, and no error.
         Look at whether the publisher is meant for one subscriber: then set
         max_supported_subscribers = 1."""
-        subscribers = self._several(2, 1)
+        subscribers = self._subscribers(2, 1)
         self.environment.expect_quiet(
             lambda: any(subscriber.unread for subscriber in subscribers),
             "1.11",
@@ -97,7 +99,7 @@ class SubscribersChecks:
             lambda: "; ".join(f"{each.name}: {each.came()}" for each in subscribers),
         )
 
-    def _several(
+    def _subscribers(
         self: Kit, count: int, elements: int, *, completes: bool = False
     ) -> list[ProbeSubscriber]:
         publisher = self._publisher(elements, completes=completes, subscribers=count)
@@ -109,7 +111,7 @@ class SubscribersChecks:
     ) -> None:
         """Each of two subscribers gets an element or the end.
         Look at whether a second subscriber is kept waiting for ever."""
-        subscribers = self._several(2, 1)
+        subscribers = self._subscribers(2, 1)
         for subscriber in subscribers:
             subscriber.request(1)
         expected = "an element or on_complete for each of two subscribers"
@@ -124,7 +126,7 @@ class SubscribersChecks:
     ) -> None:
         """Three subscribers that ask at different rates get the same five elements in order.
         Look at how elements are handed to subscribers that are behind."""
-        first, second, third = self._several(3, 5, completes=True)
+        first, second, third = self._subscribers(3, 5, completes=True)
         steps = [(first, 1), (second, 2), (first, 1), (third, 3), (third, 1), (third, 1)]
         for subscriber, count in [*steps, (second, 3), (first, 2), (first, 1)]:
             subscriber.request(count)
@@ -139,7 +141,7 @@ class SubscribersChecks:
     ) -> None:
         """Three subscribers that ask for everything at once get the same elements in order.
         Look at whether elements sent to the first are kept for the others."""
-        self._three_at_once(completes=False)
+        self._expect_same_upfront(completes=False)
 
     @check("1.11", STRICT, needs="on_complete, a second subscriber")
     def optional_spec111_multicast_mustProduceTheSameElementsInTheSameSequenceToAllOfItsSubscribersWhenRequestingManyUpfrontAndCompleteAsExpected(  # noqa: E501
@@ -147,10 +149,10 @@ class SubscribersChecks:
     ) -> None:
         """Three subscribers that ask for everything at once get the same elements and on_complete.
         Look at whether on_complete reaches every subscriber."""
-        self._three_at_once(completes=True)
+        self._expect_same_upfront(completes=True)
 
-    def _three_at_once(self: Kit, *, completes: bool) -> None:
-        subscribers = self._several(3, 3, completes=completes)
+    def _expect_same_upfront(self: Kit, *, completes: bool) -> None:
+        subscribers = self._subscribers(3, 3, completes=completes)
         for subscriber in subscribers:
             subscriber.request(4)
         for subscriber in subscribers:
@@ -163,7 +165,7 @@ class SubscribersChecks:
     def _expect_equal(first: ProbeSubscriber, *others: ProbeSubscriber) -> None:
         for other in others:
             if len(other.elements) != len(first.elements) or not all(
-                map(same, other.elements, first.elements)
+                map(is_same, other.elements, first.elements)
             ):
                 raise RuleBroken(
                     "1.11",
@@ -238,12 +240,12 @@ class SubscribersChecks:
         """A subscriber that raises in on_next is cancelled; request does not raise its exception.
         Look at the call of on_next: log the exception, do not signal it to the subscriber, and end
         the subscription."""
-        subscriber = self._subscribed(10, on_next=failing("on_next"), request=3)
+        subscriber = self._subscriber_of(10, on_next=failing_function("on_next"), request=3)
         subscriber.wait_for_elements(1, "3.8", "an element")
         subscriber.request(3)
         self._expect_settled(subscriber)
         subscriber.expect_element("2.13", "on_next")
-        subscriber.expect_silence("2.13", _OVER.format("on_next"))
+        subscriber.expect_silence("2.13", _NOTHING_AFTER_RAISE.format("on_next"))
 
     @check("2.13", STRICT, needs="elements on request")
     def beyond_spec213_whatOnSubscribeRaisesShouldNotLeaveSubscribe(self: Kit) -> None:
@@ -254,18 +256,18 @@ class SubscribersChecks:
             me.request(3)
             raise ProbeFailed("on_subscribe")
 
-        subscriber = self._subscribed(10, on_subscribe=react)
+        subscriber = self._subscriber_of(10, on_subscribe=react)
         self._expect_settled(subscriber)
         subscriber.read_all()
         subscriber.request(3)
-        subscriber.expect_silence("2.13", _OVER.format("on_subscribe"))
+        subscriber.expect_silence("2.13", _NOTHING_AFTER_RAISE.format("on_subscribe"))
 
     @check("2.13", STRICT, needs="on_complete")
     def beyond_spec213_whatOnCompleteRaisesShouldNotLeaveRequest(self: Kit) -> None:
         """If on_complete raises, neither request nor subscribe raises the exception.
         Look at the call of on_complete: log the exception."""
-        subscriber = self._subscribed(
-            1, completes=True, on_terminal=failing("on_complete"), request=2
+        subscriber = self._subscriber_of(
+            1, completes=True, on_terminal=failing_function("on_complete"), request=2
         )
         subscriber.wait_for_terminal("1.5", "an element and on_complete")
         subscriber.expect_nothing_more("1.7", "nothing after an on_complete that raised")
@@ -274,16 +276,18 @@ class SubscribersChecks:
     def beyond_spec213_whatOnErrorRaisesShouldNotLeaveRequest(self: Kit) -> None:
         """If on_error raises, request does not raise the exception.
         Look at the call of on_error: log the exception."""
-        subscriber = self._subscriber(self._some(3), on_terminal=failing("on_error"), request=-1)
+        subscriber = self._subscriber(
+            self._publisher_up_to(3), on_terminal=failing_function("on_error"), request=-1
+        )
         subscriber.wait_for_terminal("3.9", "on_error for request(-1)")
         subscriber.expect_nothing_more("1.7", "nothing after an on_error that raised")
 
 
-_OVER = "nothing after {} has raised: the subscription counts as cancelled"
+_NOTHING_AFTER_RAISE = "nothing after {} has raised: the subscription counts as cancelled"
 
 
 class _HostileSubscriber(ProbeSubscriber):
-    __eq__ = failing("==")
-    __hash__ = failing("hash")
-    __bool__ = failing("bool")
-    __len__ = failing("len")
+    __eq__ = failing_function("==")
+    __hash__ = failing_function("hash")
+    __bool__ = failing_function("bool")
+    __len__ = failing_function("len")

@@ -97,7 +97,7 @@ class PublisherVerification(
         self._needs_subscribers(subscribers)
         return self._make("create_publisher", elements)
 
-    def _some(self, elements: int) -> Any:
+    def _publisher_up_to(self, elements: int) -> Any:
         """Return a publisher of ``elements`` elements, or of ``max_elements`` if that is less."""
         return self._publisher(max(1, min(elements, self.max_elements)))
 
@@ -110,7 +110,7 @@ class PublisherVerification(
 
     def _subscribe(self, publisher: Any, subscriber: Any, rule: str = "1.9") -> None:
         """Subscribe. An exception of ``subscribe`` breaks ``rule``."""
-        self.environment.history.do_text(f"publisher.subscribe({subscriber.name})")
+        self.environment.history.record_call_text(f"publisher.subscribe({subscriber.name})")
         try:
             self.environment.call(publisher.subscribe, subscriber)
         except Exception as raised:
@@ -131,7 +131,9 @@ class PublisherVerification(
             subscriber.request(request)
         return subscriber
 
-    def _subscribed(self, elements: int, *, completes: bool = False, **how: Any) -> ProbeSubscriber:
+    def _subscriber_of(
+        self, elements: int, *, completes: bool = False, **how: Any
+    ) -> ProbeSubscriber:
         """Return a new subscriber of a new publisher of ``elements`` elements."""
         return self._subscriber(self._publisher(elements, completes=completes), **how)
 
@@ -143,10 +145,12 @@ class PublisherVerification(
         """
         return self.environment.history.seconds() > self.timeout / 3
 
-    def _linger(self, subscriber: ProbeSubscriber) -> None:
+    def _wait_for_next_signal(self, subscriber: ProbeSubscriber) -> None:
         """Wait within a signal until the next signal comes, at most ``silence`` seconds."""
         before = len(subscriber.signals)
-        self.environment.pause(lambda: len(subscriber.signals) > before, self.environment.silence)
+        self.environment.wait_within_signal(
+            lambda: len(subscriber.signals) > before, self.environment.silence
+        )
 
     def _expect_all_requested(self, subscriber: ProbeSubscriber) -> None:
         count = subscriber.requested

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from rstreams_fast.tck.outcome import NotApplicable
 from rstreams_fast.tck.subscriber.checks import SubscriberChecks
+from rstreams_fast.tck.subscriber.controlled_upstream import ControlledUpstream
 from rstreams_fast.tck.subscriber.races import SubscriberRaceChecks
-from rstreams_fast.tck.subscriber.stage import Stage
 from rstreams_fast.tck.verification import Verification
 
 __all__ = ["SubscriberBlackboxVerification"]
@@ -45,9 +45,9 @@ class SubscriberBlackboxVerification(SubscriberChecks, SubscriberRaceChecks, Ver
             subscriber: A result of ``create_subscriber``.
         """
 
-    def _new_stage(self, linger: int) -> Stage:
-        return Stage(self, self._make("create_subscriber"), linger)
+    def _make_upstream(self, waiting_calls: int) -> ControlledUpstream:
+        return ControlledUpstream(self, self._make("create_subscriber"), waiting_calls)
 
     def _needs_cancel(self) -> None:
-        if not self._has("trigger_cancel"):
+        if not self._defines("trigger_cancel"):
             raise NotApplicable("there is no trigger_cancel")

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from rstreams_fast.tck.history import show
 from rstreams_fast.tck.outcome import NotApplicable, RuleBroken
-from rstreams_fast.tck.probes import failing
+from rstreams_fast.tck.probes import failing_function
 from rstreams_fast.tck.references import expect_collected
-from rstreams_fast.tck.subscriber.stage import Stage
+from rstreams_fast.tck.subscriber.controlled_upstream import ControlledUpstream
 from rstreams_fast.tck.upstream import Upstream
 from rstreams_fast.tck.verification import PYTHON, STRICT, check
 
@@ -58,52 +58,56 @@ class SubscriberChecks:
     def _needs_cancel(self) -> None:
         """Raise ``NotApplicable`` if the kit cannot make the subscriber cancel."""
 
-    def _stage(
-        self: Kit, *, linger: int = 0, subscribed: bool = True, answers: list[Any] | None = None
+    def _upstream(
+        self: Kit,
+        *,
+        waiting_calls: int = 0,
+        subscribed: bool = True,
+        answers: list[Any] | None = None,
     ) -> Any:
-        """Return a ``Stage``: a new subscriber with the kit's publisher above it."""
-        stage = self._new_stage(linger)
+        """Return a ``ControlledUpstream``: a new subscriber with the kit's publisher above it."""
+        upstream = self._make_upstream(waiting_calls)
         if subscribed:
-            stage.start(answers or [])
-        return stage
+            upstream.start(answers or [])
+        return upstream
 
     def _element(self: Kit, index: int) -> Any:
         return self._make("create_element", index)
 
-    def _asked(self: Kit, count: int = 1) -> Stage:
-        """Return a ``Stage`` whose subscriber has called ``request``."""
-        stage: Stage = self._stage()
-        stage.trigger_request(count)
-        stage.expect_request("2.1", "a request(n) for its first elements")
-        return stage
+    def _upstream_after_request(self: Kit, count: int = 1) -> ControlledUpstream:
+        """Return an upstream whose subscriber has called ``request``."""
+        upstream: ControlledUpstream = self._upstream()
+        upstream.trigger_request(count)
+        upstream.expect_request("2.1", "a request(n) for its first elements")
+        return upstream
 
-    def _cancelled(self: Kit, requests: int) -> Stage:
-        """Return a ``Stage`` whose subscriber has called ``request`` and then ``cancel``."""
+    def _upstream_after_cancel(self: Kit, requests: int) -> ControlledUpstream:
+        """Return an upstream whose subscriber has called ``request`` and then ``cancel``."""
         self._needs_cancel()
-        stage = self._asked(requests)
-        stage.trigger_cancel()
-        stage.expect_cancel("2.6", "cancel() of a subscription no longer wanted")
-        return stage
+        upstream = self._upstream_after_request(requests)
+        upstream.trigger_cancel()
+        upstream.expect_cancel("2.6", "cancel() of a subscription no longer wanted")
+        return upstream
 
-    def _send(self: Kit, stage: Stage, count: int) -> list[Any]:
+    def _send(self: Kit, upstream: ControlledUpstream, count: int) -> list[Any]:
         """Send ``count`` elements, each when it is requested. Stop if the subscriber cancels."""
         sent: list[Any] = []
-        while len(sent) < count and self._is_wanted(stage, len(sent)):
+        while len(sent) < count and self._wait_for_demand(upstream, len(sent)):
             sent.append(self._element(len(sent)))
-            stage.send_next(sent[-1])
+            upstream.send_next(sent[-1])
         return sent
 
-    def _is_wanted(self: Kit, stage: Stage, sent: int) -> bool:
+    def _wait_for_demand(self: Kit, upstream: ControlledUpstream, sent: int) -> bool:
         """Wait until one more element is requested; ``False`` if the subscriber cancels."""
-        if not stage.cancels:
-            stage.trigger_request(1)  # for each element: else it may stay in a buffer
+        if not upstream.cancels:
+            upstream.trigger_request(1)  # for each element: else it may stay in a buffer
         self.environment.wait(
-            lambda: stage.demand > sent or stage.cancels,
+            lambda: upstream.demand > sent or upstream.cancels,
             "2.1",
             f"a request(n) after {sent} elements",
-            stage.came,
+            upstream.came,
         )
-        return not stage.cancels
+        return not upstream.cancels
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -112,22 +116,22 @@ class SubscriberChecks:
         """The subscriber calls request, and accepts the requested elements and then the end.
         Look at on_subscribe: something must call request. If the subscriber's user decides when,
         the hook trigger_request, or the puppet, must do so."""
-        stage = self._stage()
-        stage.trigger_request(1)
-        requested = stage.expect_request()
+        upstream = self._upstream()
+        upstream.trigger_request(1)
+        requested = upstream.expect_request()
         for index in range(min(requested, _MOST_ELEMENTS)):
-            if stage.cancels:
+            if upstream.cancels:
                 break
-            stage.send_next(self._element(index))
-        stage.send("on_complete")
+            upstream.send_next(self._element(index))
+        upstream.send("on_complete")
 
     @check("2.1", STRICT, needs="a request", establishes="further requests")
     def beyond_spec201_demandShouldGoOnAsLongAsElementsCome(self: Kit) -> None:
         """A subscriber that has got all requested elements requests more, or cancels.
         Look at the code that makes the next request, after the last requested element."""
-        stage = self._stage()
-        stage.expect_processed(self._send(stage, _ELEMENTS), "2.1")
-        stage.send("on_complete")
+        upstream = self._upstream()
+        upstream.expect_processed(self._send(upstream, _ELEMENTS), "2.1")
+        upstream.send("on_complete")
 
     @check("2.3")
     def required_spec203_mustNotCallMethodsOnSubscriptionOrPublisherInOnComplete(self: Kit) -> None:
@@ -154,16 +158,16 @@ class SubscriberChecks:
         self._expect_no_request_after("on_error")
 
     def _expect_no_request_after(self: Kit, terminal: str) -> None:
-        stage = self._asked()
-        stage.end(terminal)
+        upstream = self._upstream_after_request()
+        upstream.end(terminal)
         self.environment.is_quiet(lambda: False)  # calls that had begun before break no rule
-        before = len(stage.requests)
-        stage.trigger_request(1)
+        before = len(upstream.requests)
+        upstream.trigger_request(1)
         self.environment.expect_quiet(
-            lambda: len(stage.requests) > before,
+            lambda: len(upstream.requests) > before,
             "2.4",
             f"no request after {terminal}",
-            lambda: f"request({show(stage.requests[-1])})",
+            lambda: f"request({show(upstream.requests[-1])})",
         )
 
     @check("2.4", STRICT, needs="a request")
@@ -172,10 +176,10 @@ class SubscriberChecks:
         Look at the attribute that holds the subscription: clear it in on_complete and on_error."""
 
         def use() -> tuple[Any, weakref.ref[Any]]:
-            stage = self._asked()
-            stage.end("on_complete")
-            stage.forget()
-            return stage.subscriber, weakref.ref(stage)
+            upstream = self._upstream_after_request()
+            upstream.end("on_complete")
+            upstream.drop_references()
+            return upstream.subscriber, weakref.ref(upstream)
 
         subscriber, reference = use()
         expected = "no reference to the subscription after on_complete"
@@ -190,24 +194,24 @@ class SubscriberChecks:
     ) -> None:
         """A second subscription is cancelled.
         Look at on_subscribe: it must first check whether the subscriber has a subscription."""
-        stage = self._stage()
-        self._second_subscription(stage)
-        stage.send("on_complete")
+        upstream = self._upstream()
+        self._second_subscription(upstream)
+        upstream.send("on_complete")
 
     @check("2.5", STRICT, needs="second subscriptions are cancelled, further requests")
     def beyond_spec205_theFirstSubscriptionShouldSurviveASecondOne(self: Kit) -> None:
         """The subscriber requests nothing of a second subscription, and the first goes on.
         Look at on_subscribe: it should not use the new subscription in place of the old one."""
-        stage = self._stage()
-        second = self._second_subscription(stage)
+        upstream = self._upstream()
+        second = self._second_subscription(upstream)
         if second.requests:
             raise RuleBroken("2.5", "only cancel() of a second subscription", second.came())
-        if stage.cancels:
+        if upstream.cancels:
             raise RuleBroken("2.5", "the second subscription is cancelled", "the first one was")
-        self._send(stage, 3)
+        self._send(upstream, 3)
 
-    def _second_subscription(self: Kit, stage: Stage) -> Upstream:
-        second = Upstream(self.environment, stage.subscriber)
+    def _second_subscription(self: Kit, upstream: ControlledUpstream) -> Upstream:
+        second = Upstream(self.environment, upstream.subscriber)
         second.send_subscription()
         second.expect_cancel("2.5", "cancel() of a second subscription")
         return second
@@ -219,7 +223,7 @@ class SubscriberChecks:
         step."""
         self._needs_threads()
         for _ in range(_RACES):
-            subscriber = self._stage(subscribed=False).subscriber
+            subscriber = self._upstream(subscribed=False).subscriber
             one, other = (Upstream(self.environment, subscriber) for _ in range(2))
             self.environment.run_together(
                 one.send_subscription, other.send_subscription, rule="2.5"
@@ -243,7 +247,7 @@ class SubscriberChecks:
     def beyond_spec206_stoppingMustCancelTheSubscription(self: Kit) -> None:
         """A subscriber that is made to stop cancels its subscription.
         Look at every way in which the subscriber may stop early."""
-        self._cancelled(1)
+        self._upstream_after_cancel(1)
 
     @check("2.7", needs="further requests")
     def beyond_spec207_callsOnTheSubscriptionMustNotOverlap(self: Kit) -> None:
@@ -251,9 +255,9 @@ class SubscriberChecks:
         Look at which threads request: on_next and another thread of the subscriber need one lock,
         or one thread that makes all calls."""
         self._needs_threads()
-        stage = self._stage(linger=3)
-        self._send(stage, 5)
-        stage.send("on_complete")
+        upstream = self._upstream(waiting_calls=3)
+        self._send(upstream, 5)
+        upstream.send("on_complete")
 
     @check("2.8", needs="cancel on demand")
     def required_spec208_mustBePreparedToReceiveOnNextSignalsAfterHavingCalledSubscriptionCancel(
@@ -261,11 +265,11 @@ class SubscriberChecks:
     ) -> None:
         """Elements that were requested, and the end, are accepted after cancel.
         Look at attributes that cancel clears and on_next uses."""
-        stage = self._cancelled(3)
-        for index in range(min(2, stage.demand)):
-            stage.send_next(self._element(index))
-        stage.trigger_request(1)
-        stage.send("on_complete")
+        upstream = self._upstream_after_cancel(3)
+        for index in range(min(2, upstream.demand)):
+            upstream.send_next(self._element(index))
+        upstream.trigger_request(1)
+        upstream.send("on_complete")
 
     @check("2.8", STRICT, needs="cancel on demand")
     def beyond_spec208_signalsRacingWithCancelShouldBeAccepted(self: Kit) -> None:
@@ -274,14 +278,14 @@ class SubscriberChecks:
         self._needs_threads()
         self._needs_cancel()
         for _ in range(_RACES):
-            stage = self._asked(3)
+            upstream = self._upstream_after_request(3)
 
-            def signal(stage: Stage = stage) -> None:
-                for index in range(min(3, stage.demand)):
-                    stage.send_next(self._element(index))
-                stage.send("on_complete")
+            def signal(upstream: ControlledUpstream = upstream) -> None:
+                for index in range(min(3, upstream.demand)):
+                    upstream.send_next(self._element(index))
+                upstream.send("on_complete")
 
-            self.environment.run_together(signal, stage.trigger_cancel, rule="2.8")
+            self.environment.run_together(signal, upstream.trigger_cancel, rule="2.8")
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -291,7 +295,7 @@ class SubscriberChecks:
     ) -> None:
         """on_complete after a request, before any element, is accepted.
         Look at on_complete: it must not rely on an element having come."""
-        self._asked().end("on_complete", "2.9")
+        self._upstream_after_request().end("on_complete", "2.9")
 
     @check("2.9")
     def required_spec209_mustBePreparedToReceiveAnOnCompleteSignalWithoutPrecedingRequestCall(
@@ -299,7 +303,7 @@ class SubscriberChecks:
     ) -> None:
         """on_complete without any request, right after on_subscribe, is accepted.
         Look at on_complete: it must not rely on a request having been made."""
-        self._stage().end("on_complete", "2.9")
+        self._upstream().end("on_complete", "2.9")
         self._end_within_subscribe("on_complete", "2.9")
 
     @check("2.10", needs="a request")
@@ -308,7 +312,7 @@ class SubscriberChecks:
     ) -> None:
         """on_error after a request, before any element, is accepted.
         Look at on_error: it must not rely on an element having come, and must not raise."""
-        self._asked(2).end("on_error", "2.10")
+        self._upstream_after_request(2).end("on_error", "2.10")
 
     @check("2.10")
     def required_spec210_mustBePreparedToReceiveAnOnErrorSignalWithoutPrecedingRequestCall(
@@ -316,21 +320,21 @@ class SubscriberChecks:
     ) -> None:
         """on_error without any request, right after on_subscribe, is accepted.
         Look at on_error: it must not rely on a request having been made, and must not raise."""
-        self._stage().end("on_error", "2.10")
+        self._upstream().end("on_error", "2.10")
         self._end_within_subscribe("on_error", "2.10")
 
     @check("2.10", needs="further requests")
     def beyond_spec210_onErrorMustBeAcceptedAfterElements(self: Kit) -> None:
         """on_error is accepted after some elements, while more elements are requested.
         Look at what on_error does with received elements: it must neither raise nor cancel."""
-        stage = self._stage()
-        stage.expect_processed(self._send(stage, 3), "2.11")
-        stage.end("on_error", "2.10")
+        upstream = self._upstream()
+        upstream.expect_processed(self._send(upstream, 3), "2.11")
+        upstream.end("on_error", "2.10")
 
     def _end_within_subscribe(self: Kit, terminal: str, rule: str) -> None:
-        stage = self._stage(subscribed=False)
-        stage.send_subscription()
-        stage.end(terminal, rule)
+        upstream = self._upstream(subscribed=False)
+        upstream.send_subscription()
+        upstream.end(terminal, rule)
 
     # -- accepting ---------------------------------------------------------------------------------
 
@@ -340,15 +344,15 @@ class SubscriberChecks:
         Look at thread-locals, at loops taken from the calling thread, at hand-over without a lock.
         """
         self._needs_threads()
-        stage = self._stage()
+        upstream = self._upstream()
         sent: list[Any] = []
         while len(sent) < _ELEMENTS:
-            if not self._is_wanted(stage, len(sent)):
+            if not self._wait_for_demand(upstream, len(sent)):
                 return
             sent.append(self._element(len(sent)))
-            self._call_from_a_new_thread(lambda: stage.send_next(sent[-1]), "2.11")
-        self._call_from_a_new_thread(lambda: stage.send("on_complete"), "2.11")
-        stage.expect_processed(sent, "2.11")
+            self._call_from_a_new_thread(lambda: upstream.send_next(sent[-1]), "2.11")
+        self._call_from_a_new_thread(lambda: upstream.send("on_complete"), "2.11")
+        upstream.expect_processed(sent, "2.11")
 
     @check("2.13")
     def required_spec213_onSubscribe_mustThrowNullPointerExceptionWhenParametersAreNull(
@@ -382,8 +386,8 @@ class SubscriberChecks:
             self._expect_refusal(signal, TypeError)
 
     def _expect_refusal(self: Kit, signal: str, error: type[BaseException]) -> None:
-        stage = self._stage(subscribed=signal != "on_subscribe")
-        self._expect_raises("2.13", error, stage.subscriber, signal, None)
+        upstream = self._upstream(subscribed=signal != "on_subscribe")
+        self._expect_raises("2.13", error, upstream.subscriber, signal, None)
 
     @check("2.13", needs="a request")
     def beyond_spec213_elementsFromWithinRequestMustBeAccepted(self: Kit) -> None:
@@ -391,39 +395,44 @@ class SubscriberChecks:
         Look at locks that are held while request is called, and at attributes that are set only
         afterwards: on_subscribe must store the subscription before it calls request."""
         elements = [self._element(index) for index in range(_ELEMENTS)]
-        stage = self._stage(answers=elements)
-        stage.trigger_request(_ELEMENTS)
-        while not (stage.over or stage.cancels):
-            before = stage.sent
-            stage.send_answers()  # elements that were requested before ``answer_by``
-            if stage.sent == before and not self._goes_on(stage):
+        upstream = self._upstream(answers=elements)
+        upstream.trigger_request(_ELEMENTS)
+        while not (upstream.end_sent or upstream.cancels):
+            before = upstream.sent
+            upstream.send_answers()  # elements that were requested before ``answer_by``
+            if upstream.sent == before and not self._requests_more(upstream):
                 break
-        stage.expect_processed(elements[: stage.sent], "2.11")
+        upstream.expect_processed(elements[: upstream.sent], "2.11")
 
-    def _goes_on(self: Kit, stage: Stage) -> bool:
+    def _requests_more(self: Kit, upstream: ControlledUpstream) -> bool:
         """Return whether the subscriber requests more elements, which it need not do."""
-        before = stage.sent
-        stage.trigger_request(1)
+        before = upstream.sent
+        upstream.trigger_request(1)
         return not self.environment.is_quiet(
-            lambda: stage.over or stage.cancels or stage.sent > before or stage.demand > stage.sent
+            lambda: (
+                upstream.end_sent
+                or upstream.cancels
+                or upstream.sent > before
+                or upstream.demand > upstream.sent
+            )
         )
 
     @check("2.13", STRICT, needs="further requests")
     def beyond_spec213_elementsWithHostileEqualityShouldBeAccepted(self: Kit) -> None:
         """Elements whose ==, hash and bool raise are taken without raising.
         Look at ``if element:``, ``element == ...`` and ``element in ...``; use ``is``."""
-        stage = self._stage()
+        upstream = self._upstream()
         for index in range(3):
-            if not self._is_wanted(stage, index):
+            if not self._wait_for_demand(upstream, index):
                 return
-            stage.send_next(_hostile(self._element(index)))
-        stage.send("on_complete")
+            upstream.send_next(_hostile_copy(self._element(index)))
+        upstream.send("on_complete")
 
     @check("2.13")
     def beyond_spec213_aFailureOfItsOwnMustCancelAndNotRaise(self: Kit) -> None:
         """A subscriber whose work fails returns normally from on_next and cancels.
         Look at what runs the user's code in on_next: its exception must become a cancel."""
-        upstream = Upstream(self.environment, self._make_if_there("create_failing_subscriber"))
+        upstream = Upstream(self.environment, self._make_optional("create_failing_subscriber"))
         upstream.send_subscription()
         upstream.expect_request("2.1", "a request(n) for the element that will fail")
         upstream.send_next(self._element(0))
@@ -434,13 +443,13 @@ class SubscriberChecks:
 _PLAIN = (int, float, complex, str, bytes, bytearray, tuple, list, dict, set, frozenset)
 
 
-def _hostile(element: Any) -> Any:
+def _hostile_copy(element: Any) -> Any:
     """Return a copy of ``element`` whose ==, hash and bool raise.
 
     The copy has the type (a subclass) and the contents of ``element``, because a subscriber may
     need them. If no such copy can be made, the check does not apply.
     """
-    fail = failing("an element's own method")
+    fail = failing_function("an element's own method")
     methods = {"__eq__": fail, "__hash__": fail, "__bool__": fail, "__ne__": fail}
     kind = type(element)
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rstreams_fast.tck.subscriber.stage import Stage
+from rstreams_fast.tck.subscriber.controlled_upstream import ControlledUpstream
 from rstreams_fast.tck.sweep import SecondThread, pause, sweep
 from rstreams_fast.tck.verification import STRICT, check
 
@@ -34,16 +34,16 @@ class SubscriberRaceChecks:
         Look at how the working thread stops: it must see that the queue is empty, and mark itself
         as stopped, in one step."""
         self._needs_threads()
-        stage = self._stage()
+        upstream = self._upstream()
         for sent, part in enumerate(sweep(self.environment)):
-            if not self._is_wanted(stage, sent):
+            if not self._wait_for_demand(upstream, sent):
                 return
             element = self._element(sent)
             pause(_WINDOW * part**3)
-            stage.send_next(element)
-            stage.expect_processed([element], "2.11")
+            upstream.send_next(element)
+            upstream.expect_processed([element], "2.11")
         pause(_WINDOW / 10)
-        stage.end("on_complete", "2.11")
+        upstream.end("on_complete", "2.11")
 
     @check("2.11", STRICT, needs="a request")
     def beyond_spec211_theEndShouldWakeAnIdleSubscriber(self: Kit) -> None:
@@ -52,12 +52,12 @@ class SubscriberRaceChecks:
         as stopped, in one step."""
         self._needs_threads()
         for part in sweep(self.environment, most=_SUBSCRIBERS):
-            stage = self._asked()
+            upstream = self._upstream_after_request()
             element = self._element(0)
-            stage.send_next(element)
-            stage.expect_processed([element], "2.11")
+            upstream.send_next(element)
+            upstream.expect_processed([element], "2.11")
             pause(_WINDOW * part**3)
-            stage.end("on_complete", "2.11")
+            upstream.end("on_complete", "2.11")
 
     @check("2.6", STRICT, needs="cancel on demand")
     def beyond_spec206_aStopWhileAnElementIsDealtWithShouldCancel(self: Kit) -> None:
@@ -67,10 +67,10 @@ class SubscriberRaceChecks:
         was stopped."""
         self._needs_threads()
         self._needs_cancel()
-        with SecondThread.beside(self.environment, "2.6") as second:
+        with SecondThread.running(self.environment, "2.6") as second:
             for part in sweep(self.environment, most=_SUBSCRIBERS):
-                stage: Stage = self._asked()
-                second.fire(second.arm(stage.trigger_cancel, _WINDOW * part**3))
-                stage.send_next(self._element(0))
+                upstream: ControlledUpstream = self._upstream_after_request()
+                second.fire(second.arm(upstream.trigger_cancel, _WINDOW * part**3))
+                upstream.send_next(self._element(0))
                 second.join("the subscriber is stopped")
-                stage.expect_cancel("2.6", "cancel() of a subscription no longer wanted")
+                upstream.expect_cancel("2.6", "cancel() of a subscription no longer wanted")

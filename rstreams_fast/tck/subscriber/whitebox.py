@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Protocol
 from rstreams_fast.tck.environment import Environment
 from rstreams_fast.tck.history import show, show_call
 from rstreams_fast.tck.outcome import HookFailed, RuleBroken
-from rstreams_fast.tck.probes import same
+from rstreams_fast.tck.probes import is_same
 from rstreams_fast.tck.subscriber.checks import SubscriberChecks
+from rstreams_fast.tck.subscriber.controlled_upstream import ControlledUpstream
 from rstreams_fast.tck.subscriber.races import SubscriberRaceChecks
-from rstreams_fast.tck.subscriber.stage import Stage
 from rstreams_fast.tck.verification import Verification, check
 
 __all__ = ["Puppet", "SubscriberWhiteboxVerification", "WhiteboxProbe"]
@@ -106,7 +106,7 @@ class WhiteboxProbe:
     def expect_next(self, element: Any, rule: str) -> None:
         expected = f"the subscriber processes on_next({show(element)})"
         self._environment.wait(lambda: len(self.elements) > self._read, rule, expected, self.came)
-        if not same(self.elements[self._read], element):
+        if not is_same(self.elements[self._read], element):
             raise RuleBroken(rule, expected, self.came())
         self._read += 1
 
@@ -122,13 +122,13 @@ class WhiteboxProbe:
             raise RuleBroken(rule, expected, self.came())
 
 
-class _WhiteboxStage(Stage):
-    """A ``Stage`` that uses the subscriber's puppet, and sees by the probe what was processed."""
+class _WhiteboxUpstream(ControlledUpstream):
+    """Uses the subscriber's puppet, and sees by the probe which signals were processed."""
 
     def __init__(
-        self, verification: Any, subscriber: Any, linger: int, probe: WhiteboxProbe
+        self, verification: Any, subscriber: Any, waiting_calls: int, probe: WhiteboxProbe
     ) -> None:
-        super().__init__(verification, subscriber, linger)
+        super().__init__(verification, subscriber, waiting_calls)
         self.probe = probe
         self._completed = False
         self._deferred: list[Any] = []  # processed only after on_complete
@@ -144,18 +144,18 @@ class _WhiteboxStage(Stage):
         self.answer_by(answers)  # only now: earlier elements might be dropped
 
     def trigger_request(self, n: int) -> None:
-        self._move("trigger_request", n)
+        self._call_puppet("trigger_request", n)
 
     def trigger_cancel(self) -> None:
-        self._move("signal_cancel")
+        self._call_puppet("signal_cancel")
 
-    def _move(self, name: str, *arguments: Any) -> None:
-        self.environment.history.do("puppet", name, *arguments)
+    def _call_puppet(self, name: str, *arguments: Any) -> None:
+        self.environment.history.record_call("puppet", name, *arguments)
         if self.probe.puppet is None:
             raise HookFailed("the subscriber did not call probe.register_on_subscribe(puppet)")
         self.verification._call_user("the puppet's ", self.probe.puppet, name, *arguments)
 
-    def forget(self) -> None:
+    def drop_references(self) -> None:
         self.probe.puppet = None
 
     def send(self, name: str, *arguments: Any) -> None:
@@ -198,40 +198,40 @@ class SubscriberWhiteboxVerification(SubscriberChecks, SubscriberRaceChecks, Ver
             "create_whitebox_subscriber(probe) is the hook that makes a subscriber"
         )
 
-    def _new_stage(self, linger: int) -> _WhiteboxStage:
+    def _make_upstream(self, waiting_calls: int) -> _WhiteboxUpstream:
         probe = WhiteboxProbe(self.environment)
         subscriber = self._make("create_whitebox_subscriber", probe)
-        return _WhiteboxStage(self, subscriber, linger, probe)
+        return _WhiteboxUpstream(self, subscriber, waiting_calls, probe)
 
     @check("2.1", needs="a request")
     def required_exerciseWhiteboxHappyPath(self) -> None:
         """The subscriber requests an element and processes it, twice: puppet and probe work.
         Look at the subscriber's calls of the probe, and at its puppet."""
-        stage = self._stage()
-        stage.trigger_request(1)
-        stage.trigger_request(1)
-        first = stage.expect_request()
-        self._process_one(stage, 0, "2.1")
-        stage.trigger_request(1)
+        upstream = self._upstream()
+        upstream.trigger_request(1)
+        upstream.trigger_request(1)
+        first = upstream.expect_request()
+        self._process_one(upstream, 0, "2.1")
+        upstream.trigger_request(1)
         if first == 1:
-            stage.expect_request()
-        self._process_one(stage, 1, "2.1")
+            upstream.expect_request()
+        self._process_one(upstream, 1, "2.1")
 
     @check("3.8", needs="a request")
     def required_spec308_requestMustRegisterGivenNumberElementsToBeProduced(self) -> None:
         """Two elements are requested by the puppet, at once or one by one, and are processed.
         Look at puppet.trigger_request, and at what happens after the first of several elements."""
-        stage = self._stage()
-        stage.trigger_request(2)
-        requested = stage.expect_request("3.8")
-        self._process_one(stage, 0, "3.8")
+        upstream = self._upstream()
+        upstream.trigger_request(2)
+        requested = upstream.expect_request("3.8")
+        self._process_one(upstream, 0, "3.8")
         if requested == 1:
-            stage.expect_request("3.8", "a request for the second element")
-        self._process_one(stage, 1, "3.8")
-        stage.probe.expect_none("3.8")
-        stage.trigger_request(3)
+            upstream.expect_request("3.8", "a request for the second element")
+        self._process_one(upstream, 1, "3.8")
+        upstream.probe.expect_none("3.8")
+        upstream.trigger_request(3)
 
-    def _process_one(self, stage: Stage, index: int, rule: str) -> None:
+    def _process_one(self, upstream: ControlledUpstream, index: int, rule: str) -> None:
         element = self._element(index)
-        stage.send_next(element)
-        stage.expect_processed([element], rule)
+        upstream.send_next(element)
+        upstream.expect_processed([element], rule)

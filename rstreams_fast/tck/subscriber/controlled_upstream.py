@@ -6,20 +6,20 @@ from typing import Any
 
 from rstreams_fast.tck.upstream import TestError, Upstream
 
-__all__ = ["Stage"]
+__all__ = ["ControlledUpstream"]
 
 
-class Stage(Upstream):
+class ControlledUpstream(Upstream):
     """The kit's publisher above a subscriber; it can also make the subscriber request and cancel.
 
     For that it calls the hooks ``trigger_request`` and ``trigger_cancel``.
     """
 
-    def __init__(self, verification: Any, subscriber: Any, linger: int) -> None:
-        super().__init__(verification.environment, subscriber, linger=linger)
+    def __init__(self, verification: Any, subscriber: Any, waiting_calls: int) -> None:
+        super().__init__(verification.environment, subscriber, waiting_calls=waiting_calls)
         self.verification = verification
         self.sent = 0  # how many of the answers were sent
-        self.over = False  # whether the end was sent after the answers
+        self.end_sent = False  # whether the end was sent after the answers
         self._answers: list[Any] = []
         self._sending = False
 
@@ -43,7 +43,7 @@ class Stage(Upstream):
         """Make the subscriber cancel."""
         self.verification._hook("trigger_cancel", self.subscriber)
 
-    def forget(self) -> None:
+    def drop_references(self) -> None:
         """Drop the kit's own references to the subscription."""
 
     def expect_processed(self, elements: list[Any], rule: str) -> None:
@@ -76,10 +76,10 @@ class Stage(Upstream):
         with self.environment.changed:
             index, at_end = self.sent, self.sent == len(self._answers)
             wanted = at_end or self.demand > self.sent
-            if self.over or self.cancels or not wanted:
+            if self.end_sent or self.cancels or not wanted:
                 self._sending = False
                 return False
-            self.over = at_end
+            self.end_sent = at_end
             self.sent += not at_end
         if at_end:
             self.send("on_complete")

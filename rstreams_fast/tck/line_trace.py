@@ -9,25 +9,25 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-__all__ = ["Steps"]
+__all__ = ["LineTrace"]
 
 #: Files that are no code of the implementation: the kit's, and Python's module threading.
-_NOT_THEIRS: Final = (str(Path(__file__).parent), threading.__file__)
+_OTHER_FILES: Final = (str(Path(__file__).parent), threading.__file__)
 
 
-class Steps:
+class LineTrace:
     """Counts the Python lines that a thread executes after ``begin``, and stops it at one line.
 
-    Before line number ``stop_at``, counted from 1, the thread calls ``at_step``, and goes on when
-    ``at_step`` returns. If a debugger or a coverage tool already traces the thread, no lines are
+    Before line number ``stop_at``, counted from 1, the thread calls ``at_stop``, and goes on when
+    ``at_stop`` returns. If a debugger or a coverage tool already traces the thread, no lines are
     counted.
     """
 
-    def __init__(self, stop_at: int = 0, at_step: Callable[[], object] | None = None) -> None:
-        self.seen = 0
+    def __init__(self, stop_at: int = 0, at_stop: Callable[[], object] | None = None) -> None:
+        self.lines = 0
         self.place = ""  #: where the thread was stopped
         self._stop_at = stop_at
-        self._at_step = at_step
+        self._at_stop = at_stop
         self._is_on = False
         self._is_over = False
 
@@ -36,12 +36,12 @@ class Steps:
 
         Only the first call has an effect.
         """
-        if self._is_on or self._is_over or not _is_free(sys.gettrace()):
+        if self._is_on or self._is_over or not _is_untraced(sys.gettrace()):
             return
         self._is_on = True
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
-            if _is_theirs(frame):
+            if _is_implementation(frame):
                 frame.f_trace = self._trace
             frame = frame.f_back
         sys.settrace(self._trace)
@@ -49,32 +49,32 @@ class Steps:
     def end(self) -> None:
         """Stop counting. If another thread is traced, its trace ends at its next line."""
         self._is_over = True
-        self._leave_this_thread()
+        self._untrace_this_thread()
 
-    def _leave_this_thread(self) -> None:
+    def _untrace_this_thread(self) -> None:
         if sys.gettrace() == self._trace:
             sys.settrace(None)
 
     def _trace(self, frame: FrameType, event: str, _argument: object) -> Any:
         if self._is_over:
-            self._leave_this_thread()
+            self._untrace_this_thread()
             return None
-        if event == "call" and not _is_theirs(frame):
+        if event == "call" and not _is_implementation(frame):
             return None
         if event == "line":
-            self.seen += 1
-            if self.seen == self._stop_at and self._at_step is not None:
+            self.lines += 1
+            if self.lines == self._stop_at and self._at_stop is not None:
                 code = frame.f_code
                 name = Path(code.co_filename).name
                 self.place = f"line {frame.f_lineno} of {name}, in {code.co_name}"
-                self._at_step()
+                self._at_stop()
         return self._trace
 
 
-def _is_theirs(frame: FrameType) -> bool:
-    return not frame.f_code.co_filename.startswith(_NOT_THEIRS)
+def _is_implementation(frame: FrameType) -> bool:
+    return not frame.f_code.co_filename.startswith(_OTHER_FILES)
 
 
-def _is_free(trace: object) -> bool:
-    """Whether this thread is not traced, or only by an earlier ``Steps``."""
-    return trace is None or isinstance(getattr(trace, "__self__", None), Steps)
+def _is_untraced(trace: object) -> bool:
+    """Whether this thread is not traced, or only by an earlier ``LineTrace``."""
+    return trace is None or isinstance(getattr(trace, "__self__", None), LineTrace)
