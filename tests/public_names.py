@@ -31,7 +31,7 @@ INTERNAL = {
     "Limit": {"numbers", "served_at", "weights"},
     "Link": {"custody", "depth", "trampoline", "turns"},
     "ListSubscriber": {"on_burst", "prompt"},
-    "ManualTimer": {"call_later", "patient"},
+    "ManualTimer": {"call_later", "runs_slow_work"},
     "MapBatches": {"output_of", "work"},
     "MulticastPublisher": {
         *("admit", "ask", "buffer", "burst", "connect", "defer", "leave", "metrics_for"),

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 from rstreams_fast.errors import WorkDroppedError, expect
 
-__all__ = ["call_at_exit", "exiting", "too_late"]
+__all__ = ["call_at_exit", "is_exiting", "must_be_daemon"]
 
 _lock = threading.RLock()  # reentrant: a finalizer may run while its thread holds the lock
 _callbacks: list[Callable[[], object]] = []
 _exiting = False
-_too_late = False
+_refused = False
 
 
 def call_at_exit(callback: Callable[[], object]) -> bool:
@@ -22,7 +22,7 @@ def call_at_exit(callback: Callable[[], object]) -> bool:
     Returns ``False`` if the interpreter exits already. Then ``callback`` is never called. So a
     thread that ends only after this call must be a daemon. Thread-safe.
     """
-    global _too_late  # noqa: PLW0603
+    global _refused  # noqa: PLW0603
     if callback in _callbacks:
         return True
     with _lock:
@@ -36,37 +36,37 @@ def call_at_exit(callback: Callable[[], object]) -> bool:
             try:
                 register(_call_all)
             except RuntimeError:  # the main thread has ended
-                _begin()
+                _note_exit()
         if _exiting:
-            _too_late = True
+            _refused = True
             return False
         _callbacks.append(callback)
         return True
 
 
-def too_late() -> bool:
+def must_be_daemon() -> bool:
     """Whether the interpreter exits, so that ``call_at_exit`` would return ``False``.
 
     A thread that is started now must be a daemon.
     """
-    return _too_late or not call_at_exit(_nothing)
+    return _refused or not call_at_exit(_do_nothing)
 
 
-def _nothing() -> None:
-    """Do nothing. ``too_late`` registers this function to learn whether the interpreter exits."""
+def _do_nothing() -> None:
+    """Do nothing. ``must_be_daemon`` registers this to learn whether the interpreter exits."""
 
 
-def exiting() -> bool:
+def is_exiting() -> bool:
     return _exiting
 
 
-def _begin() -> None:
+def _note_exit() -> None:
     global _exiting  # noqa: PLW0603
     _exiting = True
     expect(WorkDroppedError)
 
 
 def _call_all() -> None:
-    _begin()
+    _note_exit()
     for callback in reversed(_callbacks):
         callback()

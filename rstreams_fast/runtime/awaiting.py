@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     import asyncio
 
 __all__ = [
-    "HERE",
     "Awaited",
-    "awaited_here",
-    "awaited_nowhere",
     "awaited_stream",
-    "loop_of_program",
+    "running_or_awaiting_loop",
+    "thread_state",
+    "with_running_loop",
+    "without_loop",
 ]
 
-HERE: Final = threading.local()
-"""``HERE.private`` is a weak reference to the private loop that runs in this thread."""
+thread_state: Final = threading.local()
+"""``thread_state.private`` is a weak reference to the private loop that runs in this thread."""
 
 
 class Awaited(NamedTuple):
@@ -63,7 +63,7 @@ _UNCHANGED: Final = contextlib.nullcontext()
 
 
 @contextlib.contextmanager
-def _awaited(stream: Awaited | None) -> Iterator[None]:
+def _set_awaited(stream: Awaited | None) -> Iterator[None]:
     before = _awaiting.set(stream)
     try:
         yield
@@ -74,28 +74,28 @@ def _awaited(stream: Awaited | None) -> Iterator[None]:
             _awaiting.reset(before)
 
 
-def awaited_here(unclosed: set[asyncio.Future[Any]]) -> AbstractContextManager[None]:
+def with_running_loop(unclosed: set[asyncio.Future[Any]]) -> AbstractContextManager[None]:
     """Return a context manager within which a stream is subscribed to and awaited.
 
     Subscriptions that the stream makes use the loop that runs now. ``unclosed`` collects the
     futures that the caller must await before it returns.
     """
     loop = running_loop()
-    if loop is None or hasattr(HERE, "private"):
+    if loop is None or hasattr(thread_state, "private"):
         return _UNCHANGED
-    return _awaited(Awaited(loop, unclosed, process_id()))
+    return _set_awaited(Awaited(loop, unclosed, process_id()))
 
 
-def awaited_nowhere() -> AbstractContextManager[None]:
+def without_loop() -> AbstractContextManager[None]:
     """Return a context manager within which ``awaited_stream`` returns ``None``.
 
     A caller that does not await the stream subscribes within it. So does a stream that several
     subscribers share, because its subscription may outlive the ``await`` of each subscriber.
     """
-    return _UNCHANGED if _awaiting.get() is None else _awaited(None)
+    return _UNCHANGED if _awaiting.get() is None else _set_awaited(None)
 
 
-def loop_of_program() -> asyncio.AbstractEventLoop | None:
+def running_or_awaiting_loop() -> asyncio.AbstractEventLoop | None:
     """Return the loop that runs in this thread, or else the loop on which the stream is awaited."""
     here, awaited = running_loop(), _awaiting.get()
     if here is not None or awaited is None:

@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from rstreams_fast.errors import WorkDroppedError
-from rstreams_fast.runtime.at_exit import call_at_exit, exiting
+from rstreams_fast.runtime.at_exit import call_at_exit, is_exiting
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.runtime.gil_yield import yield_gil
 
@@ -35,10 +35,10 @@ __all__ = [
     "cancelled_by_executor",
     "check_executor",
     "describe_executor",
+    "nonblocking_submit",
     "process_id",
     "resource",
-    "submit_of",
-    "taken",
+    "take_held",
 ]
 
 CALLER: Final = "caller"
@@ -95,7 +95,7 @@ _workers: weakref.WeakSet[Worker] = weakref.WeakSet()
 _Mailbox = SimpleQueue["Work | None"]
 
 
-def _work_off(mailbox: _Mailbox) -> None:
+def _run_works(mailbox: _Mailbox) -> None:
     # This thread refers to the queue ``mailbox``, not to the ``Worker``. So a worker that nobody
     # uses any more is garbage-collected, and its finalizer ends this thread.
     while (work := mailbox.get()) is not None:
@@ -131,7 +131,7 @@ class Worker:
         """Queue ``work`` for the thread. Raises ``WorkDroppedError`` if the worker is closed."""
         with self._lock:
             if self._closed:
-                why = ": the interpreter exits" if exiting() else ""
+                why = ": the interpreter exits" if is_exiting() else ""
                 raise WorkDroppedError(f"the worker {self._name} is closed{why}")
             if self._thread is None and not self._starting:
                 self._start()
@@ -146,7 +146,7 @@ class Worker:
         try:
             daemon = not call_at_exit(_close_workers)
             thread = threading.Thread(
-                target=_work_off, args=(self._mailbox,), name=self._name, daemon=daemon
+                target=_run_works, args=(self._mailbox,), name=self._name, daemon=daemon
             )
             try:
                 thread.start()
@@ -191,25 +191,25 @@ class Trampoline(threading.local):
             return
         self.queue = queue = deque((work,))
         del work
-        leaving: BaseException | None = None
+        first_error: BaseException | None = None
         try:
             while queue:
                 try:
                     while queue:
                         queue.popleft()()
                 except BaseException as raised:
-                    leaving = raised if leaving is None else leaving
-            if leaving is not None:
-                raise leaving
+                    first_error = raised if first_error is None else first_error
+            if first_error is not None:
+                raise first_error
         finally:
             self.queue = None
-            del leaving  # the error's traceback keeps this frame: avoid a reference cycle
+            del first_error  # the error's traceback keeps this frame: avoid a reference cycle
 
 
 _trampoline = Trampoline()
 
 
-def taken(held: list[T]) -> T | None:
+def take_held(held: list[T]) -> T | None:
     """Remove and return the only item of ``held``. If it was removed before, return ``None``."""
     try:
         return held.pop()
@@ -223,12 +223,12 @@ def cancelled_by_executor() -> WorkDroppedError:
 
 
 def _run_held(held: list[Work]) -> None:
-    work = taken(held)
+    work = take_held(held)
     if work is not None:
         _trampoline.run(work)
 
 
-def submit_of(executor: Executor) -> Callable[..., Future[Any]]:
+def nonblocking_submit(executor: Executor) -> Callable[..., Future[Any]]:
     """Return the method of ``executor`` that submits without waiting.
 
     A ``BoundedExecutor``, for example, has the method ``submit_at_once``. If the executor has no
@@ -238,9 +238,9 @@ def submit_of(executor: Executor) -> Callable[..., Future[Any]]:
     return submit
 
 
-class _OnExecutor:
+class _ExecutorResource:
     def __init__(self, executor: Executor) -> None:
-        self._submit = submit_of(executor)
+        self._submit = nonblocking_submit(executor)
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:
         held = [work]
@@ -250,21 +250,21 @@ class _OnExecutor:
         except Exception:
             # A pool that cannot start another thread has queued the work, and still raises here.
             # If a running thread of the pool has taken the work out of ``held``, do not raise.
-            if taken(held) is None:
+            if take_held(held) is None:
                 return
             raise
 
-        def look(future: Future[Any]) -> None:
+        def report_cancelled(future: Future[Any]) -> None:
             if future.cancelled():
                 when_dropped(cancelled_by_executor())
 
-        future.add_done_callback(look)
+        future.add_done_callback(report_cancelled)
 
     def close(self) -> None:
         """Do nothing: the executor's owner shuts it down."""
 
 
-class _OnCaller:
+class _CallerResource:
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:  # noqa: ARG002
         _trampoline.run(work)
 
@@ -302,7 +302,7 @@ class _LoopWork:
             )
 
 
-class _OnLoop:
+class _LoopResource:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         from asyncio import _get_running_loop
 
@@ -363,10 +363,10 @@ def resource(executor: Any, name: str = "rstreams-fast") -> Resource:
     if executor is None:
         return Worker(name)
     if isinstance(executor, str):
-        return _OnCaller()
+        return _CallerResource()
     if isinstance(executor, Executor):
-        return _OnExecutor(executor)
-    return _OnLoop(executor)
+        return _ExecutorResource(executor)
+    return _LoopResource(executor)
 
 
 def describe_executor(executor: Any) -> str:

@@ -25,7 +25,7 @@ from rstreams_fast.errors import report_dropped
 __all__ = ["call_from_finalizer"]
 
 #: Whether this Python has no reference counts, so that the collector runs every finalizer.
-_EVERY_TIME: Final = not hasattr(gc, "callbacks")
+_NO_REFERENCE_COUNTS: Final = not hasattr(gc, "callbacks")
 
 # Python calls the functions in gc.callbacks at the start and the end of each collection. Those of
 # this module record that a collection is running, and the thread on which it runs. They must be C
@@ -36,35 +36,35 @@ _EVERY_TIME: Final = not hasattr(gc, "callbacks")
 _phases: Final[dict[str, Any]] = {"stop": None}
 """Maps each phase to the dict of its last callback. The last key is the phase that came last."""
 
-_here: Final = threading.local()
-"""``_here.start`` is the dict that the last collection on this thread passed at its start."""
+_local: Final = threading.local()
+"""``_local.start`` is the dict that the last collection on this thread passed at its start."""
 
-_callbacks: Final[list[Any]] = [partial(setattr, _here), _phases.pop, _phases.setdefault]
+_callbacks: Final[list[Any]] = [partial(setattr, _local), _phases.pop, _phases.setdefault]
 
 
 def _end_callbacks() -> None:
     gc.callbacks[:] = [callback for callback in gc.callbacks if callback not in _callbacks]
 
 
-if not _EVERY_TIME:
+if not _NO_REFERENCE_COUNTS:
     gc.callbacks += _callbacks
-    # With gevent or eventlet, setattr(_here, ...) fails late at interpreter exit. So an exit
+    # With gevent or eventlet, setattr(_local, ...) fails late at interpreter exit. So an exit
     # function removes the callbacks before that.
-    if type(_here).__module__ != "_thread":
+    if type(_local).__module__ != "_thread":
         atexit.register(_end_callbacks)
 
 
-def _collects_here() -> bool:
+def _is_collecting_here() -> bool:
     """Whether a collection is running on this thread."""
-    return list(_phases)[-1] == "start" and getattr(_here, "start", None) is _phases.get("start")
+    return list(_phases)[-1] == "start" and getattr(_local, "start", None) is _phases.get("start")
 
 
 class _Mailbox:
     """The queued calls of one process, and the lock that lets only one thread make them."""
 
     def __init__(self) -> None:
-        self.notes: SimpleQueue[tuple[Callable[..., object], tuple[Any, ...]]] = SimpleQueue()
-        self.at_work = threading.Lock()  # held by the thread that makes the calls; never waited for
+        self.calls: SimpleQueue[tuple[Callable[..., object], tuple[Any, ...]]] = SimpleQueue()
+        self.worker_lock = threading.Lock()  # the thread that makes the calls holds it; no waits
 
 
 _mailbox = _Mailbox()
@@ -77,20 +77,20 @@ def call_from_finalizer(call: Callable[..., object], *args: Any) -> None:
     thread, ``on_dropped_error`` gets it. Calls that are still queued at interpreter exit, or in the
     child at a fork, are not made.
     """
-    if not (_EVERY_TIME or _collects_here()):
+    if not (_NO_REFERENCE_COUNTS or _is_collecting_here()):
         call(*args)
         return
-    _mailbox.notes.put((call, args))  # reentrant: a finalizer may interrupt this put
+    _mailbox.calls.put((call, args))  # reentrant: a finalizer may interrupt this put
     _start(_mailbox)
 
 
 def _start(mailbox: _Mailbox) -> None:
-    if mailbox.at_work.acquire(blocking=False):
+    if mailbox.worker_lock.acquire(blocking=False):
         try:
             # Do not call threading.Thread.start() here: it takes locks that this thread may hold.
             _thread.start_new_thread(_start_named, (mailbox,))
         except RuntimeError:  # no thread can be started now: the next call tries again
-            mailbox.at_work.release()
+            mailbox.worker_lock.release()
 
 
 def _start_named(mailbox: _Mailbox) -> None:
@@ -99,19 +99,19 @@ def _start_named(mailbox: _Mailbox) -> None:
     This function runs on a new, raw thread. So it holds none of the locks that ``start`` takes.
     """
     thread = threading.Thread(
-        target=_work_off, args=(mailbox,), name="rstreams-fast-finalizers", daemon=True
+        target=_make_calls, args=(mailbox,), name="rstreams-fast-finalizers", daemon=True
     )
     try:
         thread.start()
     except RuntimeError:  # the interpreter exits
-        mailbox.at_work.release()
+        mailbox.worker_lock.release()
 
 
-def _work_off(mailbox: _Mailbox) -> None:
+def _make_calls(mailbox: _Mailbox) -> None:
     while True:
         try:
             while True:
-                call, args = mailbox.notes.get_nowait()
+                call, args = mailbox.calls.get_nowait()
                 try:
                     call(*args)
                 except Exception as raised:
@@ -120,17 +120,17 @@ def _work_off(mailbox: _Mailbox) -> None:
                     del call, args
         except Empty:
             pass
-        mailbox.at_work.release()
+        mailbox.worker_lock.release()
         # A call may have been queued just before the release. It started no thread, because this
-        # thread still held ``at_work``. So look at the queue once more.
-        if mailbox.notes.empty() or not mailbox.at_work.acquire(blocking=False):
+        # thread still held ``worker_lock``. So look at the queue once more.
+        if mailbox.calls.empty() or not mailbox.worker_lock.acquire(blocking=False):
             return
 
 
-def _forget_those_of_the_parent() -> None:
+def _renew_mailbox() -> None:
     global _mailbox  # noqa: PLW0603
     _mailbox = _Mailbox()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_those_of_the_parent)
+    os.register_at_fork(after_in_child=_renew_mailbox)

@@ -32,15 +32,15 @@ _SLEEP_SECONDS: Final = 1e-6
 thread_time: Final[Callable[[], float]] = getattr(time, "thread_time", perf_counter)
 
 
-class _Worked(threading.local):
+class _WorkTimes(threading.local):
     """For each thread: the processor time at its last sleep, and the moment of the next check."""
 
     def __init__(self) -> None:
         self.seconds = thread_time()
-        self.look_at = perf_counter() + WORK_SECONDS
+        self.check_at = perf_counter() + WORK_SECONDS
 
 
-_worked = _Worked()
+_work_times = _WorkTimes()
 
 
 def yield_gil() -> None:
@@ -51,16 +51,16 @@ def yield_gil() -> None:
     """
     if not HAS_GIL:
         return
-    worked = _worked
+    times = _work_times
     now = perf_counter()
-    if now < worked.look_at:
+    if now < times.check_at:
         return
-    since = thread_time() - worked.seconds
+    since = thread_time() - times.seconds
     # In a forked child the thread time starts at 0 again, so ``since`` may be negative: sleep then.
     if 0 <= since < WORK_SECONDS:
         # Look again at the earliest moment at which this thread can have worked long enough.
-        worked.look_at = now + (WORK_SECONDS - since)
+        times.check_at = now + (WORK_SECONDS - since)
         return
     sleep(_SLEEP_SECONDS)
-    worked.seconds = thread_time()
-    worked.look_at = perf_counter() + WORK_SECONDS
+    times.seconds = thread_time()
+    times.check_at = perf_counter() + WORK_SECONDS

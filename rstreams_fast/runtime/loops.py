@@ -18,7 +18,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from rstreams_fast.runtime.at_exit import call_at_exit
-from rstreams_fast.runtime.awaiting import HERE, loop_of_program
+from rstreams_fast.runtime.awaiting import running_or_awaiting_loop, thread_state
 from rstreams_fast.runtime.executors import Resource, WhenDropped, Work, WorkDroppedError, resource
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 
@@ -43,7 +43,7 @@ closing_tasks: Final[weakref.WeakSet[asyncio.Task[Any]]] = weakref.WeakSet()
 A task is added only on the thread of its own loop."""
 
 _numbers = itertools.count(1)
-_threads: weakref.WeakSet[PrivateLoop] = weakref.WeakSet()
+_private_loops: weakref.WeakSet[PrivateLoop] = weakref.WeakSet()
 
 
 def check_loop(loop: object) -> None:
@@ -63,10 +63,10 @@ def loop_resource(loop: asyncio.AbstractEventLoop | None, name: str) -> Resource
     thread of the private loop. Raises ``WorkDroppedError`` if the loop is closed.
     """
     if loop is None:
-        loop = loop_of_program()
+        loop = running_or_awaiting_loop()
         if loop is None:
             return PrivateLoop(name)
-        private = _private_here(loop)
+        private = _private_loop_of_thread(loop)
         if private is not None:
             return private.share() or PrivateLoop(name)
     if loop.is_closed():
@@ -74,15 +74,15 @@ def loop_resource(loop: asyncio.AbstractEventLoop | None, name: str) -> Resource
     return resource(loop)
 
 
-def _private_here(loop: asyncio.AbstractEventLoop) -> PrivateLoop | None:
+def _private_loop_of_thread(loop: asyncio.AbstractEventLoop) -> PrivateLoop | None:
     """Return the ``PrivateLoop`` whose loop is ``loop``, if that loop runs in this thread."""
-    reference: weakref.ref[PrivateLoop] | None = getattr(HERE, "private", None)
+    reference: weakref.ref[PrivateLoop] | None = getattr(thread_state, "private", None)
     private = None if reference is None else reference()
     return private if private is not None and private._loop is loop else None
 
 
 class HeldLoop:
-    """A resource on a loop. The loop stays open until ``let_end`` is called."""
+    """A resource on a loop. The loop stays open until ``release`` is called."""
 
     __slots__ = ("_on_loop",)
 
@@ -95,7 +95,7 @@ class HeldLoop:
     def close(self) -> None:
         """Do nothing: the stream has ended, but tasks of the subscription may still run."""
 
-    def let_end(self) -> None:
+    def release(self) -> None:
         """Close the loop, if it is a private loop."""
         self._on_loop.close()
 
@@ -113,7 +113,7 @@ class PrivateLoop:
         # Reentrant: a finalizer that takes this lock may run on the thread that holds it.
         self._lock = threading.RLock()
         self._closed = False
-        self._given_up = False  # close() was called; subscriptions may still use the loop
+        self._close_requested = False  # close() was called; subscriptions may still use the loop
         self._shares = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_loop: Resource | None = None
@@ -147,7 +147,7 @@ class PrivateLoop:
             raise
         weakref.finalize(self, _stop, loop).atexit = False
         if not self._serves_threads:
-            _threads.add(self)
+            _private_loops.add(self)
         self._loop, self._thread = loop, thread
         self._on_loop = on_loop = resource(loop)
         return on_loop
@@ -163,11 +163,11 @@ class PrivateLoop:
             self._shares += 1
         return _Share(self)
 
-    def give_back(self) -> None:
+    def count_closed_share(self) -> None:
         """Count one handle less, because a handle that ``share`` returned was closed."""
         with self._lock:
             self._shares -= 1
-            if self._given_up and not self._shares:
+            if self._close_requested and not self._shares:
                 self.end()
 
     def close(self) -> None:
@@ -176,7 +176,7 @@ class PrivateLoop:
         The thread first does the work that it has accepted. This call does not wait for it.
         """
         with self._lock:
-            self._given_up = True
+            self._close_requested = True
             if not self._shares:
                 self.end()
 
@@ -198,7 +198,7 @@ class _Share:
     def __init__(self, private: PrivateLoop) -> None:
         self._private = private
         self._lock = threading.RLock()
-        self._given_back = False
+        self._closed = False
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:
         self._private.execute(work, when_dropped)
@@ -206,22 +206,22 @@ class _Share:
     def close(self) -> None:
         """Let the private loop end. A second ``close`` does nothing."""
         with self._lock:
-            given_back, self._given_back = self._given_back, True
-        if not given_back:
-            self._private.give_back()
+            closed, self._closed = self._closed, True
+        if not closed:
+            self._private.count_closed_share()
 
     def __del__(self) -> None:
         # At interpreter exit the global call_from_finalizer may be None already.
-        if not self._given_back and call_from_finalizer is not None:
+        if not self._closed and call_from_finalizer is not None:
             call_from_finalizer(self.close)
 
 
 def _stop(loop: asyncio.AbstractEventLoop) -> None:
     with contextlib.suppress(RuntimeError):  # RuntimeError: the loop was closed before
-        loop.call_soon_threadsafe(_let_end, loop)
+        loop.call_soon_threadsafe(_stop_after_callbacks, loop)
 
 
-def _let_end(loop: asyncio.AbstractEventLoop) -> None:
+def _stop_after_callbacks(loop: asyncio.AbstractEventLoop) -> None:
     # The loop first runs the callbacks that are queued before loop.stop. One of them may send the
     # last signal of a stream.
     loop.call_soon(loop.stop)
@@ -230,40 +230,40 @@ def _let_end(loop: asyncio.AbstractEventLoop) -> None:
 def _run(loop: asyncio.AbstractEventLoop, private: weakref.ref[PrivateLoop]) -> None:
     # This thread refers to the PrivateLoop only weakly. So a PrivateLoop that nobody uses any more
     # is garbage-collected, and its finalizer ends this thread.
-    HERE.private = private
-    leaving: BaseException | None = None
+    thread_state.private = private
+    error: BaseException | None = None
     try:
         loop.run_forever()
     except BaseException as raised:  # a callback raised KeyboardInterrupt or SystemExit
-        leaving = raised
+        error = raised
     finally:
-        for last in (
+        for step in (
             _cancel_tasks,
             loop.shutdown_asyncgens,
             loop.shutdown_default_executor,
         ):
-            leaving = _finish(loop, last()) or leaving
+            error = _finish(loop, step()) or error
         loop.close()
-    if leaving is not None:
-        raise leaving
+    if error is not None:
+        raise error
 
 
 def _finish(
-    loop: asyncio.AbstractEventLoop, last: Coroutine[Any, Any, None]
+    loop: asyncio.AbstractEventLoop, step: Coroutine[Any, Any, None]
 ) -> BaseException | None:
-    """Run the coroutine ``last``, one step of ending a loop.
+    """Run the coroutine ``step``, one step of ending a loop.
 
     If the step raises an exception, this returns it, so that the caller can do the next step.
     """
-    leaving: BaseException | None = None
-    task = loop.create_task(last)
+    error: BaseException | None = None
+    task = loop.create_task(step)
     task.add_done_callback(lambda _: loop.stop())
     while not task.done():  # another callback may have stopped the loop before
         try:
             loop.run_forever()
         except BaseException as raised:
-            leaving = raised
-    return leaving if task.cancelled() else task.exception() or leaving
+            error = raised
+    return error if task.cancelled() else task.exception() or error
 
 
 async def _cancel_tasks() -> None:
@@ -279,5 +279,5 @@ async def _cancel_tasks() -> None:
 
 
 def _close_all() -> None:
-    for thread in list(_threads):
+    for thread in list(_private_loops):
         thread.end()

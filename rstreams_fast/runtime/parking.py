@@ -30,7 +30,7 @@ __all__ = [
     "refuse_in_loop",
     "refuse_to_wait_for_oneself",
     "running_loop",
-    "signallers_here",
+    "signallers_of_thread",
 ]
 
 #: Seconds between two wake-ups of the main thread, where a signal cannot interrupt its wait.
@@ -76,30 +76,30 @@ class Doorbell:
     calls this function at most once after each ``arm``.
     """
 
-    __slots__ = ("_answer", "_lock")
+    __slots__ = ("_lock", "_waker")
 
     def __init__(self) -> None:
         # Reentrant: a finalizer that calls ``ring`` may run on the thread that holds the lock.
         self._lock = threading.RLock()
-        self._answer: Callable[[], object] | None = None
+        self._waker: Callable[[], object] | None = None
 
-    def arm(self, answer: Callable[[], object]) -> None:
-        """Set ``answer``. The next call of ``ring`` calls it once, on the thread of that call."""
+    def arm(self, waker: Callable[[], object]) -> None:
+        """Set ``waker``. The next call of ``ring`` calls it once, on the thread of that call."""
         with self._lock:
-            self._answer = answer
+            self._waker = waker
 
     def disarm(self) -> None:
         with self._lock:
-            self._answer = None
+            self._waker = None
 
     def ring(self) -> None:
         """Call the function that ``arm`` got, if any, and forget it. Thread-safe."""
-        if HAS_GIL and self._answer is None:
+        if HAS_GIL and self._waker is None:
             return
         with self._lock:
-            answer, self._answer = self._answer, None
-        if answer is not None:
-            answer()
+            waker, self._waker = self._waker, None
+        if waker is not None:
+            waker()
 
 
 Signaller = Callable[[], bool]
@@ -107,10 +107,10 @@ Signaller = Callable[[], bool]
 
 If so, no other thread can signal elements of that stream meanwhile."""
 
-_here: Final = threading.local()
+_thread_state: Final = threading.local()
 
 
-def signallers_here() -> list[Signaller]:
+def signallers_of_thread() -> list[Signaller]:
     """Return this thread's list of ``Signaller`` functions. Windows and groups add to the list.
 
     A window gets its elements from the signals of its stream. If code subscribes to the window
@@ -118,9 +118,9 @@ def signallers_here() -> list[Signaller]:
     elements of the window, the thread would wait for itself.
     """
     try:
-        return _here.signallers  # type: ignore[no-any-return]
+        return _thread_state.signallers  # type: ignore[no-any-return]
     except AttributeError:
-        _here.signallers = signallers = list[Signaller]()
+        _thread_state.signallers = signallers = list[Signaller]()
         return signallers
 
 

@@ -13,7 +13,7 @@ from collections import deque
 from contextlib import suppress
 from typing import Final
 
-from rstreams_fast.runtime.at_exit import exiting, too_late
+from rstreams_fast.runtime.at_exit import is_exiting, must_be_daemon
 from rstreams_fast.runtime.executors import WhenDropped, Work, WorkDroppedError, process_id
 from rstreams_fast.runtime.parking import new_event
 
@@ -34,12 +34,12 @@ class SharedThreads:
 
     def __init__(self, linger: float = THREAD_LINGER) -> None:
         self._linger = linger
-        self._works: deque[Work] = deque()
+        self._queue: deque[Work] = deque()
         self._waiting: list[threading.Lock] = []
         """For each sleeping thread, the event that wakes it."""
         # Reentrant: a finalizer that takes this lock may run on the thread that holds it.
         self._lock = threading.RLock()
-        self._free = 0
+        self._idle = 0
         """The number of idle threads.
 
         A new thread increments it itself. The code that starts the thread cannot: if it is
@@ -53,25 +53,25 @@ class SharedThreads:
         ``RuntimeError`` if no thread can be started for another reason.
         """
         with self._lock:
-            if self._free <= len(self._works):
+            if self._idle <= len(self._queue):
                 self._start_thread()
-            self._works.append(work)
+            self._queue.append(work)
             if self._waiting:
                 self._waiting.pop().release()
 
     def _start_thread(self) -> None:
         name = f"rstreams-fast-shared-{next(_numbers)}"
         try:
-            threading.Thread(target=self._work_off, name=name, daemon=too_late()).start()
+            threading.Thread(target=self._run_works, name=name, daemon=must_be_daemon()).start()
         except RuntimeError as refused:
-            if exiting():
+            if is_exiting():
                 raise WorkDroppedError("the interpreter exits: no thread can start") from refused
             raise
 
     def close(self) -> None:
         """Do nothing: the threads end when they are idle."""
 
-    def _work_off(self) -> None:
+    def _run_works(self) -> None:
         while (work := self._next()) is not None:
             work()
             del work
@@ -79,19 +79,19 @@ class SharedThreads:
     def _next(self) -> Work | None:
         """Return the next work. ``None``: no work came for a while, so the thread must end."""
         with self._lock:
-            self._free += 1
+            self._idle += 1
         while True:
             with self._lock:
-                if self._works:
-                    self._free -= 1
-                    return self._works.popleft()
-                self._waiting.append(news := new_event())
-            if not news.acquire(timeout=self._linger):
-                # If execute() has just set the event ``news``, the event is no longer in the list,
+                if self._queue:
+                    self._idle -= 1
+                    return self._queue.popleft()
+                self._waiting.append(event := new_event())
+            if not event.acquire(timeout=self._linger):
+                # If execute() has just set the event ``event``, the event is no longer in the list,
                 # and ``remove`` raises a ValueError. There is work then: look again.
                 with self._lock, suppress(ValueError):
-                    self._waiting.remove(news)
-                    self._free -= 1
+                    self._waiting.remove(event)
+                    self._idle -= 1
                     return None
 
 

@@ -33,7 +33,7 @@ __all__ = [
     "Timer",
     "check_timer",
     "default_timer",
-    "is_patient",
+    "runs_slow_work",
 ]
 
 T = TypeVar("T")
@@ -78,9 +78,9 @@ class Timer(Protocol):
         ...
 
 
-def is_patient(timer: Timer | None) -> bool:
+def runs_slow_work(timer: Timer | None) -> bool:
     """Whether ``timer`` may itself run slow work of streams, such as calls of subscribers."""
-    return getattr(timer, "patient", False) is True
+    return getattr(timer, "runs_slow_work", False) is True
 
 
 def check_timer(timer: T) -> T:
@@ -108,7 +108,7 @@ class _Alarm:
     def cancel(self) -> None:
         if self._latch.win():
             self.work = self.when_dropped = None
-            self._queue.one_less()
+            self._queue.count_cancelled()
 
     @property
     def pending(self) -> bool:
@@ -121,9 +121,9 @@ class _Alarm:
 class _Queue:
     """Alarms in order of time.
 
-    Any thread may call ``one_less`` and read ``pending``. The other methods may be called by one
-    thread at a time. But a signal handler or a finalizer on that thread may add an alarm while a
-    method runs. So each method allows for new alarms between any two steps of Python code.
+    Any thread may call ``count_cancelled`` and read ``pending``. The other methods may be called by
+    one thread at a time. But a signal handler or a finalizer on that thread may add an alarm while
+    a method runs. So each method allows for new alarms between any two steps of Python code.
     """
 
     __slots__ = ("_heap", "_numbers", "_on_empty", "_pending", "_sweep_at")
@@ -159,7 +159,7 @@ class _Queue:
             self._heap = pending
             self._sweep_at = max(SWEEP_AT, 2 * len(pending))
 
-    def one_less(self) -> None:
+    def count_cancelled(self) -> None:
         if self._pending.fulfil(1) == 0:
             self._on_empty()
 
@@ -219,10 +219,10 @@ class _TimerThread:
         self.queue = _Queue(self._on_empty)
         # Reentrant: a finalizer that takes this lock may run on the thread that holds it.
         self._lock = threading.RLock()
-        self._news = new_event()
+        self._wake_event = new_event()
         self._thread: threading.Thread | None = None
-        self._looks_up_at = -math.inf  # the time at which the thread wakes up by itself
-        self._lingers_until = math.inf
+        self._wakes_at = -math.inf  # the time at which the thread wakes up by itself
+        self._ends_at = math.inf
         self._was_empty = False
         self._closed = False
 
@@ -233,7 +233,7 @@ class _TimerThread:
             if self._thread is None:
                 self._start()
             alarm = self.queue.add(due, work, when_dropped)
-            if due < self._looks_up_at:
+            if due < self._wakes_at:
                 self._wake()
             return alarm
 
@@ -247,17 +247,17 @@ class _TimerThread:
             return  # in a forked child there is no thread, and the lock may be held for ever
         with self._lock:
             self._was_empty = True
-            if self._looks_up_at > time.monotonic() + LINGER:
+            if self._wakes_at > time.monotonic() + LINGER:
                 self._wake()
 
     def _wake(self) -> None:
-        self._looks_up_at = -math.inf
-        if self._news.locked():
-            self._news.release()
+        self._wakes_at = -math.inf
+        if self._wake_event.locked():
+            self._wake_event.release()
 
     def _start(self) -> None:
         daemon = not call_at_exit(_close_timers)
-        thread = threading.Thread(target=self._work_off, name="rstreams-fast-timer", daemon=daemon)
+        thread = threading.Thread(target=self._main, name="rstreams-fast-timer", daemon=daemon)
         self._thread = thread
         try:
             thread.start()
@@ -268,10 +268,10 @@ class _TimerThread:
             raise
         _timers.add(self)
 
-    def _work_off(self) -> None:
+    def _main(self) -> None:
         try:
-            while (seconds := self._do_what_is_due()) is not None:
-                acquire(self._news, seconds)
+            while (seconds := self._run_due_alarms()) is not None:
+                acquire(self._wake_event, seconds)
         finally:
             with self._lock:
                 if self._thread is threading.current_thread():
@@ -279,7 +279,7 @@ class _TimerThread:
                     if self.queue.pending > 0 and not self._closed:
                         self._start()  # an exception ended this thread, but alarms are left
 
-    def _do_what_is_due(self) -> float | None:
+    def _run_due_alarms(self) -> float | None:
         """Run all due alarms; return the seconds to sleep, or ``None`` to end the thread."""
         while True:
             with self._lock:
@@ -298,20 +298,20 @@ class _TimerThread:
         due = self.queue.next_due()
         was_empty, self._was_empty = self._was_empty, False
         if due < math.inf:
-            self._lingers_until = math.inf
+            self._ends_at = math.inf
             # The queue was empty a moment ago, and may soon be empty again. If so, this thread must
             # end after about LINGER seconds. It sleeps no longer than that, so that the call that
             # cancels the last alarm need not wake it.
             if was_empty:
                 due = min(due, now + LINGER)
-        elif self._lingers_until < math.inf:
-            due = self._lingers_until
+        elif self._ends_at < math.inf:
+            due = self._ends_at
             if due <= now:
                 self._thread = None  # the next alarm starts another thread
                 return None
         else:
-            due = self._lingers_until = now + LINGER
-        self._looks_up_at = due
+            due = self._ends_at = now + LINGER
+        self._wakes_at = due
         return due - now
 
 
@@ -324,7 +324,7 @@ class ThreadTimer:
     """
 
     def __init__(self) -> None:
-        self._of_process = _TimerThread()
+        self._timer_thread = _TimerThread()
 
     now = staticmethod(time.monotonic)
 
@@ -333,17 +333,17 @@ class ThreadTimer:
     ) -> Alarm:
         """Have ``work()`` called on the timer's thread. See ``Timer.call_later``."""
         seconds = check_seconds("seconds", seconds)
-        thread = self._of_process
+        thread = self._timer_thread
         if thread.pid != process_id():
             # This is a forked child: start a new thread. If two threads do so at the same time, the
             # child gets two timer threads, which does no harm.
-            thread = self._of_process = _TimerThread()
+            thread = self._timer_thread = _TimerThread()
         return thread.add(time.monotonic() + seconds, work, when_dropped)
 
     @property
     def pending(self) -> int:
         """How many alarms are set and not yet run or cancelled."""
-        return self._of_process.queue.pending
+        return self._timer_thread.queue.pending
 
 
 _default: Final = ThreadTimer()
@@ -376,7 +376,7 @@ class ManualTimer:
     """
 
     #: Work may be slow: no other stream waits for this timer.
-    patient = True
+    runs_slow_work = True
 
     def __init__(self) -> None:
         self._now = 0.0

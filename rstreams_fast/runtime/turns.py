@@ -58,13 +58,13 @@ class Turns:
         return loop is not None and perf_counter() >= self._until and running_loop() is loop
 
     def pause(self, paused: _Paused) -> None:
-        """Keep a drain (a loop that delivers elements) that has paused. ``go_on`` resumes it."""
+        """Keep a drain (a loop that delivers elements) that has paused, for ``resume_paused``."""
         self._paused.append(paused)
         wake = self.wake
         if wake is not None:
             wake()
 
-    def go_on(self) -> bool:
+    def resume_paused(self) -> bool:
         """Resume the paused drains (loops that deliver elements), until the turn is over.
 
         Returns whether any drain was paused.

@@ -235,7 +235,7 @@ class Clock(ManualTimer):
 class HandTimer(ManualTimer):
     """One below which streams do their work on shared threads, as below the timer of all."""
 
-    patient = False
+    runs_slow_work = False
 
 
 class CountingTimer(HandTimer):

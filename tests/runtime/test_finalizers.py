@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from rstreams_fast.runtime.finalizers import _collects_here, call_from_finalizer
+from rstreams_fast.runtime.finalizers import _is_collecting_here, call_from_finalizer
 from tests.helpers import run_python, wait_until
 
 #: The collector runs while the thread that allocates holds the lock that ``on_cancel`` takes.
@@ -105,7 +105,7 @@ class Finalized:
     def __del__(self):
         call_from_finalizer(self.done.set)
 
-finalizers._mailbox.at_work.acquire()  # as if a thread of the parent were at work
+finalizers._mailbox.worker_lock.acquire()  # as if a thread of the parent were at work
 if (child := os.fork()) == 0:
     done = threading.Event()
     Finalized(done)
@@ -146,7 +146,7 @@ def test_a_finalizer_knows_whether_the_collector_runs_it() -> None:
         me: object = None
 
         def __del__(self) -> None:
-            made.append(_collects_here())
+            made.append(_is_collecting_here())
 
     for cycle in (False, True, False):
         held = Held()

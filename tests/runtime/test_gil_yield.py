@@ -30,7 +30,8 @@ class Clocks:
             "sleep": self._sleep,
         }.items():
             monkeypatch.setattr(gil_yield, name, value)
-        monkeypatch.setattr(gil_yield, "_worked", gil_yield._Worked())  # it looks at the clocks
+        times = gil_yield._WorkTimes()  # it looks at the clocks
+        monkeypatch.setattr(gil_yield, "_work_times", times)
 
     def _sleep(self, seconds: float) -> None:
         assert 0 < seconds < WORK_SECONDS / 100

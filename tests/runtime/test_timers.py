@@ -142,7 +142,7 @@ def test_cancelled_alarms_do_not_pile_up() -> None:
 
 # -- the thread ------------------------------------------------------------------------------------
 def _thread_of(timer: ThreadTimer) -> threading.Thread | None:
-    return timer._of_process._thread
+    return timer._timer_thread._thread
 
 
 def _wait_for_end(timer: ThreadTimer) -> None:
@@ -337,7 +337,7 @@ def test_a_closed_timer_says_so_to_all_who_wait(dropped: list[BaseException]) ->
     timer.call_later(HOUR, nothing)
     timer.call_later(2 * HOUR, nothing, fail)
     timer.call_later(3 * HOUR, nothing, lambda error: done.set())
-    timer._of_process.close()
+    timer._timer_thread.close()
     wait_for(done)
     thread = _thread_of(timer)
     if thread is not None:
@@ -369,7 +369,7 @@ def test_the_child_of_a_fork_has_a_thread_of_its_own() -> None:
 
         timer = default_timer()
         thing = timer.call_later(3600, print)
-        lock = timer._of_process._lock
+        lock = timer._timer_thread._lock
         with lock:  # as another thread may hold it at that moment
             child = os.fork()
             if child == 0:

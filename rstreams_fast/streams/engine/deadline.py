@@ -3,8 +3,8 @@
 At most one alarm of the timer is pending. If the due time becomes later, the alarm is not changed.
 When the alarm goes off, the deadline compares the clock with the due time. If the due time is not
 reached, the deadline sets another alarm. The shared timer's thread does only this comparison. The
-function is called on a shared thread. But if the timer is patient (tolerates slow functions), the
-function is called on the timer's own thread.
+function is called on a shared thread. But if the timer runs slow work, the function is called on
+the timer's own thread.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextvars import Context, copy_context
 from rstreams_fast.core import Wip
 from rstreams_fast.runtime.executors import WhenDropped, Work, process_id
 from rstreams_fast.runtime.shared_threads import shared_threads
-from rstreams_fast.runtime.timers import Alarm, Timer, default_timer, is_patient
+from rstreams_fast.runtime.timers import Alarm, Timer, default_timer, runs_slow_work
 from rstreams_fast.streams.engine.not_picklable import not_picklable
 from rstreams_fast.streams.engine.signals import forked
 
@@ -110,7 +110,7 @@ class Deadline:
         if process_id() != self._pid:
             raise forked()
         self._working = True
-        if is_patient(self._timer):
+        if runs_slow_work(self._timer):
             self._do()
         else:
             shared_threads().execute(self._do, self._refused)

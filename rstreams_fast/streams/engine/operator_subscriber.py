@@ -202,7 +202,7 @@ class OperatorSubscriber(Drain):
         requested. Only for a subscription that holds elements.
         """
         turns = self.turns
-        if turns is not None and self._resource is not None and turns.go_on():
+        if turns is not None and self._resource is not None and turns.resume_paused():
             self._upstream.due += n
             return True
         try:

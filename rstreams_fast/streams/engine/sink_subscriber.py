@@ -8,7 +8,7 @@ from typing import Any
 
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter
-from rstreams_fast.runtime.at_exit import exiting
+from rstreams_fast.runtime.at_exit import is_exiting
 from rstreams_fast.runtime.executors import WorkDroppedError, process_id
 from rstreams_fast.streams.engine.upstream import Upstream
 
@@ -117,7 +117,7 @@ def not_a_cancellation(error: BaseException, who: str) -> BaseException:
     if not is_async_cancellation(error):
         return error
     told: Exception
-    if exiting():
+    if is_exiting():
         told = WorkDroppedError(f"{who} was cancelled, as the interpreter exits")
     else:
         told = RuntimeError(

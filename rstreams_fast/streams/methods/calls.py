@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from rstreams_fast.streams.methods.composing import whole
+from rstreams_fast.streams.methods.composing import as_stream
 
 if TYPE_CHECKING:
     import asyncio
@@ -88,7 +88,7 @@ class CallMethods(Generic[T_co]):
         # Imported on first use, because the module imports asyncio.
         from rstreams_fast.streams.operators.map_async import MapAsync
 
-        return whole(self).with_part(
+        return as_stream(self).with_part(
             MapAsync(
                 fn, concurrency=concurrency, ordered=ordered, prefetch=prefetch, loop=loop, key=key
             )
@@ -138,6 +138,6 @@ class CallMethods(Generic[T_co]):
         """
         from rstreams_fast.streams.operators.map_blocking import MapBlocking
 
-        return whole(self).with_part(
+        return as_stream(self).with_part(
             MapBlocking(fn, executor, concurrency=concurrency, ordered=ordered, prefetch=prefetch)
         )

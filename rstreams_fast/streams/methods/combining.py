@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from rstreams_fast.api import Publisher
 from rstreams_fast.streams.engine.defaults import INNER_PREFETCH
-from rstreams_fast.streams.methods.composing import extended, given, whole
+from rstreams_fast.streams.methods.composing import as_stream, publisher_of, with_part
 from rstreams_fast.streams.operators.combine_latest import CombineLatest
 from rstreams_fast.streams.operators.concat import concat_source
 from rstreams_fast.streams.operators.merge import merge_source
@@ -52,7 +52,9 @@ class CombiningMethods(Generic[T_co]):
         Raises:
             TypeError: One of ``others`` has no ``subscribe``.
         """
-        return whole(self)._stream_of(merge_source((whole(self), *others), prefetch, delay_error))
+        return as_stream(self)._stream_of(
+            merge_source((as_stream(self), *others), prefetch, delay_error)
+        )
 
     def merge_sorted(
         self,
@@ -94,7 +96,7 @@ class CombiningMethods(Generic[T_co]):
             TypeError: One of ``others`` has no ``subscribe``, or ``key`` cannot be called.
             ValueError: ``prefetch`` is less than 1.
         """
-        return whole(self).with_part(MergeSorted(others, key, reverse, prefetch))
+        return as_stream(self).with_part(MergeSorted(others, key, reverse, prefetch))
 
     @overload
     def zip(
@@ -145,7 +147,7 @@ class CombiningMethods(Generic[T_co]):
         Raises:
             TypeError: One of ``others`` has no ``subscribe``.
         """
-        return whole(self)._stream_of(zip_source((whole(self), *others), prefetch))
+        return as_stream(self)._stream_of(zip_source((as_stream(self), *others), prefetch))
 
     def concat(self, *others: Publisher[U]) -> Stream[T_co | U]:
         """All elements of this stream, then all elements of each of ``others``. See
@@ -157,7 +159,7 @@ class CombiningMethods(Generic[T_co]):
         Raises:
             TypeError: One of ``others`` has no ``subscribe``.
         """
-        return whole(self)._stream_of(concat_source((whole(self), *others)))
+        return as_stream(self)._stream_of(concat_source((as_stream(self), *others)))
 
     @overload
     def combine_latest(
@@ -197,7 +199,7 @@ class CombiningMethods(Generic[T_co]):
         Raises:
             TypeError: One of ``others`` has no ``subscribe``.
         """
-        return whole(self).with_part(CombineLatest(others, prefetch))
+        return as_stream(self).with_part(CombineLatest(others, prefetch))
 
     @overload
     def with_latest_from(self, b: Publisher[U], /) -> Stream[tuple[T_co, U]]: ...
@@ -232,7 +234,7 @@ class CombiningMethods(Generic[T_co]):
         Raises:
             TypeError: One of ``others`` has no ``subscribe``.
         """
-        return whole(self).with_part(WithLatestFrom(others))
+        return as_stream(self).with_part(WithLatestFrom(others))
 
     def race(self, *others: Publisher[U]) -> Stream[T_co | U]:
         """The elements of the publisher that signals first: this stream or one of ``others``.
@@ -257,7 +259,7 @@ class CombiningMethods(Generic[T_co]):
         Raises:
             TypeError: One of ``others`` has no ``subscribe``.
         """
-        return whole(self).with_part(Race(others))
+        return as_stream(self).with_part(Race(others))
 
     def start_with(self, *elements: U) -> Stream[T_co | U]:
         """``elements``, and then the elements of this stream.
@@ -278,7 +280,9 @@ class CombiningMethods(Generic[T_co]):
         Raises:
             TypeError: One of ``elements`` is ``None`` (§2.13).
         """
-        return whole(self)._stream_of(concat_source((given("start_with", *elements), whole(self))))
+        return as_stream(self)._stream_of(
+            concat_source((publisher_of("start_with", *elements), as_stream(self)))
+        )
 
     def default_if_empty(self, element: U, /) -> Stream[T_co | U]:
         """The elements of this stream, or ``element`` if the stream is empty.
@@ -298,7 +302,7 @@ class CombiningMethods(Generic[T_co]):
         Raises:
             TypeError: ``element`` is ``None`` (§2.13).
         """
-        return whole(self).with_part(SwitchIfEmpty(given("default_if_empty", element)))
+        return as_stream(self).with_part(SwitchIfEmpty(publisher_of("default_if_empty", element)))
 
     def switch_if_empty(self, other: Publisher[U], /) -> Stream[T_co | U]:
         """The elements of this stream, or the elements of ``other`` if this stream is empty.
@@ -320,7 +324,7 @@ class CombiningMethods(Generic[T_co]):
         Raises:
             TypeError: ``other`` has no ``subscribe``.
         """
-        return whole(self).with_part(SwitchIfEmpty(other))
+        return as_stream(self).with_part(SwitchIfEmpty(other))
 
     def take_until(self, other: Publisher[object], /) -> Self:
         """The elements of this stream until ``other`` sends an element, or completes.
@@ -344,4 +348,4 @@ class CombiningMethods(Generic[T_co]):
         Raises:
             TypeError: ``other`` has no ``subscribe``.
         """
-        return extended(self, TakeUntil(other))
+        return with_part(self, TakeUntil(other))

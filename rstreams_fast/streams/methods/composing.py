@@ -15,7 +15,7 @@ from rstreams_fast.streams.sources.iterable import IterableSource
 if TYPE_CHECKING:
     from rstreams_fast.streams.stream import Stream
 
-__all__ = ["USE_MAP_ASYNC", "extended", "given", "whole"]
+__all__ = ["USE_MAP_ASYNC", "as_stream", "publisher_of", "with_part"]
 
 S = TypeVar("S")
 A = TypeVar("A")
@@ -24,18 +24,18 @@ A = TypeVar("A")
 USE_MAP_ASYNC: Final = "; use map_async, which awaits such functions"
 
 
-def whole(methods: object) -> Stream[Any]:
+def as_stream(methods: object) -> Stream[Any]:
     """Return ``methods``, which is a stream, with the type ``Stream`` for the type checker."""
     return methods  # type: ignore[return-value]
 
 
-def extended(stream: S, part: Part) -> S:
+def with_part(stream: S, part: Part) -> S:
     """Return ``stream`` with ``part`` added at the end. It must keep the element type."""
-    longer: S = whole(stream).with_part(part)  # type: ignore[assignment]
+    longer: S = as_stream(stream).with_part(part)  # type: ignore[assignment]
     return longer
 
 
-def given(operator: str, *elements: A) -> Pipeline[A]:
+def publisher_of(operator: str, *elements: A) -> Pipeline[A]:
     """Return a publisher of ``elements``. Raises ``TypeError``, with ``operator``, for ``None``."""
     if any(element is None for element in elements):
         raise TypeError(f"{operator}: None is not an element (§2.13)")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeGuard, TypeVar, overlo
 
 from rstreams_fast._checks import check_count, check_sync, describe_callable
 from rstreams_fast.core import MISSING
-from rstreams_fast.streams.methods.composing import USE_MAP_ASYNC, extended, whole
+from rstreams_fast.streams.methods.composing import USE_MAP_ASYNC, as_stream, with_part
 from rstreams_fast.streams.operators.distinct import new_filter
 from rstreams_fast.streams.operators.take_last import TakeLast
 from rstreams_fast.streams.sources.lazy import defer_source
@@ -38,7 +38,7 @@ class ElementMethods(Generic[T_co]):
             TypeError: ``fn`` cannot be called, or is ``async``: use ``map_async``.
         """
         check_sync("map", "fn", fn, USE_MAP_ASYNC)
-        return whole(self).with_stage("map", fn)
+        return as_stream(self).with_stage("map", fn)
 
     def map_not_none(self, fn: Callable[[T_co], U | None], /) -> Stream[U]:
         """``fn(element)`` for each element, without the results that are ``None``.
@@ -50,7 +50,7 @@ class ElementMethods(Generic[T_co]):
             TypeError: ``fn`` cannot be called, or is ``async``: use ``map_async``.
         """
         check_sync("map_not_none", "fn", fn, USE_MAP_ASYNC)
-        return whole(self).with_stage("map_not_none", fn)
+        return as_stream(self).with_stage("map_not_none", fn)
 
     @overload
     def filter(self, predicate: Callable[[T_co], TypeGuard[U]], /) -> Stream[U]: ...
@@ -68,7 +68,7 @@ class ElementMethods(Generic[T_co]):
             TypeError: ``predicate`` cannot be called, or is ``async``: use ``map_async``.
         """
         check_sync("filter", "predicate", predicate, USE_MAP_ASYNC)
-        return whole(self).with_stage("filter", predicate)
+        return as_stream(self).with_stage("filter", predicate)
 
     def take(self, n: int, /) -> Stream[T_co]:
         """The first ``n`` elements, and then the end. ``take`` requests at most ``n`` elements.
@@ -80,7 +80,7 @@ class ElementMethods(Generic[T_co]):
             TypeError: ``n`` is not an ``int``.
             ValueError: ``n`` is negative.
         """
-        return whole(self).with_stage("take", check_count("take(n): n", n))
+        return as_stream(self).with_stage("take", check_count("take(n): n", n))
 
     def take_last(self, n: int, /) -> Self:
         """Deliver the last ``n`` elements, after upstream has completed.
@@ -103,7 +103,7 @@ class ElementMethods(Generic[T_co]):
             TypeError: ``n`` is not an ``int``.
             ValueError: ``n`` is less than 1.
         """
-        return extended(self, TakeLast(n))
+        return with_part(self, TakeLast(n))
 
     def take_while(self, predicate: Callable[[T_co], object], /) -> Stream[T_co]:
         """The elements before the first element for which ``predicate(element)`` is false.
@@ -115,7 +115,7 @@ class ElementMethods(Generic[T_co]):
             TypeError: ``predicate`` cannot be called, or is ``async``.
         """
         check_sync("take_while", "predicate", predicate, USE_MAP_ASYNC)
-        return whole(self).with_stage("take_while", predicate)
+        return as_stream(self).with_stage("take_while", predicate)
 
     def skip(self, n: int, /) -> Stream[T_co]:
         """All elements but the first ``n``.
@@ -127,7 +127,7 @@ class ElementMethods(Generic[T_co]):
             TypeError: ``n`` is not an ``int``.
             ValueError: ``n`` is negative.
         """
-        return whole(self).with_stage("skip", check_count("skip(n): n", n))
+        return as_stream(self).with_stage("skip", check_count("skip(n): n", n))
 
     def skip_while(self, predicate: Callable[[T_co], object], /) -> Stream[T_co]:
         """All elements, beginning with the first for which ``predicate(element)`` is false.
@@ -139,7 +139,7 @@ class ElementMethods(Generic[T_co]):
             TypeError: ``predicate`` cannot be called, or is ``async``.
         """
         check_sync("skip_while", "predicate", predicate, USE_MAP_ASYNC)
-        return whole(self).with_stage("skip_while", predicate)
+        return as_stream(self).with_stage("skip_while", predicate)
 
     def distinct_until_changed(self, key: Callable[[T_co], object] | None = None) -> Stream[T_co]:
         """The elements that differ from the previous element.
@@ -157,7 +157,7 @@ class ElementMethods(Generic[T_co]):
         """
         if key is not None:
             check_sync("distinct_until_changed", "key", key)
-        return whole(self).with_stage("distinct_until_changed", key)
+        return as_stream(self).with_stage("distinct_until_changed", key)
 
     def distinct(
         self, key: Callable[[T_co], Hashable] | None = None, /, *, max_keys: int
@@ -189,7 +189,7 @@ class ElementMethods(Generic[T_co]):
             check_sync("distinct", "key", key)
         max_keys = check_count("distinct(max_keys=): max_keys", max_keys, 1)
         by = "" if key is None else f"{describe_callable(key)}, "
-        stream = whole(self)
+        stream = as_stream(self)
         return stream._stream_of(
             defer_source(
                 partial(_distinct, stream, key, max_keys),
@@ -217,7 +217,7 @@ class ElementMethods(Generic[T_co]):
         """
         check_sync("scan", "fn", fn)
         _check_seed("scan", seed)
-        return whole(self).with_stage("scan", fn, seed)
+        return as_stream(self).with_stage("scan", fn, seed)
 
     @overload
     def reduce(self: ElementMethods[A], fn: Callable[[A, A], A], /) -> Stream[A]: ...
@@ -241,7 +241,7 @@ class ElementMethods(Generic[T_co]):
         """
         check_sync("reduce", "fn", fn)
         _check_seed("reduce", seed)
-        return whole(self).with_stage("reduce", fn, seed)
+        return as_stream(self).with_stage("reduce", fn, seed)
 
 
 def _distinct(stream: Stream[A], key: Callable[[A], Hashable] | None, max_keys: int) -> Stream[A]:

@@ -11,7 +11,7 @@ from rstreams_fast.core import MISSING
 from rstreams_fast.streams.engine.assembly import Stage
 from rstreams_fast.streams.engine.defaults import PREFETCH
 from rstreams_fast.streams.engine.pipeline import Pipeline
-from rstreams_fast.streams.methods.composing import whole
+from rstreams_fast.streams.methods.composing import as_stream
 from rstreams_fast.streams.sinks import arrow, numpy, results
 from rstreams_fast.streams.sinks.for_each import for_each
 from rstreams_fast.streams.sinks.iterate import Iteration, iterate
@@ -71,7 +71,7 @@ class EndMethods(Generic[T_co]):
             TypeError: A function cannot be called, or is ``async``.
             ValueError: ``prefetch`` is less than 1.
         """
-        return for_each(whole(self), on_next, on_error, on_complete, prefetch=prefetch)
+        return for_each(as_stream(self), on_next, on_error, on_complete, prefetch=prefetch)
 
     def iterate(self, *, prefetch: int = PREFETCH) -> Iteration[T_co]:
         """Iterate within ``with`` or ``async with``, at most ``prefetch`` elements ahead.
@@ -95,7 +95,7 @@ class EndMethods(Generic[T_co]):
         Raises:
             ValueError: ``prefetch`` is less than 1.
         """
-        return iterate(whole(self), prefetch=prefetch)
+        return iterate(as_stream(self), prefetch=prefetch)
 
     def to_list(self) -> list[T_co]:
         """Wait for all elements and return them in a list of unbounded size.
@@ -104,7 +104,7 @@ class EndMethods(Generic[T_co]):
             RuntimeError: An event loop runs in this thread: use ``to_list_async``.
             Exception: The stream's error, not wrapped.
         """
-        return results.to_list(whole(self))
+        return results.to_list(as_stream(self))
 
     async def to_list_async(self) -> list[T_co]:
         """Await all elements and return them in a list of unbounded size.
@@ -114,7 +114,7 @@ class EndMethods(Generic[T_co]):
         Raises:
             Exception: The stream's error, not wrapped.
         """
-        return await results.to_list_async(whole(self))
+        return await results.to_list_async(as_stream(self))
 
     @overload
     def first(self) -> T_co: ...
@@ -135,7 +135,7 @@ class EndMethods(Generic[T_co]):
             RuntimeError: An event loop runs in this thread: use ``first_async``.
             Exception: The stream's error, not wrapped.
         """
-        return results.first(whole(self)._first_only(), default)
+        return results.first(as_stream(self)._first_only(), default)
 
     @overload
     async def first_async(self) -> T_co: ...
@@ -154,7 +154,7 @@ class EndMethods(Generic[T_co]):
         Raises:
             LookupError: The stream is empty, and there is no ``default``.
         """
-        return await results.first_async(whole(self)._first_only(), default)
+        return await results.first_async(as_stream(self)._first_only(), default)
 
     @overload
     def last(self) -> T_co: ...
@@ -172,7 +172,7 @@ class EndMethods(Generic[T_co]):
             LookupError: The stream is empty, and there is no ``default``.
             RuntimeError: An event loop runs in this thread: use ``last_async``.
         """
-        return results.last(whole(self), default)
+        return results.last(as_stream(self), default)
 
     @overload
     async def last_async(self) -> T_co: ...
@@ -190,7 +190,7 @@ class EndMethods(Generic[T_co]):
             LookupError: The stream is empty, and there is no ``default``.
         """
         return await results.first_async(
-            whole(self).with_stage("reduce", _latter, MISSING), default
+            as_stream(self).with_stage("reduce", _latter, MISSING), default
         )
 
     def count(self) -> int:
@@ -203,7 +203,7 @@ class EndMethods(Generic[T_co]):
 
     async def count_async(self) -> int:
         """Await the end and return the number of elements."""
-        return int(await results.first_async(whole(self)._count()))
+        return int(await results.first_async(as_stream(self)._count()))
 
     def any(self, predicate: Callable[[T_co], object], /) -> bool:
         """Return whether ``predicate(element)`` is true for at least one element.
@@ -229,7 +229,7 @@ class EndMethods(Generic[T_co]):
         Raises:
             TypeError: ``predicate`` cannot be called, or is ``async``.
         """
-        return bool(await results.first_async(whole(self)._any(predicate)))
+        return bool(await results.first_async(as_stream(self)._any(predicate)))
 
     def all(self, predicate: Callable[[T_co], object], /) -> bool:
         """Return whether ``predicate(element)`` is true for all elements.
@@ -255,7 +255,7 @@ class EndMethods(Generic[T_co]):
         Raises:
             TypeError: ``predicate`` cannot be called, or is ``async``.
         """
-        return not await results.first_async(whole(self)._all(predicate))
+        return not await results.first_async(as_stream(self)._all(predicate))
 
     def to_numpy(self, *, dtype: Any = None) -> np.ndarray[Any, Any]:
         """Wait for all elements and return them in one numpy array.
@@ -281,7 +281,7 @@ class EndMethods(Generic[T_co]):
             TypeError: An element has another type, or is a masked array.
             RuntimeError: An event loop runs in this thread: use ``to_numpy_async``.
         """
-        return numpy.to_numpy(whole(self), dtype=dtype)
+        return numpy.to_numpy(as_stream(self), dtype=dtype)
 
     async def to_numpy_async(self, *, dtype: Any = None) -> np.ndarray[Any, Any]:
         """Await all elements and return them in one numpy array, as ``to_numpy`` does.
@@ -291,7 +291,7 @@ class EndMethods(Generic[T_co]):
         Args:
             dtype: The dtype of the result, as in ``to_numpy``.
         """
-        return await numpy.to_numpy_async(whole(self), dtype=dtype)
+        return await numpy.to_numpy_async(as_stream(self), dtype=dtype)
 
     def to_arrow(self, *, schema: pa.Schema | None = None) -> pa.Table:
         """Wait for the rows of all elements and return them as one ``pyarrow.Table``, without a
@@ -310,7 +310,7 @@ class EndMethods(Generic[T_co]):
             TypeError: An element is not tabular Arrow data.
             RuntimeError: An event loop runs in this thread: use ``to_arrow_async``.
         """
-        return arrow.to_arrow(whole(self), schema=schema)
+        return arrow.to_arrow(as_stream(self), schema=schema)
 
     async def to_arrow_async(self, *, schema: pa.Schema | None = None) -> pa.Table:
         """Await the rows of all elements and return them as one table, as ``to_arrow`` does.
@@ -320,7 +320,7 @@ class EndMethods(Generic[T_co]):
         Args:
             schema: The schema that all elements must have, as in ``to_arrow``.
         """
-        return await arrow.to_arrow_async(whole(self), schema=schema)
+        return await arrow.to_arrow_async(as_stream(self), schema=schema)
 
     def run(self) -> None:
         """Consume the stream to its end and drop the elements.
@@ -329,7 +329,7 @@ class EndMethods(Generic[T_co]):
             RuntimeError: An event loop runs in this thread: use ``run_async``.
             Exception: The stream's error, not wrapped.
         """
-        results.run(whole(self))
+        results.run(as_stream(self))
 
     async def run_async(self) -> None:
         """Consume the stream to its end without blocking the loop, and drop the elements.
@@ -339,7 +339,7 @@ class EndMethods(Generic[T_co]):
         Raises:
             Exception: The stream's error, not wrapped.
         """
-        await results.run_async(whole(self))
+        await results.run_async(as_stream(self))
 
     def __iter__(self) -> Iterator[T_co]:
         return iter(self.iterate())
@@ -348,25 +348,25 @@ class EndMethods(Generic[T_co]):
         return aiter(self.iterate())
 
     def _count(self) -> Pipeline[Any]:
-        return whole(self).with_stage("reduce", _one_more, 0)
+        return as_stream(self).with_stage("reduce", _one_more, 0)
 
     def _first_only(self) -> Pipeline[T_co]:
         # Boundaries request elements in advance, unless ``take(1)`` is below them. A stream without
         # boundaries makes no requests in advance, so ``take(1)`` is not needed.
-        left = whole(self)._parts
+        left = as_stream(self)._parts
         while left:
             left, part = left
             if not isinstance(part, Stage):
-                return whole(self).with_stage("take", 1)
-        return whole(self)
+                return as_stream(self).with_stage("take", 1)
+        return as_stream(self)
 
     def _any(self, predicate: Callable[[T_co], object]) -> Pipeline[Any]:
         check_sync("any", "predicate", predicate)
-        return whole(self).with_stage("filter", predicate).with_stage("take", 1)._count()
+        return as_stream(self).with_stage("filter", predicate).with_stage("take", 1)._count()
 
     def _all(self, predicate: Callable[[T_co], object]) -> Pipeline[Any]:
         check_sync("all", "predicate", predicate)
-        return whole(self).with_stage("skip_while", predicate).with_stage("take", 1)._count()
+        return as_stream(self).with_stage("skip_while", predicate).with_stage("take", 1)._count()
 
 
 def _latter(_before: A, element: A) -> A:

@@ -12,7 +12,7 @@ from rstreams_fast.streams.engine.defaults import (
     FLAT_MAP_PREFETCH,
     INNER_PREFETCH,
 )
-from rstreams_fast.streams.methods.composing import USE_MAP_ASYNC, whole
+from rstreams_fast.streams.methods.composing import USE_MAP_ASYNC, as_stream
 from rstreams_fast.streams.operators.concat_map import ConcatMap
 from rstreams_fast.streams.operators.expand import Expand
 from rstreams_fast.streams.operators.flat_map import FlatMap
@@ -64,7 +64,7 @@ class InnerMethods(Generic[T_co]):
             TypeError: ``fn`` cannot be called, or is ``async``.
         """
         check_sync("flat_map", "fn", fn, USE_MAP_ASYNC)
-        return whole(self).with_part(FlatMap(fn, concurrency, prefetch, delay_error))
+        return as_stream(self).with_part(FlatMap(fn, concurrency, prefetch, delay_error))
 
     def flat_map_sequential(
         self,
@@ -100,7 +100,7 @@ class InnerMethods(Generic[T_co]):
             TypeError: ``fn`` cannot be called, or is ``async``.
         """
         check_sync("flat_map_sequential", "fn", fn, USE_MAP_ASYNC)
-        return whole(self).with_part(
+        return as_stream(self).with_part(
             FlatMap(fn, concurrency, prefetch, delay_error, sequential=True)
         )
 
@@ -123,7 +123,7 @@ class InnerMethods(Generic[T_co]):
             TypeError: ``fn`` cannot be called, or is ``async``.
         """
         check_sync("concat_map", "fn", fn, USE_MAP_ASYNC)
-        return whole(self).with_part(ConcatMap(fn, prefetch))
+        return as_stream(self).with_part(ConcatMap(fn, prefetch))
 
     def switch_map(
         self, fn: Callable[[T_co], Publisher[U]], /, *, prefetch: int = INNER_PREFETCH
@@ -154,7 +154,7 @@ class InnerMethods(Generic[T_co]):
             TypeError: ``fn`` cannot be called, or is ``async``.
         """
         check_sync("switch_map", "fn", fn, _ONE_CALL)
-        return whole(self).with_part(SwitchMap(fn, prefetch))
+        return as_stream(self).with_part(SwitchMap(fn, prefetch))
 
     def expand(
         self: InnerMethods[A], fn: Callable[[A], Publisher[A]], /, *, depth_first: bool = False
@@ -184,4 +184,4 @@ class InnerMethods(Generic[T_co]):
             TypeError: ``fn`` cannot be called, or is ``async``.
         """
         check_sync("expand", "fn", fn, _ONE_CALL)
-        return whole(self).with_part(Expand(fn, depth_first))
+        return as_stream(self).with_part(Expand(fn, depth_first))

@@ -10,7 +10,7 @@ from typing import Any, Generic, Self, TypeVar
 from rstreams_fast._checks import check_sync
 from rstreams_fast.api import Subscription
 from rstreams_fast.streams.engine.assembly import Stage
-from rstreams_fast.streams.methods.composing import extended
+from rstreams_fast.streams.methods.composing import with_part
 from rstreams_fast.streams.operators.on_discard import OnDiscard
 from rstreams_fast.streams.operators.peek import Named, Peek
 
@@ -45,7 +45,7 @@ class ObserverMethods(Generic[T_co]):
             TypeError: ``fn`` cannot be called, or is ``async``.
         """
         check_sync("do_on_next", "fn", fn)
-        return extended(self, Stage(("do_on_next", fn)))
+        return with_part(self, Stage(("do_on_next", fn)))
 
     def do_on_error(self, fn: Callable[[BaseException], object], /) -> Self:
         """Call ``fn(error)`` before ``on_error`` is passed on. See ``do_on_next``.
@@ -154,7 +154,7 @@ class ObserverMethods(Generic[T_co]):
         Raises:
             TypeError: ``name`` is not a ``str``.
         """
-        return extended(self, Named(name))
+        return with_part(self, Named(name))
 
     def on_discard(self, hook: Callable[[Any], object], /) -> Self:
         """Call ``hook(element)`` for each element that an operator above drops, to release it.
@@ -193,8 +193,8 @@ class ObserverMethods(Generic[T_co]):
             TypeError: ``hook`` cannot be called, or is ``async``.
         """
         check_sync("on_discard", "hook", hook)
-        return extended(self, OnDiscard(hook))
+        return with_part(self, OnDiscard(hook))
 
     def _observe(self, signal: str, fn: Callable[..., object]) -> Self:
         check_sync(f"do_{signal}", "fn", fn)
-        return extended(self, Peek(signal, fn))
+        return with_part(self, Peek(signal, fn))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rstreams_fast._checks import check_count, check_sync
 from rstreams_fast.streams.engine.defaults import FLAT_MAP_CONCURRENCY, INNER_PREFETCH
-from rstreams_fast.streams.methods.composing import whole
+from rstreams_fast.streams.methods.composing import as_stream
 from rstreams_fast.streams.operators.group_by import GroupBy
 from rstreams_fast.streams.operators.timed_batch import TimedBatch
 from rstreams_fast.streams.operators.unbatch import Unbatch
@@ -74,14 +74,14 @@ class PartMethods(Generic[T_co]):
         if skip is not None:
             if any(other is not None for other in (seconds, max_bytes, weigher, timer)):
                 raise ValueError("batch: skip goes with n alone, not with time or bytes")
-            return whole(self).with_part(Window(n, skip, None))
+            return as_stream(self).with_part(Window(n, skip, None))
         if seconds is None and max_bytes is None and weigher is None and timer is None:
-            return whole(self).with_stage("batch", check_count("batch(n): n", n, 1))
-        return whole(self).with_part(TimedBatch(n, seconds, max_bytes, weigher, timer))
+            return as_stream(self).with_stage("batch", check_count("batch(n): n", n, 1))
+        return as_stream(self).with_part(TimedBatch(n, seconds, max_bytes, weigher, timer))
 
     def unbatch(self: PartMethods[Iterable[U]]) -> Stream[U]:
         """The items of elements that are iterables. One iterable is held at a time."""
-        return whole(self).with_part(Unbatch())
+        return as_stream(self).with_part(Unbatch())
 
     def window(self, n: int, /, *, skip: int | None = None) -> Stream[Stream[T_co]]:
         """Streams (windows) of ``n`` elements, with a new stream every ``skip`` elements.
@@ -107,7 +107,7 @@ class PartMethods(Generic[T_co]):
             TypeError: An argument is not an ``int``.
             ValueError: An argument is less than 1.
         """
-        stream = whole(self)
+        stream = as_stream(self)
         return stream.with_part(Window(n, skip, stream._stream_of))
 
     def window_time(
@@ -143,7 +143,7 @@ class PartMethods(Generic[T_co]):
             TypeError: An argument has the wrong type.
             ValueError: A bound is not positive.
         """
-        stream = whole(self)
+        stream = as_stream(self)
         return stream.with_part(WindowTime(seconds, prefetch, patience, timer, stream._stream_of))
 
     def group_by(
@@ -194,6 +194,6 @@ class PartMethods(Generic[T_co]):
             ValueError: A bound is not positive.
         """
         check_sync("group_by", "key", key)
-        stream = whole(self)
+        stream = as_stream(self)
         options = GroupBy(key, max_groups, prefetch, patience, timer, stream._group_of)
         return stream.with_part(options)

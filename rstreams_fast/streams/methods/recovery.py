@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from rstreams_fast._checks import check_sync
 from rstreams_fast.api import UNBOUNDED, Publisher
 from rstreams_fast.calls.retry import Retry, is_worth_it
-from rstreams_fast.streams.methods.composing import extended, given, whole
+from rstreams_fast.streams.methods.composing import as_stream, publisher_of, with_part
 from rstreams_fast.streams.operators.on_error_continue import with_error_handler
 from rstreams_fast.streams.operators.repeat import Repeat
 from rstreams_fast.streams.operators.resume import OnErrorResume
@@ -51,7 +51,7 @@ class RecoveryMethods(Generic[T_co]):
             TypeError: ``fn`` cannot be called, or ``on`` is not an exception type.
         """
         check_sync("on_error_resume", "fn", fn)
-        return whole(self).with_part(OnErrorResume(fn, on))
+        return as_stream(self).with_part(OnErrorResume(fn, on))
 
     def on_error_return(
         self,
@@ -78,8 +78,8 @@ class RecoveryMethods(Generic[T_co]):
         Raises:
             TypeError: ``element`` is ``None``, or ``on`` is not an exception type.
         """
-        instead = partial(_instead, given("on_error_return", element))
-        return whole(self).with_part(OnErrorResume(instead, on))
+        instead = partial(_instead, publisher_of("on_error_return", element))
+        return as_stream(self).with_part(OnErrorResume(instead, on))
 
     def on_error_continue(self, fn: Callable[[Exception, Any], object], /) -> Self:
         """Drop each element for which a stage directly above fails, and go on.
@@ -153,7 +153,7 @@ class RecoveryMethods(Generic[T_co]):
             times, when, delay = retry.times, partial(is_worth_it, retry), retry.delay
         if when is not None:
             check_sync("retry", "when", when)
-        return extended(self, RetryBoundary(times, when, delay, timer))
+        return with_part(self, RetryBoundary(times, when, delay, timer))
 
     def repeat(self, times: int = UNBOUNDED, /) -> Self:
         """Subscribe to the stream above again when it has completed, up to ``times`` times.
@@ -176,8 +176,8 @@ class RecoveryMethods(Generic[T_co]):
             TypeError: ``times`` is not an ``int``.
             ValueError: ``times`` is negative.
         """
-        return extended(self, Repeat(times))
+        return with_part(self, Repeat(times))
 
 
-def _instead(given: Publisher[A], _error: BaseException) -> Publisher[A]:
-    return given
+def _instead(publisher: Publisher[A], _error: BaseException) -> Publisher[A]:
+    return publisher

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar
 
 from rstreams_fast.streams.engine.defaults import MULTICAST_BUFFER
-from rstreams_fast.streams.methods.composing import extended
+from rstreams_fast.streams.methods.composing import with_part
 from rstreams_fast.streams.operators.multicast import Multicast, MulticastOptions
 from rstreams_fast.streams.operators.replay import Replay, ReplayBounds
 
@@ -57,7 +57,7 @@ class SharingMethods(Generic[T_co]):
             ValueError: An argument has a wrong value.
         """
         options = MulticastOptions(buffer_size, slow, delay_error)
-        return extended(self, Multicast(options, min_subscribers, on_last_cancel))
+        return with_part(self, Multicast(options, min_subscribers, on_last_cancel))
 
     def share(self, *, buffer_size: int = MULTICAST_BUFFER) -> Self:
         """``multicast`` that subscribes when the first subscriber comes. After the last subscriber
@@ -106,4 +106,4 @@ class SharingMethods(Generic[T_co]):
         """
         bounds = ReplayBounds(count, max_bytes, weigher, seconds, timer)
         options = MulticastOptions(buffer_size, slow, delay_error)
-        return extended(self, Replay(bounds, options, min_subscribers, on_last_cancel))
+        return with_part(self, Replay(bounds, options, min_subscribers, on_last_cancel))

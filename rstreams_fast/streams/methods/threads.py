@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from rstreams_fast.streams.engine.defaults import PREFETCH, ROWS
-from rstreams_fast.streams.methods.composing import extended, whole
+from rstreams_fast.streams.methods.composing import as_stream, with_part
 from rstreams_fast.streams.operators.on_overflow import Overflow, OverflowBoundary
 from rstreams_fast.streams.operators.publish_on import AsyncBoundary
 from rstreams_fast.streams.operators.publish_records_on import PublishRecordsOn
@@ -64,7 +64,7 @@ class ThreadMethods(Generic[T_co]):
             ValueError: A bound is less than 1, or only one of ``max_bytes`` and ``weigher`` is
                 given.
         """
-        return extended(self, AsyncBoundary(executor, prefetch, max_bytes, weigher, delay_error))
+        return with_part(self, AsyncBoundary(executor, prefetch, max_bytes, weigher, delay_error))
 
     def subscribe_on(
         self,
@@ -82,7 +82,7 @@ class ThreadMethods(Generic[T_co]):
         Raises:
             TypeError: ``executor`` has the wrong type, or runs processes.
         """
-        return extended(self, SubscribeOn(executor))
+        return with_part(self, SubscribeOn(executor))
 
     def on_overflow(
         self,
@@ -110,7 +110,7 @@ class ThreadMethods(Generic[T_co]):
             TypeError: An argument has the wrong type.
             ValueError: ``capacity`` is less than 1, or does not suit ``strategy``.
         """
-        return extended(self, OverflowBoundary(strategy, capacity, on_drop))
+        return with_part(self, OverflowBoundary(strategy, capacity, on_drop))
 
     def publish_records_on(
         self: ThreadMethods[np.ndarray[Any, Any]],
@@ -143,6 +143,6 @@ class ThreadMethods(Generic[T_co]):
             TypeError: ``dtype`` has Python objects in it, or an argument has the wrong type.
             ValueError: A bound is less than 1.
         """
-        return whole(self).with_part(
+        return as_stream(self).with_part(
             PublishRecordsOn(dtype, executor, capacity, chunk, delay_error)
         )

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from rstreams_fast._checks import check_sync
-from rstreams_fast.streams.methods.composing import extended, whole
+from rstreams_fast.streams.methods.composing import as_stream, with_part
 from rstreams_fast.streams.operators.delay_elements import DelayElements
 from rstreams_fast.streams.operators.timed import Timed
 from rstreams_fast.streams.operators.timeout import Timeout
@@ -44,7 +44,7 @@ class TimeMethods(Generic[T_co]):
             TypeError: An argument has the wrong type.
             ValueError: ``seconds`` is not positive.
         """
-        return extended(self, Timeout(seconds, timer))
+        return with_part(self, Timeout(seconds, timer))
 
     def delay_elements(self, seconds: float, /, *, timer: Timer | None = None) -> Stream[T_co]:
         """Each element, ``seconds`` after it came, or after the previous element was delivered.
@@ -67,7 +67,7 @@ class TimeMethods(Generic[T_co]):
             TypeError: An argument has the wrong type.
             ValueError: ``seconds`` is not positive.
         """
-        return whole(self).with_part(DelayElements(seconds, timer))
+        return as_stream(self).with_part(DelayElements(seconds, timer))
 
     def debounce(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
         """Each element that no other element follows within ``seconds``, and the last element.
@@ -94,7 +94,7 @@ class TimeMethods(Generic[T_co]):
             TypeError: An argument has the wrong type.
             ValueError: ``seconds`` is not positive.
         """
-        return extended(self, Timed("debounce", seconds, timer))
+        return with_part(self, Timed("debounce", seconds, timer))
 
     def throttle_first(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
         """An element, then no elements for ``seconds``, then the next element, and so on.
@@ -118,7 +118,7 @@ class TimeMethods(Generic[T_co]):
             TypeError: An argument has the wrong type.
             ValueError: ``seconds`` is not positive.
         """
-        return extended(self, Timed("throttle_first", seconds, timer))
+        return with_part(self, Timed("throttle_first", seconds, timer))
 
     def sample(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
         """The newest element every ``seconds``, if it is new, and the last element at the end.
@@ -142,7 +142,7 @@ class TimeMethods(Generic[T_co]):
             TypeError: An argument has the wrong type.
             ValueError: ``seconds`` is not positive.
         """
-        return extended(self, Timed("sample", seconds, timer))
+        return with_part(self, Timed("sample", seconds, timer))
 
     def timestamp(self, clock: Callable[[], float] = time.time) -> Stream[tuple[float, T_co]]:
         """For each element a pair: the time by ``clock()``, and the element.
@@ -163,7 +163,7 @@ class TimeMethods(Generic[T_co]):
             TypeError: ``clock`` cannot be called.
         """
         check_sync("timestamp", "clock", clock)
-        return whole(self).with_stage("map", partial(_stamped, clock))
+        return as_stream(self).with_stage("map", partial(_stamped, clock))
 
 
 def _stamped(clock: Callable[[], float], element: A) -> tuple[float, A]:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from rstreams_fast.api import Subscriber
 from rstreams_fast.core import DemandCounter, FusedRun, Latch, Wip
 from rstreams_fast.errors import check_request
-from rstreams_fast.runtime.parking import signallers_here
+from rstreams_fast.runtime.parking import signallers_of_thread
 from rstreams_fast.runtime.timers import Timer
 from rstreams_fast.streams.engine.boundary import ListSubscriber
 from rstreams_fast.streams.engine.deadline import Deadline
@@ -155,7 +155,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         burst = self.burst.copy()
         self.burst.clear()
         signals, self.signals = self.signals, get_ident()
-        here = signallers_here()
+        here = signallers_of_thread()
         before = len(here)
         try:
             self._signal(burst)

@@ -431,7 +431,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         self._options = None
         window = self._window
         if window is None:
-            self._loop.let_end()
+            self._loop.release()
         else:
             # Forbid new calls before ``_window`` becomes None: ``_stop``, on another thread, uses
             # ``_window`` to forbid them, and would do nothing afterwards.
@@ -458,6 +458,6 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             self._ending = window
         else:
             self._ending = None
-            self._loop.let_end()
+            self._loop.release()
             if self._closing is not None and not self._closing.done():
                 self._closing.set_result(None)

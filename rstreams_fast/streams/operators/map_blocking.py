@@ -31,9 +31,9 @@ from rstreams_fast.runtime.executors import (
     Work,
     WorkDroppedError,
     cancelled_by_executor,
+    nonblocking_submit,
     resource,
-    submit_of,
-    taken,
+    take_held,
 )
 from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.runtime.shared_threads import shared_threads
@@ -210,7 +210,7 @@ class _Calls:
         executor = options.executor
         future: Future[Any]
         if executor is not None and not options.in_this_interpreter:
-            future = submit_of(executor)(_call, options.fn, None, held[0].elements.copy())
+            future = nonblocking_submit(executor)(_call, options.fn, None, held[0].elements.copy())
         else:
             # Copy the context (``contextvars``) for each submission: two threads cannot run code in
             # the same context at the same time.
@@ -218,12 +218,12 @@ class _Calls:
             if executor is None:
                 shared_threads().execute(make, partial(self._end_unmade, held))
                 return None
-            future = submit_of(executor)(make)
+            future = nonblocking_submit(executor)(make)
         future.add_done_callback(partial(self._on_done, held))
         return future
 
     def _make(self, held: list[_Burst]) -> None:
-        burst = taken(held)
+        burst = take_held(held)
         if burst is not None:
             self._end(burst, _call(self._options.fn, self.permits, burst.elements.copy()))
             del burst  # otherwise a traceback would keep the elements in memory (§3.13)
@@ -233,13 +233,13 @@ class _Calls:
             self._end_unmade(held, cancelled_by_executor())
         elif (raised := future.exception()) is not None:
             self._end_unmade(held, raised)
-        elif (burst := taken(held)) is not None:  # ``held`` is empty if _make has ended the calls
+        elif (burst := take_held(held)) is not None:  # it is empty if _make ended the calls
             self._end(burst, future.result())
 
     def _end_unmade(self, held: list[_Burst], error: BaseException) -> None:
         # ``held`` is empty if the calls have run in spite of ``error``: if a pool cannot start a
         # new thread, ``submit`` raises, but an older thread of the pool may still make the calls.
-        burst = taken(held)
+        burst = take_held(held)
         if burst is not None:
             self._end(burst, [[], error, 0.0])
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import FusedRun, Latch, RunStatus
 from rstreams_fast.runtime.finalizers import call_from_finalizer
-from rstreams_fast.runtime.parking import signallers_here
+from rstreams_fast.runtime.parking import signallers_of_thread
 from rstreams_fast.streams.engine.assembly import PublisherSource
 from rstreams_fast.streams.engine.boundary import StagesSource
 from rstreams_fast.streams.engine.custody import Custody
@@ -186,7 +186,7 @@ class _SubstreamPublisher(StagesSource):
         substream = self._substream
         signals_here = substream.owner.signals_here
         if signals_here():
-            signallers_here().append(signals_here)
+            signallers_of_thread().append(signals_here)
         substream.reader = reader = _SubstreamSubscription(subscriber, substream, stages)
         reader._begin()
 

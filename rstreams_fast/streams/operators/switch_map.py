@@ -8,7 +8,7 @@ from rstreams_fast._checks import check_capacity, describe_callable
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import RunStatus
 from rstreams_fast.errors import report_dropped
-from rstreams_fast.runtime.executors import taken
+from rstreams_fast.runtime.executors import take_held
 from rstreams_fast.streams.engine.arbiter import PendingDemand
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import replenish_at
@@ -131,7 +131,7 @@ class _SwitchMapSubscription(FanIn):
         if burst:
             came, before = self._newest[0] + len(burst), self._newest[1]
             self._newest = (came, burst[-1:])
-            self._discard([*burst[:-1], taken(before)])
+            self._discard([*burst[:-1], take_held(before)])
             del burst
             first = self._up.enter()
             number, current = self._current
@@ -177,7 +177,7 @@ class _SwitchMapSubscription(FanIn):
         if before is not None:
             self._inners.discard(before)
             before.cancel()
-        element = taken(newest)
+        element = take_held(newest)
         if fn is None or element is None:
             return
         try:

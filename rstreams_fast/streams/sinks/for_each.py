@@ -11,7 +11,7 @@ from rstreams_fast._checks import check_count, check_plain, describe_callable, r
 from rstreams_fast.api import UNBOUNDED, Publisher
 from rstreams_fast.core import FunctionSlot
 from rstreams_fast.errors import NoneSignalError, report_dropped
-from rstreams_fast.runtime.awaiting import awaited_nowhere
+from rstreams_fast.runtime.awaiting import without_loop
 from rstreams_fast.streams.engine.boundary import FunctionSubscriber
 from rstreams_fast.streams.engine.defaults import replenish_at
 from rstreams_fast.streams.engine.sink_subscriber import (
@@ -193,7 +193,7 @@ def for_each(
     subscriber = ForEach(on_next, on_error, on_complete, prefetch)
     run = subscriber.run
     try:
-        with awaited_nowhere():
+        with without_loop():
             subscribe(publisher, subscriber)
     except BaseException as leaving:
         subscriber.leave(leaving)

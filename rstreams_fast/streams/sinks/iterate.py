@@ -31,7 +31,7 @@ from rstreams_fast.errors import (
     check_error,
     report_dropped,
 )
-from rstreams_fast.runtime.awaiting import awaited_here, awaited_nowhere
+from rstreams_fast.runtime.awaiting import with_running_loop, without_loop
 from rstreams_fast.runtime.executors import process_id
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.runtime.gil_yield import yield_gil
@@ -43,7 +43,7 @@ from rstreams_fast.runtime.parking import (
     refuse_in_loop,
     refuse_to_wait_for_oneself,
     running_loop,
-    signallers_here,
+    signallers_of_thread,
 )
 from rstreams_fast.runtime.turns import Turns
 from rstreams_fast.streams.engine.boundary import RingSubscriber
@@ -150,7 +150,7 @@ class _IteratorSubscriber(RingSubscriber):
         turns = self.turns
         if turns is not None:
             turns.begin(loop)
-        went_on = turns is not None and turns.go_on()
+        went_on = turns is not None and turns.resume_paused()
         if not self._by_turns:
             if n:
                 self._ask(n)
@@ -299,7 +299,7 @@ class Iteration(BurstIterator[T]):
         try:
             element = self._next_of_burst()  # another consumer may have fetched elements meanwhile
             if element is MISSING:
-                with awaited_nowhere():
+                with without_loop():
                     element = self._next_element()
         except BaseException:
             self.close()
@@ -342,7 +342,7 @@ class Iteration(BurstIterator[T]):
         """
         self._enter()
         try:
-            with awaited_here(self._unclosed):
+            with with_running_loop(self._unclosed):
                 burst = await self._next_burst()
             if not burst:
                 failure = self._finish_async()
@@ -434,7 +434,7 @@ class Iteration(BurstIterator[T]):
             self.close()
             return None
         try:
-            signallers = signallers_here()
+            signallers = signallers_of_thread()
             before = len(signallers)
             subscribe(publisher, subscriber)
             self._signallers = signallers[before:]
@@ -530,7 +530,7 @@ class Iteration(BurstIterator[T]):
             self._unclosed.clear()  # a caller that was interrupted must not wait again
 
     def __enter__(self) -> Self:
-        with awaited_nowhere():
+        with without_loop():
             return self._open(None)
 
     def _open(self, loop: asyncio.AbstractEventLoop | None) -> Self:
@@ -547,7 +547,7 @@ class Iteration(BurstIterator[T]):
         self.close()
 
     async def __aenter__(self) -> Self:
-        with awaited_here(self._unclosed):
+        with with_running_loop(self._unclosed):
             return self._open(running_loop())
 
     async def __aexit__(self, *_raised: object) -> None:

@@ -14,11 +14,11 @@ from typing import Any, Literal, TypeVar
 from rstreams_fast.api import UNBOUNDED, Publisher
 from rstreams_fast.core import MISSING, Missing
 from rstreams_fast.errors import NoneSignalError
-from rstreams_fast.runtime.awaiting import awaited_nowhere
+from rstreams_fast.runtime.awaiting import without_loop
 from rstreams_fast.runtime.parking import (
     refuse_in_loop,
     refuse_to_wait_for_oneself,
-    signallers_here,
+    signallers_of_thread,
 )
 from rstreams_fast.streams.engine.defaults import PREFETCH
 from rstreams_fast.streams.engine.pipeline import Pipeline
@@ -73,10 +73,10 @@ class _First(RunSubscriber[T]):
 def drive(publisher: Publisher[T], subscriber: RunSubscriber[T]) -> None:
     """Subscribe ``subscriber``, and block this thread until the stream has ended."""
     outcome = subscriber.run
-    signallers = signallers_here()
+    signallers = signallers_of_thread()
     before = len(signallers)
     try:
-        with awaited_nowhere():
+        with without_loop():
             subscribe(publisher, subscriber)
             if not outcome.done:
                 refuse_to_wait_for_oneself(signallers[before:])

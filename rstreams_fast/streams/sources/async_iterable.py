@@ -203,7 +203,7 @@ class _Pulling(Drain):
     def _drop_references(self) -> None:
         self._iterable = None
         if self._task is None:
-            self._loop.let_end()
+            self._loop.release()
 
     # -- the task that awaits elements -------------------------------------------------------------
 
@@ -237,7 +237,7 @@ class _Pulling(Drain):
             raise
         finally:
             del error
-            self._loop.let_end()
+            self._loop.release()
 
     def _open(self, iterable: Any) -> AsyncIterator[Any]:
         if not isinstance(iterable, AsyncIterable):

@@ -20,7 +20,7 @@ from rstreams_fast.runtime.timers import (
     Timer,
     check_timer,
     default_timer,
-    is_patient,
+    runs_slow_work,
 )
 from rstreams_fast.streams.engine.assembly import PublisherSource
 from rstreams_fast.streams.engine.not_picklable import not_picklable
@@ -57,7 +57,7 @@ def interval_source(  # noqa: PLR0917 - the parameters of the public function, i
     if executor is not None:
         where = describe_executor(executor)
     else:
-        where = "the thread of its timer" if is_patient(timer) else "shared threads"
+        where = "the thread of its timer" if runs_slow_work(timer) else "shared threads"
     # The clock starts at the first request, because earlier ticks would be dropped.
     options = OverflowBoundary(
         overflow, capacity, name="interval", argument="overflow=", on_demand=True
@@ -91,7 +91,7 @@ class _Interval:
         on: Resource | None = None
         if self._executor is not None:
             on = resource(self._executor)
-        elif not is_patient(timer):
+        elif not runs_slow_work(timer):
             on = shared_threads()
         target = OverflowSubscription(subscriber, self._options, on)
         target.on_subscribe(_Ticks(target, timer, self._period, self._delay))

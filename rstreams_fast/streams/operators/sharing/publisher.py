@@ -21,7 +21,7 @@ from rstreams_fast.errors import (
     ShutDownError,
     check_subscriber,
 )
-from rstreams_fast.runtime.awaiting import awaited_nowhere
+from rstreams_fast.runtime.awaiting import without_loop
 from rstreams_fast.runtime.executors import process_id
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.streams.engine.boundary import ListSubscriber
@@ -215,7 +215,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             self.turns = None
             self.custody = None  # ``on_discard`` does not get elements that subscribers share
             try:
-                with awaited_nowhere():
+                with without_loop():
                     subscribe_to(upstream, self)
             except BaseException as raised:  # §1.9: only this code can signal the error
                 self._end(raised, at_once=True, cancel=True)
