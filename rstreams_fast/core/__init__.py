@@ -1,4 +1,4 @@
-"""The primitives, such as rings and demand counters. Three backends have the same classes.
+"""The primitives, such as rings and demand counters. Three backends implement the same classes.
 
 The environment variable ``RSTREAMS_FAST_BACKEND`` chooses the backend when this package is first
 imported: ``c`` (Cython), ``cffi`` or ``python``. If unset, it is ``c`` on CPython and ``cffi``
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 else:
     _chosen = importlib.import_module(f"rstreams_fast.core.{_PACKAGES[backend]}")
     try:
-        # CallWindow is loaded on its first use, as only this class needs asyncio.
+        # CallWindow is loaded only on its first use, because it imports asyncio.
         for _name in HOMES.keys() - {"CallWindow"}:
             globals()[_name] = getattr(_chosen, _name)
     except ImportError as missing:

@@ -14,8 +14,8 @@ __all__ = ["Bell"]
 class Bell:
     """A function that wakes the coroutine that awaits ``future``. Any thread may call it.
 
-    The coroutine itself must make this object. If the coroutine's loop was closed, the coroutine
-    cannot be woken, and the bell calls ``lost``.
+    Make this object in the coroutine. If the coroutine's loop was closed, the coroutine cannot be
+    woken, and a call of this object calls ``lost`` instead.
     """
 
     __slots__ = ("_loop", "_lost", "future")

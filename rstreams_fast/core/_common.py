@@ -63,10 +63,9 @@ MISSING: Final = Missing.MISSING
 """Stands for the seed of a ``scan`` or ``reduce`` that has no seed."""
 
 GOES_ON: Final = 32
-"""The most elements that one ``FusedRun.drain`` processes if the demand grows meanwhile.
+"""How many elements a call of ``FusedRun.drain`` may process if demand is added during the call.
 
-There are few, because the caller looks at the clock only after the call, and other work may
-wait."""
+The number is small: the caller looks at the clock only after the call, and other work may wait."""
 
 
 class Emission(enum.IntEnum):
@@ -97,7 +96,7 @@ class RunStatus(enum.IntEnum):
     EXHAUSTED = 2
     """The source has no more elements now. The caller knows whether more may come."""
     ENDED = 3
-    """A stage (``take``, ``take_while``) needs no more: cancel upstream, then call ``finish()``."""
+    """A stage such as ``take`` needs no more: cancel upstream, then call ``finish()``."""
     DONE = 4
     """``finish()`` has delivered everything: signal ``on_complete``."""
     CANCELLED = 5
@@ -105,9 +104,9 @@ class RunStatus(enum.IntEnum):
     FAILED = 6
     """The source or a stage raised ``run.error``: signal ``on_error``."""
     SLOT_FAILED = 7
-    """The receiver of the results (slot) raised ``run.error``: the subscriber broke §2.13."""
+    """The slot (the receiver of the results) raised ``run.error``: the subscriber broke §2.13."""
     DROPPED = 8
-    """Only ``push`` returns this: a stage dropped the element. Request ``run.refund`` more."""
+    """A stage dropped the pushed element: request ``run.refund`` more elements from upstream."""
 
 
 class FunctionSlot:
@@ -115,10 +114,10 @@ class FunctionSlot:
 
     Args:
         function: The user's function, called with every result.
-        over: A list. If it has an item, ``function`` is not called any more.
+        over: A list, empty at first. Once it has an item, ``function`` is not called any more.
         answered: Called with the return value of ``function`` if it is ``False`` or a coroutine.
-        unwanted: Called with each result after the end, in place of ``function``.
-        failed: Called with an exception that another of these functions raised. ``failed`` must
+        unwanted: Called in place of ``function`` once ``over`` has an item.
+        failed: Called with the exception that one of the other functions raised. ``failed`` must
             cancel the demand, or raise an exception.
     """
 
@@ -143,16 +142,16 @@ FIRST_SLEEP: Final = 0.02
 """Seconds until a waiting thread first wakes up to check for signals. See ``sleeps``."""
 
 SLEEP_GROWTH: Final = 1 if os.name == "nt" else 2
-"""The factor by which each sleep is longer than the previous one.
+"""Each sleep is this many times as long as the previous one.
 
-1 on systems where a signal cannot interrupt the wait for a lock."""
+On Windows all sleeps are equally short, because a signal cannot interrupt a wait for a lock."""
 
 
 def sleeps(timeout: float | None) -> Iterator[float]:
     """Yield the lengths of successive sleeps, in seconds, until ``timeout`` is over.
 
-    A signal that arrives after the last check for signals, but before the thread sleeps, does not
-    wake the thread. So the first sleeps are short.
+    A signal that arrives just before the thread sleeps does not wake the thread. The thread handles
+    it only after the sleep. So the first sleeps are short.
     """
     until = math.inf if timeout is None else time.monotonic() + timeout
     sleep = FIRST_SLEEP
@@ -162,16 +161,20 @@ def sleeps(timeout: float | None) -> Iterator[float]:
 
 
 def let_others_run() -> None:
-    """Do nothing. C code calls this because the interpreter acts when a Python function starts.
+    """Do nothing. But while C code calls this function, other threads may get the GIL.
 
-    The interpreter then passes the GIL to a thread that wants it, and raises an exception that was
-    sent to this thread. To release and retake the GIL in C is not enough: the waiting thread wakes
-    too late, and then waits for another switch interval before it can force a switch.
+    Whenever a Python function starts, the interpreter passes the GIL to a thread that demands it,
+    and raises exceptions that were sent to this thread. C code could also release the GIL and take
+    it again. But then the waiting thread wakes up too late, and has to wait for another switch
+    interval before it can demand the GIL.
     """
 
 
 def check_same_process(owner: object, creator: int) -> None:
-    """Raise a ``RuntimeError`` in a forked child, where no other thread could end a wait."""
+    """Raise a ``RuntimeError`` if this process is a forked child of ``creator``.
+
+    In the child no other thread exists that could end a wait.
+    """
     if os.getpid() != creator:
         raise RuntimeError(
             f"this {type(owner).__name__} was made by process {creator} and cannot be waited for "
@@ -193,19 +196,19 @@ def check_threads(what: str) -> None:
 
 
 def refuse_overlap(ring: object, side: str) -> NoReturn:
-    """Raise the error of a second call on one side of a ring while another call is running."""
+    """Raise the error for a call on a side of a ring where another call is running."""
     raise OverlappingCallsError(
         f"two calls overlap on the {side} side of this {type(ring).__name__}"
     )
 
 
 def refuse_pickle(owner: object) -> NoReturn:
-    """Raise a ``TypeError``, as ``owner`` belongs to this process and cannot be pickled."""
+    """Raise a ``TypeError``: ``owner`` belongs to this process, and cannot be pickled."""
     raise TypeError(f"a {type(owner).__name__} is a live object: it cannot be pickled or copied")
 
 
 def cancel_quietly(subscription: Any) -> None:
-    """Call ``cancel()``. An exception, which §3.15 forbids, is reported, not raised."""
+    """Call ``cancel()``. If it raises an exception, which §3.15 forbids, only report it."""
     try:
         subscription.cancel()
     except Exception as raised:
@@ -213,20 +216,24 @@ def cancel_quietly(subscription: Any) -> None:
 
 
 def check_waker(waker: object) -> None:
-    """Raise a ``TypeError`` if ``waker``, which is to be called later, cannot be called."""
+    """Raise a ``TypeError`` if ``waker`` is not callable."""
     if not callable(waker):
         raise TypeError(f"waker must be callable, got {type(waker).__name__}")
 
 
 def end_error(error: BaseException | None) -> BaseException:
-    """Return the exception of a call on a closed, empty ring: ``error``, or ``RingClosed``."""
+    """Return the exception that a call on a closed, empty ring must raise.
+
+    This is ``error``, the argument of ``close``. If it is ``None``, return a ``RingClosed``.
+    """
     return RingClosed("the ring is closed and empty") if error is None else error
 
 
 def wake_quietly(waker: Callable[[], object]) -> None:
-    """Call the waker of a producer. An exception of the waker is reported, not raised.
+    """Call the waker of a producer. If it raises an exception, only report it.
 
-    If it were raised, the calling consumer would lose the elements that it has taken out.
+    The consumer calls this within a call that takes elements out. If that call raised the
+    exception, the elements would be lost.
     """
     try:
         waker()

@@ -1,11 +1,11 @@
-"""Starts a coroutine at once, and makes a task of it only if it has to wait.
+"""Starts a coroutine at once. Only a coroutine that is suspended gets a running task.
 
-For a coroutine that never suspends (a cache hit, an early return), most of the cost of
-``asyncio.create_task`` is wasted: the task, an iteration of the loop, a callback. So the first step
-of the coroutine runs in the caller. A task object is allocated before that step, because the
-coroutine may ask for ``asyncio.current_task()``, as ``asyncio.timeout`` does. It must get the same
-task after it was suspended. The task is initialised, and made known to the loop, only when the
-coroutine is suspended, or when other code uses more than the task's identity.
+Some coroutines are never suspended, for instance because they return a cached value. For them, most
+of the cost of ``asyncio.create_task`` is wasted: a task, an iteration of the loop, a callback. So
+the caller itself runs the first step of the coroutine. A task object is allocated before that step,
+because the coroutine may call ``asyncio.current_task()``, as ``asyncio.timeout`` does. Later steps
+must see the same task. The task is initialised, and made known to the loop, only when the coroutine
+is suspended, or when other code uses more of the task than its identity.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PENDING = object()
 
 
 class Introducing(Protocol):
-    """A call that initialises its ``EagerTask`` only when the task is needed.
+    """A call of an async function, which initialises its ``EagerTask`` only when it is needed.
 
     Most calls end in their first step, and never need the task.
     """
@@ -124,8 +124,9 @@ def as_coroutine(fn: Callable[..., Any], awaitable: Any) -> Coroutine[Any, Any, 
 def put_aside(waits_for: Any) -> Any:
     """Clear the flag ``_asyncio_future_blocking`` of a yielded future, and return the future.
 
-    ``await`` sets the flag when it yields the future; the task that receives the future clears it.
-    Here no task receives the future yet. While the flag is set, no task can wait for the future.
+    ``await`` sets the flag when it yields the future. Normally a task receives the future and
+    clears the flag. Here no task runs yet, so this function clears it: while the flag is set, no
+    task can wait for the future.
     """
     if getattr(waits_for, "_asyncio_future_blocking", None):
         waits_for._asyncio_future_blocking = False
@@ -135,7 +136,7 @@ def put_aside(waits_for: Any) -> Any:
 def hand_over(waits_for: Any) -> Any:
     """Set the flag ``_asyncio_future_blocking`` of a future again, and return the future.
 
-    ``put_aside`` has cleared the flag. Now a task receives the future. The task refuses a future
+    ``put_aside`` has cleared the flag. But the task that now receives the future refuses a future
     whose flag is not set.
     """
     if getattr(waits_for, "_asyncio_future_blocking", None) is not None:
@@ -144,10 +145,10 @@ def hand_over(waits_for: Any) -> Any:
 
 
 def take_cancellation(raised: BaseException, waits_for: Any) -> bool:
-    """Cancel ``waits_for``, the future for which the coroutine waits, if ``raised`` is a
-    cancellation. Return whether the future was cancelled.
+    """If ``raised`` is a cancellation, cancel ``waits_for``, and return whether that succeeded.
 
-    A task does the same: the coroutine then gets the ``CancelledError`` from the future.
+    ``waits_for`` is the future for which the coroutine waits. When it is cancelled, the coroutine
+    gets the ``CancelledError`` from the future. A task that is cancelled does the same.
     """
     return (
         isinstance(raised, asyncio.CancelledError)
@@ -159,8 +160,8 @@ def take_cancellation(raised: BaseException, waits_for: Any) -> bool:
 class _EagerCall(Coroutine[Any, Any, Any]):
     """One call of an async function.
 
-    The object runs the first step of the call. A task that makes the other steps has this object as
-    its coroutine.
+    The object runs the first step of the call. If a task is needed, this object serves as the
+    coroutine of the task, and passes each further step on to the real coroutine.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -224,11 +225,12 @@ class _EagerCall(Coroutine[Any, Any, Any]):
         raise RuntimeError("a call is driven by its task alone")
 
     def __getattr__(self, name: str) -> Any:
-        # Debuggers and task groups read __qualname__, cr_frame and cr_code.
+        # Debuggers and task groups read __qualname__, cr_frame and cr_code of a task's coroutine.
         return getattr(self.coro, name)
 
 
-# The reference count of a task that no other code refers to: ``task``, and getrefcount's argument.
+# The result of sys.getrefcount(task) if no other code refers to the task. It counts two references:
+# the local variable ``task`` and the argument of getrefcount.
 _REFERENCES = 2
 
 
@@ -238,8 +240,8 @@ def start(
     """Call ``fn`` and run the first step of its coroutine on the running ``loop``.
 
     Returns ``(result, None)`` if the coroutine finished in that step, and ``(PENDING, task)`` if it
-    was suspended. Exceptions of the step propagate. Only callbacks of the loop may call this, not
-    tasks.
+    was suspended. If the step raises an exception, it propagates. Callbacks of the loop may call
+    this function. Tasks must not.
     """
     call = _EagerCall(loop)
     task = EagerTask.__new__(EagerTask)
@@ -253,7 +255,8 @@ def start(
         task.introduce()
         return PENDING, task
     if task.call is None or sys.getrefcount(task) > _REFERENCES:
-        # Other code refers to the task: make it a real task. The loop ends it later.
+        # The coroutine has finished, but other code refers to the task, or has used it. So make it
+        # a real task. The loop soon runs the task, which then has the result of the coroutine.
         task.introduce()
         task.add_done_callback(retrieve)
     if call.error is not None:

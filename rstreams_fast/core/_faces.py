@@ -1,7 +1,7 @@
-"""Finds the classes of a backend, whose modules have the same names in all backends.
+"""Finds the classes of a backend. The modules have the same names in all backends.
 
 The docstrings of the classes are written once, in the backend ``python`` (``core/_spec``). The
-other backends copy them.
+classes of the other backends get copies of these docstrings.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ HOMES: Final = {
     "SpscRing": "ring",
     "Wip": "wip",
 }
-"""Class name -> the name of its module, which is the same in each backend."""
+"""Maps the name of a class to the name of its module."""
 
 
 def face_of(package: str) -> Callable[[str], Any]:
-    """Return a ``__getattr__`` for a backend's package that loads a class on its first use."""
+    """Return the function ``__getattr__`` of a backend's package.
+
+    It loads the module of a class on the first use of the class.
+    """
 
     def load(name: str) -> Any:
         if name not in HOMES:
@@ -47,7 +50,7 @@ def face_of(package: str) -> Callable[[str], Any]:
 
 
 def _describe(package: str, described: Any, specification: Any) -> None:
-    """Copy the docstring of ``specification``, if ``described`` has none."""
+    """If ``described`` has no docstring, give it the docstring of ``specification``."""
     if described.__doc__ is None:
         try:
             described.__doc__ = specification.__doc__

@@ -1,4 +1,4 @@
-"""The common part of the three backends' ``RecordRing``: the dtype, and checks of arrays.
+"""What the ``RecordRing`` classes of all backends share: the dtype, and checks of arrays.
 
 numpy is imported when the first ring is made.
 """
@@ -32,7 +32,7 @@ ALIGNMENT: Final = 64
 """The alignment of a ring's memory, in bytes: a cache line, which suits every dtype."""
 
 COPY_UNDER_GIL: Final = 1 << 16
-"""The fewest bytes whose copy releases the GIL. For smaller copies releasing it costs more time."""
+"""A copy of at least this many bytes releases the GIL. For fewer, releasing it costs more time."""
 
 
 class Records:
@@ -49,9 +49,10 @@ class Records:
         self._capacity = capacity
 
     def source(self, array: Any) -> np.ndarray[Any, Any]:
-        """Return ``array``, after a check, for copying into the ring.
+        """Check ``array``, and return an array whose records can be copied into the ring.
 
-        If ``array`` is not contiguous, return a contiguous copy of as many records as could fit.
+        If ``array`` is not contiguous, return a contiguous copy of it. The copy has no more records
+        than the ring's capacity.
         """
         plain = self.check(array)
         if not plain.flags.c_contiguous:
@@ -59,7 +60,7 @@ class Records:
         return plain
 
     def target(self, array: Any) -> np.ndarray[Any, Any]:
-        """Return ``array``, after a check that records can be copied into it."""
+        """Check that records can be copied into ``array``, and return it as a plain ndarray."""
         plain = self.check(array)
         if not plain.flags.c_contiguous:
             raise ValueError("array must be contiguous: records are copied into one piece of it")
@@ -72,7 +73,7 @@ class Records:
         return self.numpy.empty(n, self.dtype)  # type: ignore[no-any-return]
 
     def nothing(self, readonly: bool) -> np.ndarray[Any, Any]:
-        """Return an array of no records, as a view of an empty part of the ring."""
+        """Return an array of no records. ``reserve`` and ``peek`` return it as an empty view."""
         nothing = self.empty(0)
         nothing.flags.writeable = not readonly
         return nothing
@@ -91,7 +92,7 @@ class Records:
             raise TypeError(
                 f"array must be a numpy array of dtype {self._base}, got {type(array).__name__}"
             )
-        # A subclass of ndarray may return wrong values for dtype and shape.
+        # Read dtype and shape of a plain ndarray: a subclass may return wrong values.
         plain: np.ndarray[Any, Any] = self.numpy.asarray(array)
         if plain.dtype != self._base:
             raise TypeError(f"array must have the dtype {self._base}, got {plain.dtype}")
@@ -103,7 +104,7 @@ class Records:
 
 
 def check_dtype(numpy: Any, dtype: Any) -> Any:
-    """Return ``dtype`` as a numpy dtype. Raises an error if it has Python objects or no size."""
+    """Return ``dtype`` as a numpy dtype. Raises an error if it contains objects or has 0 bytes."""
     if dtype is None:  # numpy would take float64 in place of None
         raise TypeError("dtype must be a numpy dtype, got None")
     checked = numpy.dtype(dtype)
@@ -117,7 +118,10 @@ def check_dtype(numpy: Any, dtype: Any) -> Any:
 
 
 def _object_field(dtype: Any) -> str:
-    """Return the path of the first field with Python objects; ``""`` if there are no fields."""
+    """Return the path of the first field with Python objects, such as ``"a.b"``.
+
+    Return ``""`` if ``dtype`` has no fields.
+    """
     dtype = dtype.base
     for name in dtype.names or ():
         inner = dtype.fields[name][0]
@@ -128,17 +132,28 @@ def _object_field(dtype: Any) -> str:
 
 
 def check_most(max: object) -> int | None:
-    """Return the argument ``max``, the most records to take; ``None`` means all."""
+    """Return ``max``, the most records to take. Raises an error if it is not a valid count.
+
+    ``None`` means all records.
+    """
     return None if max is None else check_count("max", max)
 
 
 def check_wanted(max: object) -> int | None:
-    """Return the argument ``max`` of a call that waits, which must be at least 1."""
+    """Do the same as ``check_most``, but raise an error if ``max`` is 0.
+
+    A call that waits for records must take at least one.
+    """
     return None if max is None else check_count("max", max, 1)
 
 
 def view_alive(call: str, region: str) -> BufferError:
-    """Return the error to raise if ``call`` would move records that a view still refers to."""
+    """Return the error for a call that would move records while a view still refers to them.
+
+    Args:
+        call: The name of the call.
+        region: ``"reserved"`` or ``"peeked"``.
+    """
     return BufferError(
         f"{call} while a view of the {region} records lives: "
         "delete it first, and every array made from it"
@@ -146,7 +161,14 @@ def view_alive(call: str, region: str) -> BufferError:
 
 
 def beyond_region(call: str, n: int, region: str, count: int) -> ValueError:
-    """Return the error to raise if ``n`` exceeds ``count``, the number of records in the view."""
+    """Return the error for ``n`` larger than ``count``, the number of reserved or peeked records.
+
+    Args:
+        call: The name of the call, ``"commit"`` or ``"release"``.
+        n: The argument of the call.
+        region: ``"reserved"`` or ``"peeked"``.
+        count: The largest valid ``n``.
+    """
     return ValueError(
         f"{call}(n): n must be <= {count}, as many as are {region}, got {safe_repr(n)}"
     )

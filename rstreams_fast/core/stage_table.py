@@ -35,8 +35,8 @@ __all__ = [
 class DemandRule:
     """How many elements a stage needs to deliver ``n`` elements.
 
-    These are plain constants, because reading a member of an enumeration takes 0.1 us on Python
-    3.11, and a subscription reads dozens.
+    The values are strings, not members of an enumeration. A subscription reads dozens of them, and
+    on Python 3.11 reading a member takes 0.1 us.
     """
 
     SAME: Final = "n"
@@ -48,7 +48,7 @@ class DemandRule:
 
 
 class State:
-    """The kinds of value that a stage stores from element to element, each with its first value."""
+    """What a stage stores from one element to the next, and what it stores before the first."""
 
     NONE: Final = "nothing"
     COUNT: Final = "a count, from its argument down to 0"
@@ -59,7 +59,7 @@ class State:
 
 
 class Fate:
-    """What a stage does with an element. The hook ``on_discard`` gets elements that are lost."""
+    """What a stage does with an element. Tells which elements the hook ``on_discard`` must get."""
 
     PASSED_ON: Final = "the stage passes the element on"
     READ: Final = "the function reads the element, which is passed on"
@@ -73,9 +73,9 @@ class Fate:
 
 
 def none_returned(index: int, name: str, fn: Callable[..., Any]) -> StageReturnedNoneError:
-    """Return the error of a stage whose function returned ``None``.
+    """Return the error for a stage whose function ``fn`` returned ``None``.
 
-    ``index`` is the number of the stage in its run, from 0.
+    ``index`` is the position of the stage in its run, from 0.
     """
     hint = "; use map_not_none to drop such elements" if name == "map" else ""
     return StageReturnedNoneError(
@@ -85,7 +85,7 @@ def none_returned(index: int, name: str, fn: Callable[..., Any]) -> StageReturne
 
 
 def note_comparison(error: Exception) -> None:
-    """Add a note to ``error``: it was raised by a comparison of ``distinct_until_changed``."""
+    """Add a note to ``error``, which says that ``distinct_until_changed`` compared elements."""
     add_note(
         error,
         "distinct_until_changed compares each element, or its key, with the one before it by ==",
@@ -98,11 +98,11 @@ STEP_SCOPE: Final[dict[str, Any]] = {
     "note_comparison": note_comparison,
     "report_unraisable": report_unraisable,
 }
-"""The names that the source of a step may use."""
+"""The global names that the Python code of a step may use."""
 
 
 DROPPED: Final = object()
-"""The result of a step that gives no element now: the stage drops the element, or stores it."""
+"""A step returns this if it has no element for the next stage: it drops or stores the element."""
 
 
 @dataclass(frozen=True)
@@ -110,22 +110,22 @@ class StageKind:
     """One row of the table: what all stages of one name (such as ``map``) have in common."""
 
     name: str
-    """The first item of a stage, and the method of ``Stream``."""
+    """The name of the stage in a program, and of the method of ``Stream``."""
     source: str
-    """The Python code of one step. ``k`` may be a variable. These names have a meaning:
+    """The Python code that processes one element. These names have a meaning:
 
     ``x``: the element; ``f``: the argument; ``n``: the stored count; ``h``: the stored object;
-    ``i``: the stage's number; ``name``: its name; ``DROP``: there is no element for the next stage;
-    ``END``: the run needs no more elements (``n`` is 0).
+    ``i``: the stage's number; ``name``: its name; ``k``: a local variable; ``DROP``: there is no
+    element for the next stage; ``END``: ``n`` is 0, and the run needs no more elements.
     """
     needs: str = DemandRule.SAME
     state: str = State.NONE
     least: int | None = None
-    """The smallest argument, if the argument is a number; ``None`` if it is a function."""
+    """The smallest allowed argument. ``None`` if the argument is a function, not a number."""
     optional: bool = False
     """Whether the argument may be ``None`` in place of a function."""
     flushes: bool = False
-    """Whether the stage delivers its stored object at the end, if there is one."""
+    """Whether the stage delivers its stored object, if any, at the end of the source."""
     fate: str = Fate.PASSED_ON
 
     @cached_property
@@ -140,7 +140,7 @@ class StageKind:
 
     @cached_property
     def counts(self) -> bool:
-        """Whether the stage stores a number, not an object."""
+        """Whether the stage stores a count, not an object."""
         return self.state in {State.COUNT, State.UNDECIDED}
 
     @cached_property
@@ -155,19 +155,20 @@ class StageKind:
 
     @cached_property
     def settles(self) -> bool:
-        """Whether the stage passes all elements on once its count is 0."""
+        """Whether the stage drops no more elements once its count is 0, as ``skip`` does."""
         return self.counts and not self.ends
 
     def lines(self, words: dict[str, str]) -> list[str]:
-        """Return the lines of ``source``. ``words`` maps words of the source to Python code."""
+        """Return the lines of ``source``, with the keys of ``words`` replaced by the values."""
         parts = ("".join(part) for _, part in groupby(self.source.strip(), str.isidentifier))
         return "".join(words.get(part, part) for part in parts).splitlines()
 
     @cached_property
     def step(self) -> Callable[[list[Any], int, Any, Any], Any]:
-        """The step as a function ``step(state, i, f, x)``. ``state[i]`` is what stage ``i`` stores.
+        """The function ``step(state, i, f, x)``, which processes one element ``x``.
 
-        Returns the element for the next stage, or ``DROPPED``.
+        It returns the element for the next stage, or ``DROPPED``. ``state[i]`` is what the stage
+        stores, ``i`` its number, and ``f`` its argument.
         """
         words = {"n": "state[i]", "h": "state[i]", "name": repr(self.name)}
         words |= {"DROP": "return DROPPED", "END": "pass"}  # the caller sees that the count is 0
@@ -280,8 +281,8 @@ STAGES: Final = {kind.name: kind for kind in _ROWS}
 def check_program(program: object) -> tuple[tuple[Any, ...], ...]:
     """Return ``program`` with stages as tuples and numbers as plain ``int`` objects.
 
-    Raises an error if the program is wrong. Number types other than ``int`` are converted, because
-    they might overflow, or have no arithmetic at all.
+    Raises an error if the program is wrong. Numbers of other types, such as numpy's, are converted
+    to ``int``: they might overflow, or have no arithmetic at all.
     """
     checked = [tuple(stage) for stage in program]  # type: ignore[attr-defined]
     for index, stage in enumerate(checked):
@@ -300,7 +301,7 @@ def check_program(program: object) -> tuple[tuple[Any, ...], ...]:
 
 
 def takes_nothing(program: tuple[tuple[Any, ...], ...]) -> bool:
-    """Return whether the stages need no element of the source, as ``take(0)`` does not."""
+    """Return whether the program needs no element of the source, because it has a ``take(0)``."""
     for op in program:  # noqa: SIM110 - a generator takes longer, and each new stream calls this
         if STAGES[op[0]].needs is DemandRule.AT_MOST and op[1] == 0:
             return True

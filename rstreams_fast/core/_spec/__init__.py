@@ -1,8 +1,8 @@
 """The executable specification of the core: simple Python, with one lock for each object.
 
-Every test of the core passes on this package, and the compiled backends are compared with it. It is
-also a backend (``RSTREAMS_FAST_BACKEND=python``), for systems without a C compiler. Read it to
-learn what a primitive does. The compiled backends do the same, but faster.
+Every test of the core passes on this package. Tests compare the compiled backends with it. The
+package is also a backend (``RSTREAMS_FAST_BACKEND=python``), for systems without a C compiler. Read
+it to learn what a primitive does. The compiled backends do the same, but faster.
 """
 
 from __future__ import annotations

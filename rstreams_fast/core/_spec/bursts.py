@@ -13,11 +13,11 @@ T = TypeVar("T")
 class BurstIterator(Generic[T]):
     """An iterator whose elements come in bursts (lists), for ``for`` and ``async for``.
 
-    A subclass has a method ``_refill()``, which returns the next element or raises, and a coroutine
-    function ``_refill_async()``, which does the same. One of the two is called when the burst is
-    used up. Usually it gets another burst, and returns ``_first_of(burst)``. The awaitable of
-    ``anext`` takes its element when it is awaited, not before. Thread-safe: no two threads get the
-    same element.
+    When the burst is used up, the iterator calls a method of the subclass: ``_refill()`` in a
+    ``for`` loop, or the coroutine function ``_refill_async()`` in an ``async for`` loop. The method
+    returns the next element, or raises an exception. Usually it gets another burst, and returns
+    ``_first_of(burst)``. ``anext`` takes no element before its result is awaited. Thread-safe: no
+    two threads get the same element.
     """
 
     __slots__ = ("_burst",)
@@ -36,7 +36,7 @@ class BurstIterator(Generic[T]):
         raise NotImplementedError
 
     def _first_of(self, burst: list[T]) -> T:
-        """Return the first element of ``burst``, and keep the others. The list is consumed."""
+        """Return the first element of ``burst``, and keep the others. Changes the list."""
         burst.reverse()
         element = burst.pop()
         self._burst.extend(burst)
@@ -59,8 +59,7 @@ class BurstIterator(Generic[T]):
         try:
             return self._burst.pop()
         except IndexError:
-            # Refill after this block: otherwise errors of _refill would have the IndexError as
-            # context.
+            # Do not call _refill here: its exceptions would get the IndexError as __context__.
             pass
         return self._refill()
 

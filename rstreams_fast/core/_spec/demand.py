@@ -23,16 +23,18 @@ class DemandCounter:
     __slots__ = ("__weakref__", "_lock", "_value")
 
     def __init__(self, initial: int = 0) -> None:
-        # The lock is reentrant: the garbage collector and signal handlers may use the counter at
-        # any time. But they run only within calls, and no call is made between reading and changing
-        # the value.
+        # The lock is reentrant, because a finalizer or a signal handler on the same thread may use
+        # the counter while the lock is held. They may run only where code calls a function. No
+        # method calls a function between reading the value and changing it.
         self._lock = threading.RLock()
         self._value = min(check_count("initial", initial), UNBOUNDED)
 
     def request(self, n: int, /) -> int:
-        """Add ``n``. Return the previous demand, or ``CANCELLED`` or ``TERMINATED`` (§3.6).
+        """Add ``n`` to the demand. Return the previous demand.
 
-        The demand grows at most to ``UNBOUNDED``, and then stays there (§3.17).
+        After ``cancel`` or ``terminate``, change nothing, and return ``CANCELLED`` or
+        ``TERMINATED`` (§3.6). The demand grows at most to ``UNBOUNDED``, and then stays there
+        (§3.17).
 
         Args:
             n: The number of elements, 1 or more.
@@ -51,14 +53,16 @@ class DemandCounter:
             return before
 
     def fulfil(self, n: int = 1, /) -> int:
-        """Subtract ``n`` delivered elements. Return the demand that is left, or ``CANCELLED`` or
+        """Subtract ``n`` delivered elements from the demand. Return the demand that is left.
+
+        After ``cancel`` or ``terminate``, change nothing, and return ``CANCELLED`` or
         ``TERMINATED``.
 
         Args:
             n: The number of delivered elements.
 
         Raises:
-            DemandExceededError: More than was requested; nothing changes (§1.1).
+            DemandExceededError: ``n`` is larger than the demand; nothing changes (§1.1).
         """
         n = check_count("n", n)
         with self._lock:
@@ -72,11 +76,11 @@ class DemandCounter:
             return self._value
 
     def cancel(self) -> bool:
-        """End the demand, because downstream has cancelled; ``True`` if this call ended it."""
+        """End the demand because downstream has cancelled. ``True`` if this call ended it."""
         return self._end(CANCELLED)
 
     def terminate(self) -> bool:
-        """End the demand because the stream has ended; ``True`` if this call ended it."""
+        """End the demand because the stream has ended. ``True`` if this call ended it."""
         return self._end(TERMINATED)
 
     def _end(self, sentinel: int) -> bool:

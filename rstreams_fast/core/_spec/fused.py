@@ -48,11 +48,11 @@ class FusedRun:
     The run pulls elements from ``source``, passes them through the stages, and gives the results to
     ``slot``, the receiver. It delivers no more than ``demand`` allows (§1.1), and nothing after
     ``demand.cancel()``, even if ``slot`` itself cancels. Only one thread at a time may call a
-    method. If the source or a stage raises an ``Exception``, the method returns ``FAILED``; if
-    ``slot`` raises one, ``SLOT_FAILED``. ``error`` is then the exception. ``KeyboardInterrupt``,
+    method. A method returns ``FAILED`` if the source or a stage raises an ``Exception``, and
+    ``SLOT_FAILED`` if ``slot`` raises one. ``error`` is then the exception. ``KeyboardInterrupt``,
     ``SystemExit`` and ``GeneratorExit`` propagate. If a source or a ``map`` returns ``None``, the
-    run fails with a ``TypeError`` that names the stage. Exceptions of ``do_on_next`` go to
-    ``sys.unraisablehook``.
+    run fails with a ``TypeError`` that names the stage. Exceptions of a ``do_on_next`` function go
+    to ``sys.unraisablehook``.
 
     The stages of a program:
 
@@ -62,16 +62,18 @@ class FusedRun:
     ("reduce", f, seed) ("batch", n) ("do_on_next", f)
     ```
 
-    ``scan`` emits each new accumulated value (the seed itself is not emitted). With ``MISSING`` as
-    the seed, the first element passes unchanged. ``reduce`` emits one element, at the end. With a
-    ``key`` of ``None`` the element itself is compared.
+    ``scan`` delivers each new accumulated value, but not the seed. ``reduce`` delivers only the
+    last one, at the end of the source. If the seed is ``MISSING``, the first element is the first
+    accumulated value. If the ``key`` of ``distinct_until_changed`` is ``None``, it compares the
+    elements themselves.
 
     Args:
-        source: An iterator; an ``SpscRing`` or a ``deque``, from which elements are removed, and
-            to which elements may be added at any time; or ``None`` if elements come by ``push``.
+        source: An iterator, an ``SpscRing`` or a ``deque``. The run removes elements from a ring or
+            a deque, and other code may add elements at any time. ``None`` if elements come by
+            ``push``.
         program: A tuple of stages.
-        slot: A function that is called with every result; or a ``FunctionSlot``; or an
-            ``SpscRing``, to which every result is offered. The demand must never be larger than the
+        slot: A function, which is called with each result; or a ``FunctionSlot``; or an
+            ``SpscRing``, into which each result is put. The demand must never be larger than the
             free room of the ring.
         demand: The demand of the subscriber.
     """
@@ -104,8 +106,8 @@ class FusedRun:
         self._demand: DemandCounter = demand
         self._steps = []
         self._state = []
-        # The fewest source elements that make one result. For each requested result the run may
-        # pull this many.
+        # The fewest source elements that make one result. The run may pull this many elements for
+        # each requested result, without the risk of too many results.
         self._ratio = 1
         for op in self._program:
             kind = STAGES[op[0]]
@@ -119,9 +121,9 @@ class FusedRun:
         self.error: Exception | None = None
         """The exception of the source, a stage or the slot."""
         self.refund = 0
-        """After ``DROPPED``: how many elements may be requested in place of the dropped one."""
+        """After ``DROPPED``: how many elements to request from upstream for the dropped one."""
         self.pulled = 0
-        """How many elements have been taken from the source or pushed."""
+        """How many elements the run has taken from the source, or got by ``push``."""
 
     @staticmethod
     def _to_function(slot: FunctionSlot) -> Callable[[Any], None]:
@@ -139,9 +141,9 @@ class FusedRun:
         return deliver
 
     def _puller(self, source: Any) -> Callable[[], Any]:
-        """Return a function that returns the next element.
+        """Return a function that takes the next element out of ``source``.
 
-        It raises ``StopIteration`` if the source has no element now.
+        The function raises ``StopIteration`` if the source has no element now.
         """
         if isinstance(source, self._ring_type):
 
@@ -174,7 +176,10 @@ class FusedRun:
 
     @property
     def ratio(self) -> int:
-        """The fewest source elements that make one result: the product of the batch sizes."""
+        """The fewest source elements that make one result: the product of the batch sizes.
+
+        With a ``reduce`` it is ``UNBOUNDED``.
+        """
         return self._ratio
 
     def __reduce__(self) -> NoReturn:
@@ -183,11 +188,11 @@ class FusedRun:
     def drain(self, limit: int, /) -> RunStatus:
         """Pull, process and deliver source elements, as long as there is demand.
 
-        If the demand grows meanwhile, the call returns ``MORE`` early, so that the caller can let
-        other work run.
+        If demand is added during the call, the call may return ``MORE`` before it has used all
+        demand, so that the caller can let other work run.
 
         Args:
-            limit: The most source elements.
+            limit: The most source elements to pull.
         """
         limit = check_count("limit", limit, 1)
         with self._owned():
@@ -232,7 +237,7 @@ class FusedRun:
         except _Failed as failed:
             return self._fail(failed)
         finally:
-            # The traceback of an error keeps this frame: it must not keep the elements.
+            # The traceback of an error keeps this frame alive. It must not keep the elements, too.
             element = result = None
             left = self._demand.fulfil(delivered)
         if left < 0:
@@ -244,11 +249,11 @@ class FusedRun:
         return RunStatus.MORE if left else RunStatus.IDLE
 
     def push(self, element: Any, /) -> RunStatus:
-        """Process and deliver one element of upstream.
+        """Process and deliver one element that upstream has signalled.
 
         Returns ``MORE`` if the element was delivered or stored, and ``DROPPED`` if a stage dropped
-        it. A result without demand makes the call return ``FAILED``, with ``DemandExceededError``
-        (§1.1).
+        it. If there is a result but no demand, the call returns ``FAILED``, and ``error`` is a
+        ``DemandExceededError`` (§1.1).
 
         Args:
             element: The element.
@@ -282,10 +287,10 @@ class FusedRun:
         return RunStatus.ENDED if self._ended else RunStatus.MORE
 
     def finish(self) -> RunStatus:
-        """Deliver the elements that batches and reductions still hold, at the end of the source.
+        """Deliver what ``batch`` and ``reduce`` stages still store, at the end of the source.
 
-        Returns ``IDLE`` if there is no demand for them (call again after the next request), and
-        ``DONE`` if all are delivered.
+        Returns ``DONE`` if everything is delivered, and ``IDLE`` if that needs more demand. Then
+        call it again after the next request.
         """
         with self._owned():
             return self._finish()
@@ -314,10 +319,11 @@ class FusedRun:
         return RunStatus.CANCELLED if self._demand.value < 0 else RunStatus.DONE
 
     def clear(self) -> None:
-        """Drop the source, the program and the slot (§3.13). No other method may be called later.
+        """Drop the references to source, program and slot (§3.13).
 
-        If another call is running (the slot itself may call ``clear``), ``clear`` takes effect when
-        that call ends. The ``error`` of that call stays for its caller.
+        Call no other method after this. If another method is running, for instance the one in which
+        the slot calls ``clear``, the references are dropped when that method ends. Then ``error``
+        is kept for the caller of that method.
         """
         self._clear_later = True
         if self._busy.acquire(blocking=False):
@@ -369,7 +375,10 @@ class FusedRun:
             raise _Failed(full, RunStatus.SLOT_FAILED)
 
     def _process(self, element: Any, start: int) -> Any:
-        """Pass ``element`` through the stages, from the stage number ``start`` on."""
+        """Pass ``element`` through the stages from number ``start`` on. Return the result.
+
+        ``DROPPED`` or ``_ABSORBED`` if a stage has dropped or stored the element.
+        """
         refund = 1
         state = self._state
         for index in range(start, len(state)):
@@ -377,7 +386,8 @@ class FusedRun:
             try:
                 element = step(state, index, argument, element)
             except Exception as raised:
-                # Remove the frames of this loop and of the step: they keep the element alive.
+                # Remove the frames of this loop and of the step from the traceback: they would keep
+                # the element alive.
                 frames = raised.__traceback__ and raised.__traceback__.tb_next
                 users = frames and frames.tb_next
                 raise _Failed(BaseException.with_traceback(raised, users)) from None

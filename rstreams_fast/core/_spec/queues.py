@@ -1,6 +1,6 @@
 """The standard library's queues, with the ``shutdown`` of Python 3.13 on every version of Python.
 
-They are the specification of the compiled queues. The other backends use them as they are.
+They are the specification of the compiled queues. Backends without compiled queues use them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if sys.version_info >= (3, 13):
     from queue import LifoQueue, PriorityQueue, Queue, ShutDown
 
     def add_conditions(queue: Queue[Any], mutex: threading.Lock) -> None:
-        """Make the conditions of ``queue`` as ``Queue.__init__`` does, with the lock ``mutex``."""
+        """Set ``mutex`` as the lock of ``queue``, with new conditions that use it."""
         queue.not_empty = threading.Condition(mutex)
         queue.not_full = threading.Condition(mutex)
         queue.all_tasks_done = threading.Condition(mutex)
@@ -35,7 +35,7 @@ else:
         """Raised by ``put`` and ``get`` of a queue that was shut down."""
 
     class _Refusing(threading.Condition):
-        """A condition. ``wait`` raises ``ShutDown`` if the queue was shut down."""
+        """A condition of a queue. To enter it or wait for it raises ``ShutDown`` after shutdown."""
 
         def __init__(self, mutex: threading.Lock, refuse: Callable[[], None]) -> None:
             super().__init__(mutex)
@@ -56,7 +56,7 @@ else:
             return notified
 
     def add_conditions(queue: Queue[Any], mutex: threading.Lock) -> None:
-        """Make the conditions of ``queue`` as ``Queue.__init__`` does, with the lock ``mutex``."""
+        """Set ``mutex`` as the lock of ``queue``, with new conditions that use it."""
         queue.not_empty = _Refusing(mutex, queue._refuse_get)
         queue.not_full = _Refusing(mutex, queue._refuse_put)
         queue.all_tasks_done = threading.Condition(mutex)
@@ -85,7 +85,7 @@ else:
                 raise ShutDown
 
         def shutdown(self, immediate: bool = False) -> None:
-            """Make every ``put`` raise ``ShutDown``, and every ``get`` once the queue is empty.
+            """From now on, let ``put`` raise ``ShutDown``. Let ``get`` do so if the queue is empty.
 
             Args:
                 immediate: Empty the queue at once, and count the dropped elements as done.

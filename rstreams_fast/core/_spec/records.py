@@ -27,10 +27,10 @@ __all__ = ["RecordRing", "Views"]
 
 
 class Views:
-    """Tells whether a view still exists that the producer, or the consumer, of a ring got.
+    """Tells whether a view of the ring's memory still exists. Each side of the ring has one object.
 
-    All these views share one owner of the memory. A weak reference to the owner tells whether a
-    view still uses the memory.
+    All views that one side has got refer to one owner of the memory. The owner exists as long as
+    one of these views exists. A weak reference to the owner tells whether it still exists.
     """
 
     def __init__(self, export: Callable[[], Any]) -> None:
@@ -58,15 +58,15 @@ class RecordRing(BoundedRing):
       copies are made without the GIL.
     * ``reserve(n)`` gives a writable view of free room, and ``commit(k)`` puts the first ``k``
       records of the view in. ``peek(n)`` gives a read-only view of the oldest records, and
-      ``release(k)`` takes the first ``k`` of them out. These methods copy nothing.
+      ``release(k)`` takes out the first ``k`` of them. These methods copy nothing.
 
     There is one producer (``write``, ``put``, ``aput``, ``reserve``, ``commit``, ``arm_producer``)
     and one consumer (``read``, ``read_into``, ``get``, ``aget``, ``peek``, ``release``, ``arm``),
     as with ``SpscRing``: two calls that overlap on one side raise ``OverlappingCallsError``. While
-    a view of reserved records exists, each producer's call that puts records in raises
-    ``BufferError``, as ``bytearray`` does. While a view of peeked records exists, each consumer's
-    call that takes records out raises it, too. A view keeps the memory alive, even without the
-    ring. Only ``view.base.release()`` ends a view and its use of the memory early.
+    a view that ``reserve`` returned exists, calls that put records in raise ``BufferError``, as
+    ``bytearray`` does. While a view that ``peek`` returned exists, calls that take records out
+    raise it, too. A view keeps the memory alive, even if the ring is gone. To end a view while
+    references to it exist, call ``view.base.release()``.
 
     Args:
         dtype: Any numpy dtype without Python objects.
@@ -87,8 +87,8 @@ class RecordRing(BoundedRing):
         whole = np.frombuffer(storage, np.uint8)
         self._start = -ctypes.addressof(ctypes.c_ubyte.from_buffer(storage)) % ALIGNMENT
         self._bytes = whole[self._start : self._start + size]
-        # How many records were ever taken out, and how many were ever put in. Modulo _slots these
-        # numbers are indices.
+        # _head counts all records that were ever taken out, _tail all that were ever put in. Modulo
+        # _slots these numbers are indices.
         self._head = 0
         self._tail = 0
         self._view_with(whole.view)
@@ -106,7 +106,8 @@ class RecordRing(BoundedRing):
         return dtype
 
     def __len__(self) -> int:
-        # Read the head before the tail: otherwise the difference might be negative.
+        # Read the head before the tail. Otherwise the head might grow meanwhile, and the difference
+        # be negative.
         head = self._head
         return min(self._tail - head, self._capacity)
 
@@ -134,11 +135,11 @@ class RecordRing(BoundedRing):
     def put(self, array: np.ndarray[Any, Any], timeout: float | None = None) -> None:
         """Put in all records of ``array``. Wait for room whenever the ring is full.
 
-        If an error comes after some records were put in, a note on the error tells how many.
+        If an exception is raised after some records were put in, its note says how many.
 
         Args:
             array: As for ``write``.
-            timeout: Seconds in all. Default: no limit.
+            timeout: Seconds for the whole call. Default: no limit.
 
         Raises:
             TimeoutError: There was no room in time.
@@ -146,10 +147,10 @@ class RecordRing(BoundedRing):
         put_all(self._records, self._put_part, array, timeout)
 
     async def aput(self, array: np.ndarray[Any, Any]) -> None:
-        """Put in all records of ``array``, and await room.
+        """Put in all records of ``array``. Await room whenever the ring is full.
 
-        The other side may be in another thread or loop. When the awaiting task is cancelled, some
-        records may have been put in: a note on the ``CancelledError`` tells how many.
+        The consumer may be in another thread or loop. If the task that awaits this is cancelled,
+        some records may have been put in: a note of the ``CancelledError`` says how many.
 
         Args:
             array: As for ``write``.
@@ -175,7 +176,8 @@ class RecordRing(BoundedRing):
             return self._put(inside, plain)
 
     def _put(self, inside: Any, plain: np.ndarray[Any, Any]) -> int:
-        # The weak reference keeps numpy from resizing the array, even with refcheck=False.
+        # numpy resizes no array to which a weak reference exists. So no other thread can resize
+        # this array while its records are being copied, even with refcheck=False.
         guard = weakref.ref(plain)
         given = plain.reshape(-1).view(self._records.numpy.uint8)
         count = min(len(given) // self._itemsize, self._capacity - len(self))
@@ -188,10 +190,10 @@ class RecordRing(BoundedRing):
         return count
 
     def reserve(self, n: int, /) -> np.ndarray[Any, Any]:
-        """Return a writable view of free, contiguous room for at most ``n`` records; empty if full.
+        """Return a writable view of contiguous, free room for at most ``n`` records.
 
-        The call changes nothing in the ring, so it may be repeated. The view has arbitrary contents
-        at first.
+        The view is empty if the ring is full. Its contents are arbitrary at first. The call changes
+        nothing in the ring, so it may be repeated.
 
         Args:
             n: The most records.
@@ -207,7 +209,7 @@ class RecordRing(BoundedRing):
             return self._view(self._reserved_views, at, self._reserved)
 
     def commit(self, n: int, /) -> None:
-        """Put in the first ``n`` records of the last ``reserve``. The rest stays free room.
+        """Put in the first ``n`` records of the last view of ``reserve``. The rest stays free.
 
         Args:
             n: The number of records.
@@ -240,7 +242,7 @@ class RecordRing(BoundedRing):
     # -- the methods of the consumer ---------------------------------------------------------------
 
     def read(self, max: int | None = None) -> np.ndarray[Any, Any]:
-        """Take records out, oldest first, as a new array.
+        """Take out records, oldest first. Return them as a new array, which may be empty.
 
         Args:
             max: The most records. Default: all.
@@ -267,7 +269,7 @@ class RecordRing(BoundedRing):
             return self._take_into(inside, plain)
 
     def get(self, max: int | None = None, timeout: float | None = None) -> np.ndarray[Any, Any]:
-        """Take up to ``max`` records out, as ``read`` does. First wait until there is one.
+        """Take out up to ``max`` records, as ``read`` does. First wait until the ring has one.
 
         Args:
             max: The most records. Default: all.
@@ -286,10 +288,10 @@ class RecordRing(BoundedRing):
             return self._take(inside, wanted)
 
     async def aget(self, max: int | None = None) -> np.ndarray[Any, Any]:
-        """Await a record, and take up to ``max`` records out, as ``read`` does.
+        """Take out up to ``max`` records, as ``read`` does. First await one.
 
-        If the ring is closed and empty, this raises, as ``get`` does. The other side may be in
-        another thread or loop. When the awaiting task is cancelled, nothing has been taken out.
+        If the ring is closed and empty, this raises the same error as ``get``. The producer may be
+        in another thread or loop. If the task that awaits this is cancelled, nothing is taken out.
 
         Args:
             max: The most records. Default: all.
@@ -302,7 +304,7 @@ class RecordRing(BoundedRing):
             return self._take(inside, wanted)
 
     def _take(self, inside: Any, wanted: int | None) -> np.ndarray[Any, Any]:
-        # Only one consumer's call runs at a time, so the number of records cannot fall meanwhile.
+        # Only one call of the consumer runs at a time. So len(self) cannot fall between its uses.
         taken = self._records.empty(len(self) if wanted is None else min(wanted, len(self)))
         self._take_into(inside, taken)
         return taken
@@ -320,10 +322,10 @@ class RecordRing(BoundedRing):
         return count
 
     def peek(self, n: int, /) -> np.ndarray[Any, Any]:
-        """Return a read-only view of the oldest, contiguous records, at most ``n``; empty if there
-        are none.
+        """Return a read-only view of the oldest records, at most ``n``, without taking them out.
 
-        The call changes nothing in the ring, so it may be repeated.
+        The view ends where the ring's memory ends, so it may have fewer records. It is empty if the
+        ring is empty. The call changes nothing in the ring, so it may be repeated.
 
         Args:
             n: The most records.
@@ -336,14 +338,14 @@ class RecordRing(BoundedRing):
             return self._view(self._peeked_views, at, self._peeked, readonly=True)
 
     def release(self, n: int, /) -> None:
-        """Take out the first ``n`` records of the last ``peek``. The rest stays in the ring.
+        """Take out the first ``n`` records of the last view of ``peek``. The rest stays inside.
 
         Args:
             n: The number of records.
 
         Raises:
             BufferError: A view of the peeked records still exists.
-            ValueError: Fewer than ``n`` records were peeked at.
+            ValueError: The last view of ``peek`` had fewer than ``n`` records.
         """
         count = check_count("n", n)
         inside = self._taking(self)

@@ -39,12 +39,12 @@ else:
 class Putting:
     """A context manager for one call of the producer, used as ``with inside, inside``.
 
-    With ``call``, the name of the call, a closed ring raises an error. The user of the context
-    manager sets ``done`` to the number of elements that were put in. At the end waiting threads are
-    woken.
+    The called method stores in ``done`` how many elements it has put in. If it has put some in, the
+    end of the call wakes the consumer. ``call`` is the name of the method, for the error if the
+    ring is closed. If it is ``None``, a closed ring raises no error.
 
     The context manager is used twice, because a ``KeyboardInterrupt`` may come before the first
-    step of the inner ``__exit__``. The outer ``__exit__`` then does the rest.
+    step of the inner ``__exit__``. Then the outer ``__exit__`` ends the call.
     """
 
     __slots__ = ("_call", "_leaving", "_left", "_ring", "_surrounded", "done")
@@ -85,7 +85,7 @@ class Putting:
 class Taking(Putting):
     """A context manager for one call of the consumer, used as ``with inside, inside``.
 
-    ``Putting`` explains why it is used twice.
+    It works as ``Putting`` does. ``done`` is the number of elements that were taken out.
     """
 
     __slots__ = ()
@@ -104,9 +104,10 @@ class BoundedRing:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = check_capacity("capacity", capacity)
-        # The lock is reentrant: the garbage collector may run any code, such as disarm(). Use
-        # ``with self._lock``, not ``with self._changed``: a KeyboardInterrupt may come within the
-        # condition's __enter__, after the lock was taken.
+        # The lock is reentrant: while a thread holds it, the garbage collector may run any code on
+        # the thread, such as disarm(). Use ``with self._lock``, not ``with self._changed``. In the
+        # condition's __enter__ a KeyboardInterrupt may come after the lock was taken, and the lock
+        # would never be released.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._inside: dict[str, Putting] = {}  # the running call of each side (producer, consumer)
@@ -114,8 +115,8 @@ class BoundedRing:
         self._error: BaseException | None = None
         self._waker: Callable[[], object] | None = None
         self._producer_waker: Callable[[], object] | None = None
-        # For each side, the call that awaits, and the ``Bell`` that wakes the call. Only this call
-        # may remove the bell.
+        # For each side of the ring: the coroutine call (aput, aget) that waits now, and the
+        # ``Bell`` that wakes it. disarm() must not remove this bell.
         self._awaiting: dict[str, tuple[Putting, Bell]] = {}
         self._creator = os.getpid()
 
@@ -141,13 +142,13 @@ class BoundedRing:
     # -- waiting for elements or for room ----------------------------------------------------------
 
     def arm(self, waker: Callable[[], object], /) -> bool:
-        """Call ``waker()`` once, when the next element is put in or the ring is closed.
+        """Have ``waker()`` called once, when the next element is put in or the ring is closed.
 
-        The producer's thread, or the thread that closes the ring, makes this call. So a consumer
-        can wait without blocking a thread. ``get`` removes the waker.
+        The thread that puts the element in, or closes the ring, calls it. So a consumer can wait
+        without blocking a thread. ``get`` removes the waker.
 
         Args:
-            waker: A plain function. Its exceptions propagate from the call that put the element in.
+            waker: A plain function. The method that puts the element in raises its exceptions.
 
         Returns:
             ``False`` if the ring is closed or has an element already. Then no waker is set.
@@ -160,20 +161,20 @@ class BoundedRing:
             return self._waker is not None
 
     def disarm(self) -> None:
-        """Remove the waker of ``arm``, if any. Another thread may already be calling it."""
+        """Remove the waker that ``arm`` set, if any. Another thread may already be calling it."""
         with self._lock:
             if "consumer" not in self._awaiting:
                 self._waker = None
 
     def arm_producer(self, waker: Callable[[], object], /) -> bool:
-        """Call ``waker()`` once, when the next element is taken out or the ring is closed.
+        """Have ``waker()`` called once, when the next element is taken out or the ring is closed.
 
-        The consumer's thread, or the thread that closes the ring, makes this call. So a producer
-        can wait without blocking a thread. ``put`` removes the waker.
+        The thread that takes the element out, or closes the ring, calls it. So a producer can wait
+        without blocking a thread. ``put`` removes the waker.
 
         Args:
-            waker: A plain function. Its exceptions go to ``sys.unraisablehook``. If they
-                propagated, the thread that took elements out would lose them.
+            waker: A plain function. Its exceptions go to ``sys.unraisablehook``. If ``get`` raised
+                them, the element that it has taken out would be lost.
 
         Returns:
             ``False`` if the ring is closed or has room already. Then no waker is set.
@@ -186,7 +187,7 @@ class BoundedRing:
             return self._producer_waker is not None
 
     def disarm_producer(self) -> None:
-        """Remove the waker of ``arm_producer``, if any. See ``disarm``."""
+        """Remove the waker that ``arm_producer`` set, if any. See ``disarm``."""
         with self._lock:
             if "producer" not in self._awaiting:
                 self._producer_waker = None
@@ -198,7 +199,10 @@ class BoundedRing:
         return len(self) < self._capacity or self._closed
 
     def _wait_for_data(self, timeout: float | None) -> None:
-        """Wait for an element, within a consumer's call. Raises if the ring is closed and empty."""
+        """Wait for an element, within a call of the consumer.
+
+        Raises the error of ``close``, or ``RingClosed``, if the ring is closed and empty.
+        """
         with self._lock:
             self._waker = None
             if not self._wait_for(self._has_data, timeout):
@@ -206,7 +210,7 @@ class BoundedRing:
             self._check_data()
 
     def _wait_for_room(self, call: str, timeout: float | None) -> None:
-        """Wait for room, within a producer's call. Raises if the ring is closed."""
+        """Wait for room, within a call of the producer. Raises ``RingClosed`` if it is closed."""
         with self._lock:
             self._producer_waker = None
             if not self._wait_for(self._has_room, timeout):
@@ -249,7 +253,7 @@ class BoundedRing:
                 self._end_awaiting(inside)
 
     def _end_awaiting(self, inside: Putting) -> bool:
-        """Remove the waker of the awaiting call ``inside``.
+        """Remove the waker of ``inside``, a call whose coroutine waits for elements or for room.
 
         ``False`` if the call was ended meanwhile, because the loop of its coroutine was closed.
         """
@@ -264,9 +268,10 @@ class BoundedRing:
             return True
 
     def _leave_for_lost(self, side: str) -> bool:
-        """End the call on ``side`` if its event loop was closed. Return whether a call was ended.
+        """End the call that waits on ``side``, if the event loop of its coroutine was closed.
 
-        The coroutine of such a call never continues, and would block the side for ever.
+        Such a coroutine never continues, and its call would block the side for ever. Returns
+        whether a call was ended.
         """
         inside, bell = self._awaiting.get(side, (None, None))
         if inside is None or bell is None or not bell.is_lost() or not self._end_awaiting(inside):
@@ -281,14 +286,20 @@ class BoundedRing:
         return any(self._changed.wait_for(condition, sleep) for sleep in sleeps(timeout))
 
     def _wake_consumer(self) -> None:
-        """Call the consumer's waker, after elements have come. Hold no lock: it is user code."""
+        """Call the consumer's waker, after elements were put in.
+
+        The caller must hold no lock, because the waker is user code.
+        """
         with self._lock:  # otherwise a waker set between reading and clearing would be lost
             waker, self._waker = self._waker, None
         if waker is not None:
             waker()
 
     def _wake_producer(self) -> None:
-        """Call the producer's waker, after room has come. Hold no lock: it is user code."""
+        """Call the producer's waker, after elements were taken out.
+
+        The caller must hold no lock, because the waker is user code.
+        """
         with self._lock:
             waker, self._producer_waker = self._producer_waker, None
         if waker is not None:
@@ -300,7 +311,8 @@ class BoundedRing:
         """Accept no more elements. Only the first call has an effect.
 
         Args:
-            error: The exception that ``get`` raises at the end. Default: ``RingClosed``.
+            error: The exception that ``get`` raises when the ring is empty. Default:
+                ``RingClosed``.
 
         Raises:
             TypeError: ``error`` is not an exception instance.
@@ -336,9 +348,10 @@ class SpscRing(BoundedRing, Generic[T]):
     """A bounded first-in first-out buffer between one producer and one consumer.
 
     The producer's calls are ``offer``, ``offer_many``, ``put``, ``aput`` and ``arm_producer``; the
-    consumer's are ``poll``, ``poll_many``, ``get``, ``aget`` and ``arm``. Calls may come from any
-    thread. But two calls that overlap on one side raise ``OverlappingCallsError``, also while one
-    of them waits. Any thread may use ``close``, ``closed`` and ``len``.
+    consumer's are ``poll``, ``poll_many``, ``get``, ``aget`` and ``arm``. Any thread may make them.
+    But if the producer makes a call before its previous call has ended, the new call raises
+    ``OverlappingCallsError``, even if the previous call only waits. The same holds for the
+    consumer. Any thread may use ``close``, ``closed`` and ``len`` at any time.
 
     Args:
         capacity: The most elements, 1 or more.
@@ -366,14 +379,14 @@ class SpscRing(BoundedRing, Generic[T]):
         return self._offer([element]) == 1
 
     def offer_many(self, elements: list[T] | tuple[T, ...], start: int = 0) -> int:
-        """Put in as many of ``elements[start:]`` as fit and return their number.
+        """Put in as many of ``elements[start:]`` as fit. Return their number.
 
         Args:
             elements: A list or tuple.
             start: The index of the first element to put in.
 
         Raises:
-            TypeError: An element among those that would fit is ``None``; nothing is put in.
+            TypeError: One of the elements that fit is ``None``. Then nothing is put in.
             RingClosed: The ring is closed.
         """
         if not isinstance(elements, list | tuple):
@@ -415,8 +428,8 @@ class SpscRing(BoundedRing, Generic[T]):
     async def aput(self, element: T) -> None:
         """Put ``element`` in. First await room.
 
-        The other side may be in another thread or loop. When the awaiting task is cancelled, the
-        element has not been put in.
+        The consumer may be in another thread or loop. If the task that awaits this is cancelled,
+        the element is not put in.
 
         Args:
             element: The element; not ``None``.
@@ -438,12 +451,12 @@ class SpscRing(BoundedRing, Generic[T]):
             self._items.append(element)
 
     def poll(self) -> T | None:
-        """Take the oldest element out; ``None`` if the ring is empty, even if it is closed."""
+        """Take out the oldest element. ``None`` if the ring is empty, also if it is closed."""
         taken = self.poll_many(1)
         return taken[0] if taken else None
 
     def poll_many(self, max: int, /) -> list[T]:
-        """Take up to ``max`` elements out, oldest first.
+        """Take out up to ``max`` elements, oldest first.
 
         Args:
             max: The most elements.
@@ -458,7 +471,7 @@ class SpscRing(BoundedRing, Generic[T]):
         return taken
 
     def get(self, timeout: float | None = None) -> T:
-        """Take the oldest element out. First wait until there is one.
+        """Take out the oldest element. First wait until the ring has one.
 
         Args:
             timeout: Seconds. Default: no limit.
@@ -474,10 +487,10 @@ class SpscRing(BoundedRing, Generic[T]):
             return self._take_one(inside)
 
     async def aget(self) -> T:
-        """Await an element, and take the oldest one out.
+        """Take out the oldest element. First await one.
 
-        If the ring is closed and empty, this raises, as ``get`` does. The other side may be in
-        another thread or loop. When the awaiting task is cancelled, nothing has been taken out.
+        If the ring is closed and empty, this raises the same error as ``get``. The producer may be
+        in another thread or loop. If the task that awaits this is cancelled, nothing is taken out.
         """
         inside = self._taking(self)
         with inside, inside:

@@ -42,24 +42,25 @@ else:
 class SignalSerializer(Generic[T]):
     """Lets any number of threads signal one subscriber, which gets one signal at a time (§1.3).
 
-    If no other thread is delivering, a thread delivers its own element. Otherwise it leaves the
-    element in a mailbox (a queue), for the delivering thread. Each thread's elements stay in order.
-    Only the first terminal signal has an effect (§1.7): ``on_complete`` comes after all queued
-    elements; ``on_error`` comes before them, unless ``delay_error`` is set. A signal from within
-    ``on_next`` is queued, so recursion has depth 1 (§3.3).
+    A thread that signals an element delivers it, if no other thread is delivering. Otherwise it
+    puts the element into a mailbox (a queue), and the delivering thread delivers it later. Each
+    thread's elements stay in order. Only the first terminal signal has an effect (§1.7).
+    ``on_complete`` comes after all queued elements. ``on_error`` comes before them, and they are
+    dropped, unless ``delay_error`` is set. A signal from within ``on_next`` is queued, so recursion
+    has depth 1 (§3.3).
 
     The serializer is also the subscription of its subscriber: ``request`` goes upstream, and
     ``cancel`` ends the stream. If the subscriber raises an exception, upstream is cancelled, and
     the exception goes to ``on_dropped_error`` (§2.13). No signalling thread gets the exception.
-    Only ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` propagate to the caller on the
-    delivering thread.
+    Only ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` propagate, to the code whose
+    call was delivering.
 
     Args:
         subscriber: Any object with the four methods of ``Subscriber``.
         capacity: The most elements in the mailbox.
         on_full: What ``on_next`` does when the mailbox is full. With ``"error"`` it ends the stream
-            with a ``BufferOverflowError``. With ``"wait"`` it waits. A call from within the
-            subscriber would wait for itself, so it ends the stream with the same error.
+            with a ``BufferOverflowError``. With ``"wait"`` it waits for room. But if the subscriber
+            itself calls it, it would wait for ever. So it ends the stream with the same error.
         delay_error: Signal an error after the queued elements, not before them.
         fail_fast: Queue nothing. While another thread delivers, ``on_next`` raises
             ``OverlappingCallsError``, and ``try_next`` returns ``BUSY``.
@@ -88,7 +89,7 @@ class SignalSerializer(Generic[T]):
         self._changed = threading.Condition()  # reentrant, for finalizers and signal handlers
         self._creator = os.getpid()
         self._owner: int | None = None
-        # The terminal signal: an error, or True for completion.
+        # The terminal signal: an error, or True for completion. None: no such signal has come.
         self._terminal: BaseException | bool | None = None
         self._finished = False
         self._cancelled = False
@@ -96,10 +97,12 @@ class SignalSerializer(Generic[T]):
     # -- the signals, from any thread --------------------------------------------------------------
 
     def on_subscribe(self, subscription: Any, /) -> None:
-        """Pass this serializer on as the subscription. Cancel a second subscription (§2.5).
+        """Call the subscriber's ``on_subscribe`` with this serializer as the subscription.
+
+        A second subscription is cancelled (§2.5).
 
         Args:
-            subscription: The subscription of upstream.
+            subscription: The subscription that upstream made.
         """
         if subscription is None:
             raise NoneSignalError("§2.13: subscription is None")
@@ -127,14 +130,14 @@ class SignalSerializer(Generic[T]):
             overflow = BufferOverflowError(
                 f"the mailbox of {self._capacity} elements is full, one was dropped"
             )
-            # Only one thread ends the stream, even if several overflow the mailbox.
+            # Several threads may find the mailbox full. Only one of them ends the stream.
             if self._terminate(overflow) and subscription is not None:
                 cancel_quietly(subscription)
         elif answer is Emission.BUSY:
             raise OverlappingCallsError("§1.3: another thread is signalling, and fail_fast is set")
 
     def try_next(self, element: T, /) -> Emission:
-        """Deliver or queue ``element`` if that needs no waiting, and return what happened.
+        """Deliver or queue ``element`` without waiting. Return whether that was done, or why not.
 
         Args:
             element: The element; not ``None``.
@@ -158,7 +161,7 @@ class SignalSerializer(Generic[T]):
     # -- the methods of the subscription, for any thread -------------------------------------------
 
     def request(self, n: int, /) -> None:
-        """Ask upstream for ``n`` more elements.
+        """Request ``n`` more elements from upstream.
 
         Args:
             n: The number of elements, 1 or more.
@@ -168,7 +171,7 @@ class SignalSerializer(Generic[T]):
             subscription.request(n)
 
     def cancel(self) -> None:
-        """Cancel upstream, drop queued elements and forget the subscriber (§3.13)."""
+        """Cancel upstream, drop queued elements and the reference to the subscriber (§3.13)."""
         with self._changed:
             if self._cancelled or self._finished:
                 return
@@ -188,7 +191,7 @@ class SignalSerializer(Generic[T]):
 
     @property
     def capacity(self) -> int:
-        """The mailbox's bound, in elements."""
+        """The most elements in the mailbox."""
         return self._capacity
 
     def __reduce__(self) -> NoReturn:
@@ -242,7 +245,10 @@ class SignalSerializer(Generic[T]):
         return True
 
     def _pick(self) -> Callable[[Any], None] | None:
-        """Return the next signal to deliver; ``None`` if there is none. Called under the lock."""
+        """Return a function that delivers the next signal. ``None``: there is none.
+
+        The caller must hold the lock.
+        """
         if not self._cancelled and not self._finished:
             if self._announce:
                 self._announce = False

@@ -20,7 +20,7 @@ __all__ = ["CallWindow"]
 
 
 class _Call:
-    """One item in a window, and the result of its call."""
+    """One item in a window, the state of its call, and the result."""
 
     __slots__ = ("done", "followers", "item", "leads", "number", "result", "turn")
 
@@ -31,7 +31,7 @@ class _Call:
         self.result: Any = None
         self.followers: list[_Call] = []
         self.leads = False
-        # The key of this call, and the calls of the same key that wait for it.
+        # The key of this call, and the calls with the same key, which wait until it ends.
         self.turn: tuple[Any, deque[_Call]] | None = None
 
 
@@ -40,44 +40,47 @@ class CallWindow:
 
     ``submit_many`` starts each call at once and without a task. Only a call that is suspended
     becomes a task of ``loop``. ``take`` returns results. An item has a *place* in the window from
-    its submission until its result is taken; there are ``capacity`` places. The first failure is
-    stored in ``failure``, and then no more calls are started. ``SystemExit``,
-    ``KeyboardInterrupt`` and ``GeneratorExit`` of a call's first step also propagate from
-    ``submit_many``.
+    its submission until its result is taken. There are ``capacity`` places. After the first failure
+    of a call, which is stored in ``failure``, no more calls are started. If the first step of a
+    call raises ``SystemExit``, ``KeyboardInterrupt`` or ``GeneratorExit``, ``submit_many`` raises
+    it, too.
 
     Use the window only on the loop's thread, in callbacks of the loop, not in tasks. Each call
-    starts in a copy of the context (``contextvars``) of ``submit_many``. But if an item had to wait
-    for another call, its own call starts in a copy of the context in which the window was made.
-    ``on_ready`` runs in such a copy, too.
+    starts in a copy of the context (``contextvars``) in which ``submit_many`` is called. But if an
+    item has to wait for another call, its own call starts in a copy of the context in which the
+    window was made. ``on_ready`` also runs in a copy of that context.
 
     Args:
         fn: The async function.
         loop: The event loop of the calls.
-        on_ready: Called by the loop after suspended calls have finished, once for all that finish
-            in one iteration of the loop: results may be taken, and calls submitted.
+        on_ready: Called by the loop when suspended calls have finished, so that its code takes
+            results and submits items. It is called once for all calls that finish in one iteration
+            of the loop.
         concurrency: The most calls at once.
         capacity: The most items that wait, run, or have a result that was not taken.
-        ordered: Whether results come in the order of submission; otherwise as calls finish.
+        ordered: Whether results come in the order of submission. Otherwise they come in the order
+            in which calls finish.
         spread: Whether an item is a tuple of positional arguments.
-        dedupe: Whether equal hashable items that run at the same time share one call, with its
-            result or error. An item that shares the call of another item counts for ``capacity``,
-            but not for ``concurrency``.
-        key: Items with the same ``key(item)``, which must be hashable, are called one at a time, in
-            their order; items with other keys overlap. Waiting items count for ``capacity``. With
-            ``dedupe``, other items may share the call of an item only while that call runs.
-        ahead: How many more items may wait in the window while ``concurrency`` calls run (not with
-            ``dedupe``; with ``key``, up to ``capacity``). When a call ends, its task makes the next
-            call. This saves a new task, half of the cost of a call that waits. A task that other
-            code refers to, or has changed, makes no other call.
-        patience: Seconds by which ``on_ready`` may be delayed after a result, while at least half
-            of ``ahead`` items wait. An iteration of the loop for each result costs as much as two
+        dedupe: Whether an item that equals the item of a running call gets the result of that call.
+            Items must be hashable for this. An item that shares a call counts for ``capacity``, but
+            not for ``concurrency``.
+        key: A function that returns a hashable key of an item. Items with equal keys are called one
+            at a time, in their order. Calls of items with different keys may overlap. An item that
+            waits for its call counts for ``capacity``, and ``dedupe`` does not share that call.
+        ahead: How many more items may wait in the window while ``concurrency`` calls run. When a
+            call ends, its task makes the next call. So that call needs no new task, which is half
+            of the cost of a call that waits. A task that other code refers to, or has changed,
+            makes no further call. ``dedupe`` ignores ``ahead``. With ``key``, up to ``capacity``
+            items may wait.
+        patience: The most seconds from a result to ``on_ready``, while ``ahead / 2`` or more items
+            wait. If each result caused an iteration of the loop, that would cost as much as two
             calls.
         recover: ``recover(item, error)`` is called in the call's task when the call has raised an
-            ``Exception``. The coroutine that ``recover`` returns replaces the call: its result or
-            error is final. If ``recover`` returns ``None``, the call has failed. An exception of
-            ``recover`` itself is the call's failure.
+            ``Exception``. If it returns a coroutine, the result or error of that coroutine becomes
+            the result or error of the call. If it returns ``None``, the call has failed. If it
+            raises an exception, the call has failed with that exception.
         on_result: ``on_result(item, result)`` is called once for each call that has returned, also
-            after ``cancel``. It must not raise.
+            after ``cancel``. It must not raise an exception.
     """
 
     def __init__(
@@ -130,7 +133,7 @@ class CallWindow:
         self.max_pending = 0
         """The most items in the window at once."""
         self.started = 0
-        """How many calls were started."""
+        """How many calls were started so far."""
 
     #: The type of the rings of `submit_from` and `take_into`.
     _ring_type: type[Any] = SpscRing
@@ -141,17 +144,17 @@ class CallWindow:
 
     @property
     def concurrency(self) -> int:
-        """The bound on running calls."""
+        """The most calls that run at once."""
         return self._concurrency
 
     @property
     def capacity(self) -> int:
-        """The bound on items that wait, run, or have a result that was not taken."""
+        """The most items that wait, run, or have a result that was not taken."""
         return self._capacity
 
     @property
     def permits(self) -> DemandCounter:
-        """How many more calls may run, as a demand counter."""
+        """A demand counter. Its value is the number of calls that may still be started now."""
         return self._permits
 
     @property
@@ -182,12 +185,12 @@ class CallWindow:
     def call_with(
         self, fn: Callable[..., Any], on_call_end: Callable[[], object] | None = None, /
     ) -> None:
-        """Replace the async function: the calls that start from now on call ``fn``.
+        """Replace the async function. Calls that start from now on call ``fn``.
 
         Args:
             fn: The async function.
-            on_call_end: Called for each call that ends from now on, also with an exception or a
-                cancellation; it must not raise.
+            on_call_end: Called when a call ends, from now on, also if it ends with an exception or
+                was cancelled. It must not raise an exception.
         """
         if not callable(fn):
             raise TypeError(f"fn must be callable, got {type(fn).__name__}")
@@ -195,7 +198,7 @@ class CallWindow:
         self._on_call_end = on_call_end
 
     def submit_many(self, items: list[Any] | tuple[Any, ...], start: int = 0) -> int:
-        """Start calls for ``items[start:]`` while there is room; return how many items were taken.
+        """Start calls for ``items[start:]``, until there is no room. Return how many were taken.
 
         Args:
             items: A list or tuple.
@@ -210,9 +213,9 @@ class CallWindow:
         return max(index - start, 0)
 
     def submit_from(self, ring: Any, max: int, /) -> int:
-        """Take elements out of ``ring``, and start calls for them, while there is room.
+        """Take elements out of ``ring`` and start calls for them, until there is no room.
 
-        Returns the number of elements that were taken.
+        Returns the number of elements that were taken out.
 
         Args:
             ring: An ``SpscRing``.
@@ -233,9 +236,9 @@ class CallWindow:
         return count
 
     def take_into(self, ring: Any, max: int, /) -> int:
-        """Move results into ``ring`` until it is full, or the next result is ``None``.
+        """Move results into ``ring``, until it is full or the next result is ``None``.
 
-        Returns the number of results that were moved.
+        A ring cannot hold ``None``. Returns the number of results that were moved.
 
         Args:
             ring: An ``SpscRing``.
@@ -256,7 +259,7 @@ class CallWindow:
         return len(results)
 
     def take(self, max: int, /) -> list[Any]:
-        """Take results out.
+        """Remove up to ``max`` results from the window, and return them.
 
         Args:
             max: The most results.
@@ -266,7 +269,7 @@ class CallWindow:
         return [self._places.popleft().result for _ in range(count)]
 
     def take_numbered(self, max: int, /) -> tuple[list[int], list[Any]]:
-        """Take results out, together with the numbers of their items.
+        """Remove up to ``max`` results. Return a list of the items' numbers and one of the results.
 
         The item that was submitted first has the number 0.
 
@@ -309,7 +312,8 @@ class CallWindow:
         return self.failure is None and not self._cancelled and self._pending < self._capacity
 
     def _may_submit(self) -> bool:
-        # With a key, the item's key decides later whether the call has to wait.
+        # With a key function, _take_turn() decides later whether the call has to wait. A negative
+        # value means that the permits were cancelled.
         return self._permits.pending > 0 if self._key is None else self._permits.value >= 0
 
     def _submit(self, item: Any) -> bool:
@@ -335,7 +339,10 @@ class CallWindow:
         return True
 
     def _take_turn(self, call: _Call, key_of: Callable[[Any], Any]) -> bool:
-        """Whether the call may start now. Otherwise it waits for an earlier call of its key."""
+        """Return whether ``call`` may start now.
+
+        Otherwise it is queued behind an earlier call with the same key, or its key raised an error.
+        """
         try:
             key = key_of(call.item)
             if self._cancelled:
@@ -381,7 +388,8 @@ class CallWindow:
             self._tell_end()
             self._fail(call, raised)
             if not isinstance(raised, Exception | asyncio.CancelledError):
-                # The exception may go to the loop, not to the window's user. So call on_ready, too.
+                # The loop may have started this call. Then the exception goes to the loop, and the
+                # window's user does not see it. So call on_ready, too.
                 self._notify_soon()
                 raise
             return
@@ -441,8 +449,8 @@ class CallWindow:
             except Exception:  # ``==`` of the item raises: find the call by identity
                 try:
                     self._in_flight = {k: c for k, c in self._in_flight.items() if c is not call}
-                # The comparison with another item raised. So no new item can share a call that is
-                # running now.
+                # The comparison with another item raised an exception, too. Forget all running
+                # calls: no new item will share one of them.
                 except Exception:
                     self._in_flight = {}
         self._permits.request(1)

@@ -1,6 +1,6 @@
 """``Wip`` and ``Latch`` decide which of several threads does some work.
 
-``Wip`` lets one thread at a time work, ``Latch`` only one thread ever.
+``Wip`` lets one thread work at a time. ``Latch`` lets only one thread work, once.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ __all__ = ["Latch", "Wip"]
 class Wip:
     """Work in progress: lets one thread at a time work, while no other thread waits.
 
-    A thread stores its work where the working thread looks for work, and calls ``enter``. If
-    ``enter`` returns true, the thread works: it reads ``missed``, does all the work that it finds,
+    A thread that has work stores it, for example in a queue, and then calls ``enter``. If ``enter``
+    returns true, this thread becomes the working thread: it reads ``missed``, does all stored work,
     and calls ``leave(missed)``. It repeats this until ``leave`` returns true. If ``enter`` returns
-    false, the thread goes on at once, because the working thread does its work.
+    false, another thread is the working thread, and does the stored work. So this thread goes on at
+    once.
 
     Any thread may call ``enter``. Only the working thread may call ``leave``.
 
@@ -35,25 +36,27 @@ class Wip:
         self._entered = int(check_bool("held", held))
 
     def enter(self) -> bool:
-        """Return whether this thread must work. Otherwise another thread does its work."""
+        """Return whether this thread must do the stored work. If not, another thread does it."""
         with self._lock:
             self._entered += 1
             return self._entered == 1
 
     @property
     def missed(self) -> int:
-        """How many calls of ``enter`` have work that is not done yet; 0: no thread works."""
+        """The number of calls of ``enter`` whose work is not done yet. 0 if no thread works."""
         return self._entered
 
     def leave(self, missed: int = 1, /) -> bool:
-        """Return true if all work is done. If it returns false, other threads have called ``enter``
-        meanwhile: do their work, too.
+        """Return true if all work is done.
+
+        If it returns false, other threads have called ``enter`` meanwhile. Then this thread must do
+        their work, too.
 
         Args:
-            missed: The value of the attribute ``missed`` before the work that was done.
+            missed: The value that the attribute ``missed`` had before this thread did the work.
 
         Raises:
-            RuntimeError: Fewer threads than ``missed`` have entered.
+            RuntimeError: The argument is larger than the attribute ``missed``.
         """
         missed = check_count("missed", missed)
         with self._lock:
@@ -70,7 +73,7 @@ class Wip:
 
 
 class Latch:
-    """A flag that is set once: only the thread that sets it gets true. Thread-safe."""
+    """A flag that is set once: only the first call of ``win`` returns true. Thread-safe."""
 
     __slots__ = ("__weakref__", "_lock", "_won")
 
@@ -79,14 +82,14 @@ class Latch:
         self._won = False
 
     def win(self) -> bool:
-        """Set (close) the latch; return whether this call set it."""
+        """Set the latch. Return true if this call set it, and false if it was set before."""
         with self._lock:
             won, self._won = self._won, True
             return not won
 
     @property
     def won(self) -> bool:
-        """Whether the latch is set (closed)."""
+        """Whether the latch is set."""
         return self._won
 
     def __repr__(self) -> str:
