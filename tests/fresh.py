@@ -13,8 +13,8 @@ def forget_journals() -> None:
     from rstreams_fast.calls.journal import answers, functions
 
     functions._close_all()
-    functions._known.clear()
-    answers._known.clear()
+    functions._open_journals.clear()
+    answers._answers.clear()
 
 
 def forget_caches() -> None:

@@ -31,8 +31,8 @@ FIRST_CALLS: Final = 16
 LEASE_SECONDS: Final = 0.5
 """How long a lease should last. The lease of a killed worker counts as spent."""
 
-OTHERS: Final = 16
-"""A lease is at most this part of the budget: the rest / (``OTHERS`` * the number of workers)."""
+LEASE_DIVISOR: Final = 16
+"""A lease is at most the rest of the budget / (``LEASE_DIVISOR`` * the number of workers)."""
 
 LEAST_LEASE: Final = 1 / 4096
 """The smallest lease, as a share of the unit's amount. The smallest lease of calls is one call."""
@@ -103,12 +103,12 @@ class Budget:
     @property
     def spent(self) -> dict[str, float]:
         """The amount spent of each unit. The process that made the budget counts the whole job."""
-        return account_of(self).figures()[0]
+        return account_of(self).amounts()[0]
 
     @property
     def left(self) -> dict[str, float]:
         """The amount of each unit that is neither spent nor leased to workers."""
-        return account_of(self).figures()[1]
+        return account_of(self).amounts()[1]
 
     def describe(self) -> str:
         """Return a text for people: the amount of each unit."""
@@ -124,7 +124,7 @@ class Budget:
         """Add the address of the process that keeps the budget, so that workers find it."""
         state = dict(self.__dict__)
         if self.scope == "job" and self._address is None:
-            account = cast(_Kept, account_of(self))
+            account = cast(_LocalAccount, account_of(self))
             state["_address"] = serve_with(f"budget {self.name}", account.serve)
         return state
 
@@ -148,7 +148,7 @@ class Account(Protocol):
     def add(self, change: Mapping[str, float]) -> None:
         """Add ``change`` to the amounts spent; a negative amount is given back."""
 
-    def figures(self) -> tuple[dict[str, float], dict[str, float]]:
+    def amounts(self) -> tuple[dict[str, float], dict[str, float]]:
         """Return the amounts spent, and the amounts left."""
 
     def join(self, user: object) -> None:
@@ -158,7 +158,7 @@ class Account(Protocol):
         """
 
 
-class _Kept:
+class _LocalAccount:
     """The account of a budget in the process that made it."""
 
     def __init__(self, name: str) -> None:
@@ -171,7 +171,7 @@ class _Kept:
         # Reentrant: a finalizer may run on a thread that holds the lock.
         self._lock = threading.RLock()
 
-    def obey(self, budget: Budget) -> None:
+    def set_amounts(self, budget: Budget) -> None:
         """Use the amounts of ``budget`` from now on, unless a newer budget set them."""
         with self._lock:
             if budget.made >= self._made:
@@ -181,7 +181,7 @@ class _Kept:
         with self._lock:
             for unit in self._units:
                 if self._left(unit) <= 0:
-                    raise _spent(self._name, unit)
+                    raise _spent_error(self._name, unit)
             self.add(wanted)
         return True
 
@@ -193,7 +193,7 @@ class _Kept:
             for unit, amount in change.items():
                 self._spent[unit] = self._spent.get(unit, 0.0) + amount
 
-    def figures(self) -> tuple[dict[str, float], dict[str, float]]:
+    def amounts(self) -> tuple[dict[str, float], dict[str, float]]:
         with self._lock:
             spent = {unit: self._spent.get(unit, 0.0) for unit in self._units}
             return spent, {unit: max(0.0, self._left(unit)) for unit in self._units}
@@ -232,7 +232,7 @@ class _Kept:
                 if (left := self._left(unit)) <= 0:
                     return {}, unit
                 least = 1.0 if unit == CALLS else amount * LEAST_LEASE
-                share = max(least, left / (OTHERS * max(1, self._leases)))
+                share = max(least, left / (LEASE_DIVISOR * max(1, self._leases)))
                 lent = min(left, share, max(least, wanted.get(unit, share)))
                 found[unit] = float(int(lent) or 1) if unit == CALLS else lent
             for unit, amount in found.items():
@@ -252,7 +252,7 @@ class _Lease(asyncio.Protocol):
     Each line that the worker sends returns the lease, and asks for the next one.
     """
 
-    def __init__(self, account: _Kept, transport: asyncio.Transport) -> None:
+    def __init__(self, account: _LocalAccount, transport: asyncio.Transport) -> None:
         self._account = account
         self._transport = transport
         self._received = b""
@@ -261,17 +261,17 @@ class _Lease(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         *lines, self._received = (self._received + data).split(b"\n")
         for line in lines:
-            asked = json.loads(line)
-            lease = self._account.lease(self._lease, asked["used"], asked["wanted"])
+            request = json.loads(line)
+            lease = self._account.lease(self._lease, request["used"], request["wanted"])
             self._lease = lease[0]
-            if asked["wanted"]:
+            if request["wanted"]:
                 self._transport.write(json.dumps(lease).encode() + b"\n")
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._account.end(self._lease)
 
 
-class _Leased:
+class _LeasedAccount:
     """The account of a budget in a worker, which leases parts of the budget from the driver."""
 
     def __init__(self, name: str, address: Address) -> None:
@@ -279,43 +279,43 @@ class _Leased:
         self._address = address
         # Reentrant: a finalizer may run on a thread that holds the lock.
         self._lock = threading.RLock()
-        self._asking = threading.Lock()
+        self._refill_lock = threading.Lock()
         self._connection: socket.socket | None = None
-        self._has: dict[str, float] = {}
+        self._lease_rest: dict[str, float] = {}
         self._used: dict[str, float] = {}  # since the last request
-        self._asked_at = 0.0
-        self._over = ""
-        self._over_until = 0.0
+        self._leased_at = 0.0
+        self._spent_unit = ""
+        self._spent_until = 0.0
         self._users = 0
 
     def take(self, wanted: Mapping[str, float]) -> bool:
         with self._lock:
-            if self._has and all(amount > 0 for amount in self._has.values()):
+            if self._lease_rest and all(amount > 0 for amount in self._lease_rest.values()):
                 self.add(wanted)
                 return True
-            if self._over and time.monotonic() < self._over_until:
-                raise _spent(self._name, self._over)
+            if self._spent_unit and time.monotonic() < self._spent_until:
+                raise _spent_error(self._name, self._spent_unit)
         return False
 
     def refill(self) -> None:
-        with self._asking:
+        with self._refill_lock:
             with self._lock:
-                if self._has and all(amount > 0 for amount in self._has.values()):
+                if self._lease_rest and all(amount > 0 for amount in self._lease_rest.values()):
                     return  # another thread has refilled it meanwhile
-                if self._over and time.monotonic() < self._over_until:
+                if self._spent_unit and time.monotonic() < self._spent_until:
                     return
-            self._ask(self._wanted())
+            self._renew_lease(self._wanted_amounts())
 
     def add(self, change: Mapping[str, float]) -> None:
         with self._lock:
             for unit, amount in change.items():
                 self._used[unit] = self._used.get(unit, 0.0) + amount
-                if unit in self._has:
-                    self._has[unit] -= amount
+                if unit in self._lease_rest:
+                    self._lease_rest[unit] -= amount
 
-    def figures(self) -> tuple[dict[str, float], dict[str, float]]:
+    def amounts(self) -> tuple[dict[str, float], dict[str, float]]:
         with self._lock:
-            return dict(self._used), dict(self._has)
+            return dict(self._used), dict(self._lease_rest)
 
     def join(self, user: object) -> None:
         with self._lock:
@@ -326,39 +326,39 @@ class _Leased:
         with self._lock:
             self._users -= 1
             leaves = not self._users
-        if not leaves or not self._asking.acquire(blocking=False):
+        if not leaves or not self._refill_lock.acquire(blocking=False):
             return
         try:
             with self._lock:
-                used, self._used, self._has = self._used, {}, {}
+                used, self._used, self._lease_rest = self._used, {}, {}
             if self._connection is not None:
                 with contextlib.suppress(OSError):
                     self._send({"used": used, "wanted": {}})
         finally:
-            self._asking.release()
+            self._refill_lock.release()
 
-    def _wanted(self) -> dict[str, float]:
+    def _wanted_amounts(self) -> dict[str, float]:
         """Return the amounts that the worker spends in ``LEASE_SECONDS`` at the present pace."""
-        if not self._asked_at:
+        if not self._leased_at:
             return {CALLS: FIRST_CALLS}
-        seconds = max(time.monotonic() - self._asked_at, 0.01)
+        seconds = max(time.monotonic() - self._leased_at, 0.01)
         with self._lock:
             used = {unit: amount for unit, amount in self._used.items() if amount > 0}
         return {CALLS: 1.0} | {unit: of * LEASE_SECONDS / seconds for unit, of in used.items()}
 
-    def _ask(self, wanted: Mapping[str, float]) -> None:
+    def _renew_lease(self, wanted: Mapping[str, float]) -> None:
         with self._lock:
             used, self._used = self._used, {}
-            had, self._has = self._has, {}
+            rest, self._lease_rest = self._lease_rest, {}
         until, pause = time.monotonic() + PATIENCE_SECONDS, 0.02
         while True:
             try:
-                found, over = self._exchange({"used": used, "wanted": wanted})
+                found, spent_unit = self._exchange({"used": used, "wanted": wanted})
             except OSError as failed:
                 self._connection = None
                 # The driver counts the lost lease as spent: report only what exceeds the lease.
-                used = {unit: max(0.0, -had.get(unit, 0.0)) for unit in used}
-                hopeless = isinstance(failed, ConnectionRefusedError) and not self._asked_at
+                used = {unit: max(0.0, -rest.get(unit, 0.0)) for unit in used}
+                hopeless = isinstance(failed, ConnectionRefusedError) and not self._leased_at
                 if hopeless or time.monotonic() >= until:
                     lost = StageError(f"nobody keeps the budget {self._name!r} any more")
                     raise lost from failed
@@ -367,13 +367,13 @@ class _Leased:
             else:
                 break
         with self._lock:
-            self._asked_at = time.monotonic()
-            self._over, self._over_until = over, self._asked_at + ASK_AGAIN_SECONDS
+            self._leased_at = time.monotonic()
+            self._spent_unit, self._spent_until = spent_unit, self._leased_at + ASK_AGAIN_SECONDS
             # Subtract what calls in flight have spent since the request.
-            self._has = {unit: of - self._used.get(unit, 0.0) for unit, of in found.items()}
+            self._lease_rest = {unit: of - self._used.get(unit, 0.0) for unit, of in found.items()}
 
-    def _exchange(self, asked: dict[str, Any]) -> tuple[dict[str, float], str]:
-        connection = self._send(asked)
+    def _exchange(self, request: dict[str, Any]) -> tuple[dict[str, float], str]:
+        connection = self._send(request)
         received = b""
         while not received.endswith(b"\n"):
             if not (part := connection.recv(1 << 12)):
@@ -381,8 +381,8 @@ class _Leased:
             received += part
             if received == REFUSED:
                 raise StageError(f"the driver no longer keeps the budget {self._name!r}")
-        found, over = json.loads(received)
-        return found, over
+        found, spent_unit = json.loads(received)
+        return found, spent_unit
 
     def _send(self, message: dict[str, Any]) -> socket.socket:
         connection = self._connection or self._connected()
@@ -403,11 +403,11 @@ class _Leased:
         return connection
 
 
-def _spent(name: str, unit: str) -> BudgetSpentError:
+def _spent_error(name: str, unit: str) -> BudgetSpentError:
     return BudgetSpentError(f"the budget {name!r} is spent: there are no {unit} left")
 
 
-_accounts: dict[tuple[int, str, Address | None], _Kept | _Leased] = {}
+_accounts: dict[tuple[int, str, Address | None], _LocalAccount | _LeasedAccount] = {}
 _accounts_lock: Final = ForkLock()
 
 
@@ -416,10 +416,12 @@ def account_of(budget: Budget) -> Account:
     with _accounts_lock:
         found = _accounts.get(key)
         if found is None:
-            kept = budget._address is None
+            is_local = budget._address is None
             found = _accounts[key] = (
-                _Kept(budget.name) if kept else _Leased(budget.name, cast(Address, budget._address))
+                _LocalAccount(budget.name)
+                if is_local
+                else _LeasedAccount(budget.name, cast(Address, budget._address))
             )
-    if isinstance(found, _Kept):
-        found.obey(budget)
+    if isinstance(found, _LocalAccount):
+        found.set_amounts(budget)
     return found

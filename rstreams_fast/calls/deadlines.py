@@ -70,12 +70,12 @@ class Deadlines:
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, seconds: float, counts: CallCounts, of: str = ""
+        self, loop: asyncio.AbstractEventLoop, seconds: float, counts: CallCounts, suffix: str = ""
     ) -> None:
         self._loop = loop
         self._seconds = seconds
-        self._of = of
-        self._counters = counts
+        self._suffix = suffix
+        self._counts = counts
         self._armed: OrderedDict[_Deadline, None] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -101,7 +101,7 @@ class Deadlines:
                     argument = raised
                 else:
                     step = coro.send
-                if deadline.is_new and not isinstance(argument, GeneratorExit):
+                if deadline.is_due and not isinstance(argument, GeneratorExit):
                     step, argument = coro.throw, (yield from deadline.cancel())
                 try:
                     waits_for = step(argument)
@@ -111,14 +111,14 @@ class Deadlines:
                     del argument
         except asyncio.CancelledError:
             # Only this deadline cancelled the call, so the cancellation becomes a time-out.
-            if deadline.take_back():
-                self._counters.count_timeout()
-                raise TimeoutError(f"no answer within {self._seconds} s{self._of}") from None
+            if deadline.uncancel():
+                self._counts.count_timeout()
+                raise TimeoutError(f"no answer within {self._seconds} s{self._suffix}") from None
             raise
         finally:
             self._armed.pop(deadline, None)
             # If the call raised another error than CancelledError, the cancellation is undone here.
-            deadline.take_back()
+            deadline.uncancel()
 
     def wrap(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         """Return a wrapper of ``fn`` that applies this time-out to each call."""
@@ -144,7 +144,7 @@ class _Deadline:
     cancels the task.
     """
 
-    __slots__ = ("_before", "_task", "is_new", "waits_for", "when")
+    __slots__ = ("_before", "_task", "is_due", "waits_for", "when")
 
     def __init__(self, when: float, before: int) -> None:
         """``before`` is the number of ``cancellations`` before the call."""
@@ -152,20 +152,20 @@ class _Deadline:
         self._before = before
         self.waits_for: Any = None
         """The future for which the call waits."""
-        self.is_new = False
+        self.is_due = False
         """Whether the deadline has expired, and the task is not cancelled yet."""
         self._task: asyncio.Task[Any] | None = None
 
     def expire(self) -> None:
         """Wake the task. Like ``Task.cancel``, this cancels the future that the task awaits."""
-        self.is_new = True
+        self.is_due = True
         if self.waits_for is not None:
             self.waits_for.cancel(OUT_OF_TIME)
 
     @types.coroutine
     def cancel(self) -> Generator[Any, Any, BaseException]:
         """Cancel the current task; return the exception that the task's next step raises."""
-        self.is_new = False
+        self.is_due = False
         # The cast is safe: only a task can run a call that suspends, so a current task exists.
         self._task = cast(asyncio.Task[Any], asyncio.current_task())
         self._task.cancel(OUT_OF_TIME)
@@ -175,7 +175,7 @@ class _Deadline:
             return raised
         return asyncio.CancelledError(OUT_OF_TIME)
 
-    def take_back(self) -> bool:
+    def uncancel(self) -> bool:
         """Undo the cancellation by ``cancel``; return whether nothing else cancelled the call."""
         task, self._task = self._task, None
         return task is not None and task.uncancel() <= self._before

@@ -265,9 +265,12 @@ def _adaptive_gate(
 
 
 def _deadlines(
-    loop: asyncio.AbstractEventLoop | None, seconds: float | None, counts: CallCounts, of: str = ""
+    loop: asyncio.AbstractEventLoop | None,
+    seconds: float | None,
+    counts: CallCounts,
+    suffix: str = "",
 ) -> Deadlines | None:
-    return None if loop is None or seconds is None else Deadlines(loop, seconds, counts, of)
+    return None if loop is None or seconds is None else Deadlines(loop, seconds, counts, suffix)
 
 
 async def _block(seconds: float) -> None:

@@ -13,7 +13,6 @@ from rstreams_fast.calls.functions import unwrapped
 from rstreams_fast.calls.keys import KeyDigest, own_copy
 
 __all__ = [
-    "begin_calls",
     "call_id",
     "keyed",
     "named",
@@ -21,20 +20,21 @@ __all__ = [
     "reset_call",
     "set_call",
     "set_key",
+    "set_run_digest",
 ]
 
-MOST_LOOKED_AT: Final = 1000
+MOST_SEARCHED: Final = 1000
 """The most functions that ``names_call_id`` looks into."""
 
 DigestOf = Callable[[tuple[Any, ...]], bytes]
 
-_of_run: Final[ContextVar[KeyDigest | None]] = ContextVar("digest_of_run", default=None)
+_run_digest: Final[ContextVar[KeyDigest | None]] = ContextVar("digest_of_run", default=None)
 """Makes the digests of the keys, for the calls of a stage."""
 
 _key: Final[ContextVar[tuple[Any, ...] | None]] = ContextVar("key_of_call", default=None)
 """The key of the present call of a stage; ``None`` if the call has several keys."""
 
-_of_function: Final[ContextVar[tuple[DigestOf, Callable[[], Any]] | None]] = ContextVar(
+_function_call: Final[ContextVar[tuple[DigestOf, Callable[[], Any]] | None]] = ContextVar(
     "call_of_function", default=None
 )
 """For the call of a function with a policy: a function that makes the digest of a key, and a
@@ -65,10 +65,10 @@ def call_id(*key: Any) -> str:
     # With several key columns an item of the list is a tuple.
     if len(key) == 1 and type(key[0]) is tuple:
         (key,) = key
-    if (called := _of_function.get()) is not None:
+    if (called := _function_call.get()) is not None:
         digest_of, make = called
         return digest_of(key or make()).hex()
-    of_run = _of_run.get()
+    of_run = _run_digest.get()
     if of_run is None:
         raise RuntimeError("call_id is for the function of a stage, or one with a Policy")
     wanted = key or _key.get()
@@ -80,9 +80,9 @@ def call_id(*key: Any) -> str:
     return of_run(wanted).hex()
 
 
-def begin_calls(digest_of: KeyDigest) -> None:
+def set_run_digest(digest_of: KeyDigest) -> None:
     """Make ``call_id`` use ``digest_of`` in all calls that run in copies of the present context."""
-    _of_run.set(digest_of)
+    _run_digest.set(digest_of)
 
 
 set_key: Final = _key.set
@@ -107,12 +107,12 @@ def set_call(digest_of: DigestOf, key_of: Callable[[], Any]) -> Token[Any]:
 
     Until ``reset_call``, this setting applies instead of the setting of the stage.
     """
-    return _of_function.set((digest_of, key_of))
+    return _function_call.set((digest_of, key_of))
 
 
 def reset_call(token: Token[Any]) -> None:
     try:
-        _of_function.reset(token)
+        _function_call.reset(token)
     except ValueError:
         # The garbage collector ended the call in another context: there is nothing to undo.
         return
@@ -130,12 +130,14 @@ def named(digest_of: DigestOf, key_of: Callable[[], Any]) -> Iterator[None]:
 
 def names_call_id(fn: Callable[..., Any]) -> bool:
     """Return whether ``call_id`` is in the code of ``fn``, or of a function it refers to."""
-    return any("call_id" in code.co_names + code.co_freevars for code in _codes(unwrapped(fn)))
+    return any(
+        "call_id" in code.co_names + code.co_freevars for code in _code_objects(unwrapped(fn))
+    )
 
 
-def _codes(fn: Any) -> Iterator[types.CodeType]:
+def _code_objects(fn: Any) -> Iterator[types.CodeType]:
     left, seen = [fn], set[int]()
-    while left and len(seen) < MOST_LOOKED_AT:
+    while left and len(seen) < MOST_SEARCHED:
         one = left.pop()
         if id(one) in seen:
             continue
@@ -147,7 +149,7 @@ def _codes(fn: Any) -> Iterator[types.CodeType]:
             left += one.co_consts
         elif isinstance(one, types.FunctionType):
             left.append(one.__code__)
-            left += _named(one)
+            left += _objects_named_in(one)
         elif isinstance(one, type):
             left += [part for part in vars(one).values() if isinstance(part, types.FunctionType)]
         elif isinstance(one, functools.partial):
@@ -156,7 +158,7 @@ def _codes(fn: Any) -> Iterator[types.CodeType]:
             left.append(type(one))
 
 
-def _named(fn: types.FunctionType) -> Iterator[Any]:
+def _objects_named_in(fn: types.FunctionType) -> Iterator[Any]:
     """Yield the objects that the code of ``fn`` names: globals, attributes of modules, closures."""
     names, own = fn.__code__.co_names, fn.__globals__
     found = [own[name] for name in names if name in own]

@@ -58,15 +58,15 @@ def text_of(value: Any) -> str:
     """Return a text that only equal values share. ``TypeError``: ``value`` is no plain value."""
     if type(value) in _PLAIN:
         return ascii(value)
-    for kind, text in _OTHERS:
+    for kind, text in _TEXTS_BY_TYPE:
         if isinstance(value, kind):
             return text(value)
     if (pa := sys.modules.get("pyarrow")) and isinstance(value, pa.RecordBatch):
-        return f"b{_content(value)}"
+        return f"b{_batch_digest(value)}"
     raise TypeError(f"a key of {type(value).__name__} has no form that lasts")
 
 
-def _content(batch: Any) -> str:
+def _batch_digest(batch: Any) -> str:
     """Return a digest of the names, the types and the values of a record batch.
 
     A slice of a larger batch has the same digest as a copy. The bytes in the place of a null do
@@ -81,20 +81,20 @@ def _content(batch: Any) -> str:
         digest.update(ascii((field.name, str(kind), len(column))).encode())
         there = column.drop_null()
         if len(there) < len(column):
-            digest.update(_values(column.is_valid().cast(pa.uint8())))
+            digest.update(_bytes_of_numbers(column.is_valid().cast(pa.uint8())))
         if pa.types.is_string(kind) or pa.types.is_binary(kind):
-            digest.update(_values(pc.binary_length(there)))
+            digest.update(_bytes_of_numbers(pc.binary_length(there)))
             ends = memoryview(there.buffers()[1]).cast("i")[there.offset :] if len(there) else [0]
             text = memoryview(there.buffers()[2] or b"")
             digest.update(text[ends[0] : ends[len(there)]])
         elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            digest.update(_values(there))
+            digest.update(_bytes_of_numbers(there))
         else:
             digest.update(text_of(there.to_pylist()).encode())
     return digest.hexdigest()
 
 
-def _values(array: Any) -> memoryview:
+def _bytes_of_numbers(array: Any) -> memoryview:
     """Return the bytes of an array of numbers that has no nulls."""
     width, buffer = array.type.bit_width // 8, array.buffers()[1]
     content = memoryview(b"" if buffer is None else buffer)
@@ -140,7 +140,7 @@ def _items(value: dict[Any, Any]) -> str:
     return f"{{{', '.join(map(': '.join, pairs))}}}"
 
 
-_OTHERS: Final[tuple[tuple[type, Callable[[Any], str]], ...]] = (
+_TEXTS_BY_TYPE: Final[tuple[tuple[type, Callable[[Any], str]], ...]] = (
     (Keywords, lambda value: f"**{_items(value)}"),
     (dict, _items),
     (list, lambda value: f"[{', '.join(map(text_of, value))}]"),

@@ -146,7 +146,7 @@ class PolicyFunction:
     def __reduce__(self) -> Any:
         # If its module has this object under its name, pickle only the name.
         if is_found_by_name(self):
-            return _named, (
+            return _function_named, (
                 self.policy,
                 self.__module__,
                 self.__qualname__,
@@ -188,7 +188,7 @@ class PolicyFunction:
 
     def _counted(self, fn: Callable[..., Awaitable[Any]], counts: CallCounts) -> _Call:
         """Return a wrapper of ``fn`` that counts calls and failures, and provides ``call_id``."""
-        digest_of, key_of = self._digest_of, self._key_at_first
+        digest_of, key_of = self._digest_of, self._key_at_start
         limit, label = self.policy.limit, self._settings.label
 
         async def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -213,7 +213,7 @@ class PolicyFunction:
     def _names_call_id(self) -> bool:
         return names_call_id(self.fn)
 
-    def _key_at_first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any]:
+    def _key_at_start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any]:
         """Return a function that makes the key of the call, as the arguments are now."""
         make = functools.partial(self._lasting_key, args, kwargs)
         if not self._names_call_id or not may_change((args, *kwargs.values())):
@@ -274,7 +274,7 @@ def _type(value: Any) -> Any:
     return type(value), frozenset(zip(items, _types(items), strict=True))
 
 
-def _named(policy: PolicyWords, module: str, name: str, called_id: str) -> Any:
+def _function_named(policy: PolicyWords, module: str, name: str, called_id: str) -> Any:
     """Unpickle a function with a policy: find it as ``name`` in ``module``, and set its id."""
     found: Any = importlib.import_module(module)
     for part in name.split("."):

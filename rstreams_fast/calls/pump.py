@@ -60,12 +60,12 @@ class CallPump:
         """How many items the window has taken."""
 
     @property
-    def at_rest(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether the pump has no item, no running call and no result."""
         return self._window.pending == 0 and not self._items
 
     @property
-    def left(self) -> list[Any]:
+    def waiting_items(self) -> list[Any]:
         """The items that wait for a call."""
         return self._items[self._next_item :]
 

@@ -41,12 +41,12 @@ class WindowSamples:
         self._call_with = call_with
         self._times, self._tracer = counts is not None, tracer
         self._timed = self._begun = 0
-        looks_at_each = self._looks_at_each = tracer is not None and tracer.every < TRACED_OF
+        samples_each = self._samples_each = tracer is not None and tracer.every < TRACED_OF
 
         @wraps(fn)
         def sampled(*args: Any) -> Awaitable[Any]:
             started = window.started
-            if not (looks_at_each or (counts is not None and started < TIMED_FIRST)):
+            if not (samples_each or (counts is not None and started < TIMED_FIRST)):
                 call_with(fn)
             timing: Callable[[Any], Awaitable[Any]] | None = None
             if counts is not None:
@@ -57,14 +57,14 @@ class WindowSamples:
             return fn(*args) if timing is None else timing(fn(*args))
 
         self._sampled = sampled
-        if self._times or looks_at_each:
+        if self._times or samples_each:
             call_with(sampled)
 
     def _is_traced(self, started: int) -> bool:
         if self._tracer is None:
             return False
         # Count the calls that the window has started: some of them still wait for the limit.
-        self._tracer.left -= 1 if self._looks_at_each else started - self._begun
+        self._tracer.left -= 1 if self._samples_each else started - self._begun
         self._begun = started
         return self._tracer.left < 0
 

@@ -116,7 +116,7 @@ class ThreadedCalls:
         self._fn = fn
         self._loop = loop
         self._label = label_of(fn)
-        self._threads = CallThreads(self._make, self._abandon, size, group.start, "call")
+        self._threads = CallThreads(self._run_job, self._abandon, size, group.start, "call")
         self.close = self._threads.close
         self._outcomes: deque[tuple[_CallOnThread, Any, BaseException | None]] = deque()
         self._notified = False
@@ -157,7 +157,7 @@ class ThreadedCalls:
         if on_leave is not None:
             on_leave()
 
-    def _make(self, job: _Job) -> None:
+    def _run_job(self, job: _Job) -> None:
         future, context, args = job
         result: Any = None
         failure: BaseException | None = None

@@ -294,13 +294,13 @@ def meter_of(
         return None
     limit = policy.limit
     if limit is None:
-        weigh = _nothing
+        weigh = _no_units
     elif weigh is None:
         weigh = limit.weights if settings.batch is None else partial(_sum_of_weights, limit)
     return Meter(policy, gate, loop, counts, weigh)
 
 
-def _nothing(args: tuple[Any, ...]) -> dict[str, float]:  # noqa: ARG001
+def _no_units(args: tuple[Any, ...]) -> dict[str, float]:  # noqa: ARG001
     return {}
 
 

@@ -219,7 +219,7 @@ def totals_by_stage(found: Runs) -> dict[str, StageMetrics]:
     return totals
 
 
-def _chosen(runs: Iterable[StageMetrics]) -> dict[Place, list[StageMetrics]]:
+def _counting_runs(runs: Iterable[StageMetrics]) -> dict[Place, list[StageMetrics]]:
     """Return the runs that count, by partition. All runs of a partition are of one attempt."""
     places: dict[Place, dict[tuple[int, int], list[StageMetrics]]] = {}
     for run in runs:
@@ -237,7 +237,7 @@ def _chosen(runs: Iterable[StageMetrics]) -> dict[Place, list[StageMetrics]]:
 
 def sum_of(found: Runs) -> StageMetrics:
     """Add up the runs that count: for each partition the runs of one attempt."""
-    counting = _chosen(run for run in found.runs if not found.covers(run))
+    counting = _counting_runs(run for run in found.runs if not found.covers(run))
     parts = [run for runs in counting.values() for run in runs]
     parts += [total for total in found.sums if total.partitions]
     unseen = NEVER_RAN if found.declared else "unknown"
@@ -302,7 +302,7 @@ def _fold_into(folder: Path, file: Path, own: str, present: int) -> None:
                 absorbed.append(source.name)
     found = read_runs(folder)
     at_work = {run.task for run in found.runs if run.state == "running"} | {present}
-    counting = _chosen(run for run in found.runs if not found.covers(run))
+    counting = _counting_runs(run for run in found.runs if not found.covers(run))
     sums.kept = []
     ended = sorted(mine.values(), key=lambda run: run.started)
     places = [*sums.covered, *((run.key, run.spark_stage) for run in ended)]

@@ -211,10 +211,10 @@ def test_answers_that_a_dead_process_had_in_no_segment_are_found(
     dead.start(lambda run, name: None)  # its thread never runs
     dead.put(KeyDigest("f", "1"), [(1,)], [value])
     for _ in range(2):
-        assert list(journal().left()) == [ONE]
+        assert list(journal().read_logs()) == [ONE]
     for log in dead._logs:
         log.close(remove=False)
-    assert journal().left() == {}
+    assert journal().read_logs() == {}
     (segment,) = files(uri)
     with pa.memory_map(str(segment)) as file:
         table = pa.ipc.open_file(file).read_all()
@@ -228,7 +228,7 @@ def test_what_is_removed_meanwhile_is_called_again_and_looked_for_once(
     fetch = Doubling()
     stage = stage_of(fetch, uri)
     values(stage, range(3000))
-    (answers,) = journal_answers._known._kept.values()
+    (answers,) = journal_answers._answers._kept.values()
     answers.refresh()
     for segment in files(uri):
         segment.unlink()
@@ -274,7 +274,7 @@ def test_a_record_of_a_log_that_nobody_can_read_is_told_and_takes_no_other_with_
     log = Log("name")
     log.append(b"p\x80\x05no pickle")
     log.append(b"c" + _key(4) + b"no stream")
-    assert journal().left() == {_key(1): 7, _key(2): 8, _key(5): 9, _key(6): 10}
+    assert journal().read_logs() == {_key(1): 7, _key(2): 8, _key(5): 9, _key(6): 10}
     for one in (log, *dead._logs):
         one.close(remove=True)
     told = {record.getMessage() for record in caplog.records}

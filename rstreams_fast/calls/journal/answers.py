@@ -34,25 +34,25 @@ FILTER_BYTES: Final = 8
 REFRESH_TRIES: Final = 20
 """How often ``refresh`` lists the segments again, if other processes replace some meanwhile."""
 
-_first_of: Final = struct.Struct("=Q").unpack_from
+_prefix_of: Final = struct.Struct("=Q").unpack_from
 
 
 class _SortedRun(NamedTuple):
     """The segment and row of each answer, sorted by the first eight bytes of its key's digest."""
 
-    firsts: pa.Array
+    prefixes: pa.Array
     segments: pa.Array
     rows: pa.Array
 
     def view(self) -> memoryview:
         """Return the first eight bytes of all keys, as integers."""
-        return memoryview(self.firsts.buffers()[1]).cast("Q")[: len(self.rows)]
+        return memoryview(self.prefixes.buffers()[1]).cast("Q")[: len(self.rows)]
 
-    def places(self, first: int) -> Iterator[tuple[int, int]]:
-        """Yield the segment and row of each key whose first eight bytes are ``first``."""
+    def places(self, prefix: int) -> Iterator[tuple[int, int]]:
+        """Yield the segment and row of each key whose first eight bytes are ``prefix``."""
         view = self.view()
-        at = bisect_left(view, first)
-        while at < len(view) and view[at] == first:
+        at = bisect_left(view, prefix)
+        while at < len(view) and view[at] == prefix:
             yield self.segments[at].as_py(), self.rows[at].as_py()
             at += 1
 
@@ -76,7 +76,7 @@ class Answers:
     def __init__(self, folder: Folder, form: AnswerForm) -> None:
         self.folder = folder
         self._form = form
-        self.any = False
+        self.has_any = False
         """Whether the journal has any answers for this function."""
         self.logged: dict[bytes, Any] = {}
         """Answers that were in the logs of living processes, and in no segment, when the caller of
@@ -97,10 +97,10 @@ class Answers:
         for _ in range(REFRESH_TRIES):
             found = self.folder.names()
             with self._lock:
-                whole = self._add(found)
+                is_complete = self._add(found)
                 for digest in itertools.chain(self.logged, self._unwritten):
-                    self._filter[_first_of(digest)[0] & (len(self._filter) - 1)] = 1
-            if whole:
+                    self._filter[_prefix_of(digest)[0] & (len(self._filter) - 1)] = 1
+            if is_complete:
                 return
 
     def close(self) -> None:
@@ -112,8 +112,8 @@ class Answers:
         """Keep an answer that this process has just logged, so that ``get`` finds it."""
         with self._lock:
             self._unwritten[digest] = answer
-            self._filter[_first_of(digest)[0] & (len(self._filter) - 1)] = 1
-            self.any = True
+            self._filter[_prefix_of(digest)[0] & (len(self._filter) - 1)] = 1
+            self.has_any = True
 
     def forget(self, digests: Iterable[bytes]) -> None:
         """Drop answers that ``add`` has kept: ``get`` finds them in the segments now."""
@@ -125,7 +125,7 @@ class Answers:
         """Index the new segments. ``False``: a segment was replaced meanwhile, so list again."""
         import pyarrow as pa
 
-        whole = True
+        is_complete = True
         # If most segments were merged, build the index anew.
         if 2 * len(found & self._seen) < len(self._seen):
             self._index, self._seen = ([], ()), set()
@@ -141,10 +141,10 @@ class Answers:
                     run = None if reader is None else self._run(reader)
             except FileNotFoundError:
                 self._readers.pop(name, None)
-                whole = False
+                is_complete = False
                 continue
             except pa.ArrowInvalid as damaged:
-                self.folder.refuse(name, damaged)
+                self.folder.warn_of_damage(name, damaged)
             self._seen.add(name)
             if run is None:
                 continue
@@ -155,8 +155,8 @@ class Answers:
                 runs[-2:] = [_merged(runs[-2:])]
             self._index = names, tuple(runs)
             self._extend_filter(run)
-        self.any = bool(self._index[1] or self.logged or self._unwritten)
-        return whole
+        self.has_any = bool(self._index[1] or self.logged or self._unwritten)
+        return is_complete
 
     def _run(self, reader: Any) -> _SortedRun:
         import pyarrow as pa
@@ -171,9 +171,9 @@ class Answers:
         words = pa.Array.from_buffers(
             pa.uint64(), 2 * rows, [None, keys.buffers()[1]], offset=2 * keys.offset
         )
-        firsts = words.take(pa.array(range(0, 2 * rows, 2), pa.int64()))
+        prefixes = words.take(pa.array(range(0, 2 * rows, 2), pa.int64()))
         segments = pa.repeat(pa.scalar(len(self._index[0]), pa.int32()), rows)
-        return _merged([_SortedRun(firsts, segments, pa.array(range(rows), pa.int32()))])
+        return _merged([_SortedRun(prefixes, segments, pa.array(range(rows), pa.int32()))])
 
     def _extend_filter(self, run: _SortedRun) -> None:
         runs, size = self._index[1], len(self._filter)
@@ -183,14 +183,14 @@ class Answers:
         if size > len(marks):
             marks, new = bytearray(size), list(runs)
         for one in new:
-            for first in one.view():
-                marks[first & mask] = 1
+            for prefix in one.view():
+                marks[prefix & mask] = 1
         self._filter = marks
 
     def may_have(self, digest: bytes) -> bool:
         """A filter, five times faster than ``get``: ``False`` means that the key has no answer."""
         marks = self._filter
-        return bool(marks[_first_of(digest)[0] & (len(marks) - 1)])
+        return bool(marks[_prefix_of(digest)[0] & (len(marks) - 1)])
 
     def _reader(self, name: str) -> Any:
         reader = self._readers.pop(name, None)
@@ -204,9 +204,9 @@ class Answers:
 
     def places(self, digest: bytes) -> list[tuple[str, int]]:
         """Return the segment and row of each key whose digest has the same first eight bytes."""
-        (first,) = _first_of(digest)
+        (prefix,) = _prefix_of(digest)
         names, runs = self._index
-        return [(names[at], row) for run in runs for at, row in run.places(first) if names[at]]
+        return [(names[at], row) for run in runs for at, row in run.places(prefix) if names[at]]
 
     def get(self, digest: bytes) -> Any:
         """Return the answer for a key, or ``MISSING``."""
@@ -264,7 +264,7 @@ class Answers:
                 reader = self._reader(name)
                 return None if reader is None else reader.get_batch(index)
         except pa.ArrowInvalid as damaged:
-            self.folder.refuse(name, damaged)
+            self.folder.warn_of_damage(name, damaged)
             return None
         except FileNotFoundError:
             self._readers.pop(name, None)
@@ -275,9 +275,9 @@ def _bytes_of(batch: pa.RecordBatch) -> int:
     return max(int(batch.nbytes), mmap.PAGESIZE)  # a mapped batch takes a page at least
 
 
-_known: Final[LatestUsed[Answers]] = LatestUsed()
+_answers: Final[LatestUsed[Answers]] = LatestUsed()
 
 
-def answers_of(uri: str, place: str, form: AnswerForm) -> Answers:
-    """Return the answers in the folder ``place`` of a journal. The whole process shares them."""
-    return _known.get(f"{uri} {place}", lambda: Answers(Folder(uri, place), form))
+def answers_of(uri: str, folder_name: str, form: AnswerForm) -> Answers:
+    """Return the answers in a folder of a journal. The whole process shares them."""
+    return _answers.get(f"{uri} {folder_name}", lambda: Answers(Folder(uri, folder_name), form))

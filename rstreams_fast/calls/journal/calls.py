@@ -14,7 +14,7 @@ from rstreams_fast.calls.errors import StageError
 from rstreams_fast.calls.journal.answers import Answers, answers_of
 from rstreams_fast.calls.journal.forms import AnswerForm
 from rstreams_fast.calls.journal.journal import Journal
-from rstreams_fast.calls.journal.segments import bound, newest
+from rstreams_fast.calls.journal.segments import enforce_max_bytes, latest_time
 from rstreams_fast.calls.journal.writer import JournalWriter
 from rstreams_fast.calls.keys import KeyDigest, own_copy
 from rstreams_fast.calls.outcome import Outcome
@@ -27,7 +27,7 @@ __all__ = [
     "JournalledCalls",
     "digest_of_text",
     "find_answers",
-    "place_of",
+    "folder_name_of",
     "tidy_up",
 ]
 
@@ -64,21 +64,23 @@ class JournalledCalls:
         """
         self._journal = journal
         self._digest_of = KeyDigest(settings.label, journal.version)
-        place = place_of(settings.label, journal.version, form.text)
-        self._answers = answers_of(journal.uri, place, form)
+        folder_name = folder_name_of(settings.label, journal.version, form.text)
+        self._answers = answers_of(journal.uri, folder_name, form)
         self._key_of = key_of
         self._may_change = may_change or key_of is not None
         self._as_outcomes = settings.as_outcomes
         in_flight = settings.concurrency * (1 if settings.batch is None else settings.batch.rows)
-        self._together = max(1, in_flight // LOGGED_SHARE)
+        self._log_size = max(1, in_flight // LOGGED_SHARE)
         self._counts = counts
-        self._writer = JournalWriter(self._answers.folder, digest_of_text(journal.uri, place), form)
-        self._keys: list[Any] = []
+        self._writer = JournalWriter(
+            self._answers.folder, digest_of_text(journal.uri, folder_name), form
+        )
+        self._unlogged_keys: list[Any] = []
         """The keys of the answers that are not logged yet."""
-        self._are_values = False
-        """Whether each of ``_keys`` is one value; otherwise each is a tuple of values."""
-        self._given: list[Any] = []
-        """The answers to ``_keys``."""
+        self._keys_are_values = False
+        """Whether each of ``_unlogged_keys`` is one value; otherwise each is a tuple of values."""
+        self._unlogged_answers: list[Any] = []
+        """The answers to ``_unlogged_keys``."""
 
     def open(self, start: Callable[[Callable[[], object], str], None]) -> None:
         """Find the answers written so far, and start the thread that writes new answers."""
@@ -100,11 +102,11 @@ class JournalledCalls:
         Each call runs in a copy of the present context.
         """
         answers, writer, counts = self._answers, self._writer, self._counts
-        as_outcomes, key_of, store = self._as_outcomes, self._key_of, self._store_on(loop)
+        as_outcomes, key_of, store = self._as_outcomes, self._key_of, self._make_store(loop)
 
         async def call(*args: Any) -> Any:
             key = args if key_of is None else key_of(*args)
-            if answers.any and (found := await self._find(key, loop)) is not MISSING:
+            if answers.has_any and (found := await self._find(key, loop)) is not MISSING:
                 counts.journal_hits += 1
                 return Outcome(found, None, 0, 0.0) if as_outcomes else found
             result = await fn(*own_copy(args))
@@ -123,7 +125,7 @@ class JournalledCalls:
     @property
     def only_stores(self) -> bool:
         """Whether there are no answers to look up, and ``make_on_result`` may replace ``wrap``."""
-        return not (self._answers.any or self._may_change or self._as_outcomes)
+        return not (self._answers.has_any or self._may_change or self._as_outcomes)
 
     def make_on_result(
         self, loop: asyncio.AbstractEventLoop, spread: bool
@@ -133,22 +135,23 @@ class JournalledCalls:
         This way takes half of the time of ``wrap``, which adds a coroutine to each call. The
         caller checks ``is_behind`` before it submits items. ``spread``: whether items are tuples.
         """
-        self._are_values = not spread
-        return self._store_on(loop)
+        self._keys_are_values = not spread
+        return self._make_store(loop)
 
-    def _store_on(self, loop: asyncio.AbstractEventLoop) -> Callable[[Any, Any], None]:
+    def _make_store(self, loop: asyncio.AbstractEventLoop) -> Callable[[Any, Any], None]:
         """Return a function that stores the answer to a key.
 
         Answers of the same step of the ``loop`` are logged together: a log record for each call
         would take most of the call's time.
         """
-        keys, given, together, log = self._keys, self._given, self._together, self._log
+        keys, new_answers = self._unlogged_keys, self._unlogged_answers
+        log_size, log = self._log_size, self._log
         context = copy_context()
 
         def store(key: Any, answer: Any) -> None:
             keys.append(key)
-            given.append(answer)
-            if len(keys) >= together:
+            new_answers.append(answer)
+            if len(keys) >= log_size:
                 log()
             elif len(keys) == 1:
                 loop.call_soon(log, context=context)
@@ -159,7 +162,7 @@ class JournalledCalls:
     def is_behind(self) -> bool:
         """Whether new calls must wait for the file system. Raises the journal's failure."""
         try:
-            return self._writer.is_slow and self._writer.behind
+            return self._writer.is_slow and self._writer.is_behind
         except Exception as raised:
             raise StageError(f"the journal cannot keep an answer: {raised}") from raised
 
@@ -183,23 +186,23 @@ class JournalledCalls:
 
     def _log(self) -> None:
         """Write the answers since the last ``_log`` to the log. If this fails, ``_wait`` raises."""
-        if not self._keys:
+        if not self._unlogged_keys:
             return
-        keys, given = self._keys.copy(), self._given.copy()
-        self._keys.clear()
-        self._given.clear()
-        self._writer.put(self._digest_of, zip(keys) if self._are_values else keys, given)
+        keys, answers = self._unlogged_keys.copy(), self._unlogged_answers.copy()
+        self._unlogged_keys.clear()
+        self._unlogged_answers.clear()
+        self._writer.put(self._digest_of, zip(keys) if self._keys_are_values else keys, answers)
 
 
 def find_answers(writer: JournalWriter, answers: Answers, journal: Journal) -> None:
     """Find the answers written so far. Raise, before a paid call, if answers cannot be written."""
     folder = answers.folder
-    folder.prove()
+    folder.check_writable()
     # max_bytes bounds all folders of the journal together: find the newest segment of all.
-    if journal.max_bytes is not None and not folder.newest:
-        folder.newest = newest(journal.uri)
+    if journal.max_bytes is not None and not folder.latest_time:
+        folder.latest_time = latest_time(journal.uri)
     # Read the logs before the segments: an answer may move from a log to a segment meanwhile.
-    logged = writer.left()
+    logged = writer.read_logs()
     # Keep the earlier logged answers until the refresh: their segments may not be indexed yet.
     answers.logged = {**answers.logged, **logged}
     answers.refresh()
@@ -214,10 +217,10 @@ def tidy_up(writer: JournalWriter, answers: Answers, journal: Journal) -> None:
     if answers.segments >= MANY_SEGMENTS and random.random() < COMPACTING:  # noqa: S311
         answers.folder.compact()
     if journal.max_bytes is not None:
-        bound(journal.uri, journal.max_bytes)
+        enforce_max_bytes(journal.uri, journal.max_bytes)
 
 
-def place_of(label: str, version: str, form: str) -> str:
+def folder_name_of(label: str, version: str, form: str) -> str:
     """Return the name of the folder for a function's answers, stored in the ``form``."""
     return digest_of_text(label, version, form)
 

@@ -19,7 +19,7 @@ from rstreams_fast.calls.journal.calls import (
     Call,
     digest_of_text,
     find_answers,
-    place_of,
+    folder_name_of,
     tidy_up,
 )
 from rstreams_fast.calls.journal.journal import Journal
@@ -38,7 +38,7 @@ IDLE_SECONDS: Final = 1.0
 """The thread that writes segments ends after this number of seconds without an answer."""
 
 
-class _Texts:
+class _TextForm:
     """Stores answers as text: for functions outside stages, which declare no type."""
 
     text = "plain values, 1"
@@ -59,17 +59,17 @@ class _Texts:
         return scalar.as_py()
 
 
-class _Open:
+class _OpenJournal:
     """The open journal of one function and version, which all threads and loops share."""
 
     def __init__(self, journal: Journal, label: str) -> None:
-        form = _Texts()
-        place = place_of(label, journal.version, form.text)
+        form = _TextForm()
+        folder_name = folder_name_of(label, journal.version, form.text)
         self._journal = journal
-        self.answers = answers_of(journal.uri, place, form)
+        self.answers = answers_of(journal.uri, folder_name, form)
         self.digest_of = KeyDigest(label, journal.version)
-        logs = digest_of_text(journal.uri, place)
-        self.writer = JournalWriter(self.answers.folder, logs, form, self._indexed)
+        logs = digest_of_text(journal.uri, folder_name)
+        self.writer = JournalWriter(self.answers.folder, logs, form, self._forget_written)
         self._form = form
         self._lock = threading.Lock()
         self._users = 0
@@ -77,7 +77,7 @@ class _Open:
         """The functions with a policy that have opened the journal."""
         self.is_open = False
 
-    def use(self, users: int) -> None:
+    def add_users(self, users: int) -> None:
         """Add ``users`` (1 or -1) to the number of users; without users, close the journal."""
         with self._lock:
             self._users += users
@@ -120,7 +120,7 @@ class _Open:
         self.answers.add(digest, text)
         self.writer.put_digests([digest], [text])
 
-    def _indexed(self, digests: list[bytes]) -> None:
+    def _forget_written(self, digests: list[bytes]) -> None:
         self.answers.refresh()
         self.answers.forget(digests)
 
@@ -129,24 +129,24 @@ def _start(run: Callable[[], object], name: str) -> None:
     threading.Thread(target=run, name=f"rstreams-{name}", daemon=True).start()
 
 
-_known: Final[dict[tuple[int, str, str, str], _Open]] = {}
-_known_lock: Final = ForkLock()
+_open_journals: Final[dict[tuple[int, str, str, str], _OpenJournal]] = {}
+_open_journals_lock: Final = ForkLock()
 
 
-def _open_of(journal: Journal, label: str) -> _Open:
+def _open_journal_of(journal: Journal, label: str) -> _OpenJournal:
     # The key has the pid, since a forked child opens its own files.
-    place = os.getpid(), journal.uri, label, journal.version
-    with _known_lock:
-        found = _known.get(place)
+    key = os.getpid(), journal.uri, label, journal.version
+    with _open_journals_lock:
+        found = _open_journals.get(key)
         if found is None:
-            if not _known:
+            if not _open_journals:
                 atexit.register(_close_all)
-            found = _known[place] = _Open(journal, label)
+            found = _open_journals[key] = _OpenJournal(journal, label)
         return found
 
 
 def _close_all() -> None:
-    for (pid, *_), each in list(_known.items()):
+    for (pid, *_), each in list(_open_journals.items()):
         if pid == os.getpid():
             each.close()
 
@@ -169,36 +169,36 @@ class FunctionJournal:
     ) -> None:
         """``key_of`` makes the key from the arguments. ``owner``: the function with the policy."""
         self._owner = owner
-        self._open = _open_of(journal, label)
+        self._open = _open_journal_of(journal, label)
         self._label = label
         self._key_of = key_of
         self._counts = counts
-        self._open.use(1)
+        self._open.add_users(1)
 
     def end(self) -> None:
         """Wait until every answer is written, unless other threads or loops use the journal."""
-        self._open.use(-1)
+        self._open.add_users(-1)
 
     def wrap(self, fn: Call, loop: asyncio.AbstractEventLoop | None) -> Call:
         """Return a wrapper that calls ``fn`` only for keys without an answer in the journal.
 
         Without a ``loop`` the wrapper blocks its thread, and does not suspend.
         """
-        kept, counts, key_of = self._open, self._counts, self._key_of
-        answers = kept.answers
+        journal, counts, key_of = self._open, self._counts, self._key_of
+        answers = journal.answers
         is_local, owner, is_known = answers.folder.is_local, self._owner, False
 
         async def call(*args: Any) -> Any:
             nonlocal is_known
             key = key_of(*args)
-            digest = kept.digest_of(key)
-            if not (is_known and kept.is_open):
+            digest = journal.digest_of(key)
+            if not (is_known and journal.is_open):
                 if loop is None:
-                    kept.open(owner)
+                    journal.open(owner)
                 else:
-                    await loop.run_in_executor(None, kept.open, owner)
+                    await loop.run_in_executor(None, journal.open, owner)
                 is_known = True
-            if answers.any and answers.may_have(digest):
+            if answers.has_any and answers.may_have(digest):
                 if loop is None or is_local:
                     found = answers.get(digest)
                 else:
@@ -209,10 +209,10 @@ class FunctionJournal:
             result = await fn(*args)
             try:
                 # The digest was made before the call, in which fn may have changed its arguments.
-                kept.put(digest, result)
+                journal.put(digest, result)
             except TypeError as refused:
                 raise noted(refused, f"returned by {self._label}") from None
-            while kept.writer.is_slow and kept.writer.behind:
+            while journal.writer.is_slow and journal.writer.is_behind:
                 if loop is None:
                     time.sleep(WAIT_SECONDS)  # noqa: ASYNC251 - the call is to block
                 else:

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from rstreams_fast._checks import check_count
-from rstreams_fast.calls.journal.segments import bound, folders_of
+from rstreams_fast.calls.journal.segments import enforce_max_bytes, folders_of
 from rstreams_fast.calls.journal.uris import SCHEME, check_no_keys, shown_uri
 
 __all__ = ["Journal"]
@@ -81,7 +81,7 @@ class Journal:
             The decrease of the number of files.
         """
         removed = sum(folder.compact() for folder in folders_of(self.uri))
-        bound(self.uri, self.max_bytes)
+        enforce_max_bytes(self.uri, self.max_bytes)
         return removed
 
     def __repr__(self) -> str:

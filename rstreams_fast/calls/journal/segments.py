@@ -28,9 +28,9 @@ __all__ = [
     "BATCH_ROWS",
     "LARGE_BYTES",
     "Folder",
-    "bound",
+    "enforce_max_bytes",
     "folders_of",
-    "newest",
+    "latest_time",
     "table_of",
 ]
 
@@ -49,13 +49,13 @@ TRIES: Final = 20
 COLUMNS: Final = ("key", "answer", "time")
 
 _SUFFIX: Final = ".arrow"
-_ASIDE: Final = ".tmp"
-_WHOLE_AT_CLOSE: Final = ("s3", "gcs", "abfs")
+_UNFINISHED: Final = ".tmp"
+_OBJECT_STORES: Final = ("s3", "gcs", "abfs")
 """The object stores: they have no renaming, and a file appears when its upload is complete."""
 
 _TIMED: Final = re.compile("[0-9]{20}-").match
 
-_refused: Final[set[str]] = set()
+_warned: Final[set[str]] = set()
 
 
 def table_of(keys: list[bytes], answers: pa.Array) -> pa.Table:
@@ -88,20 +88,21 @@ class Folder:
             raise ValueError(f"Journal(uri): {shown_uri(uri)!r} cannot be used: {why}")
         self.path = f"{root.rstrip('/')}/{place}".rstrip("/")
         self.is_local = isinstance(self.files, fs.LocalFileSystem)
-        self.newest = 0
+        self.latest_time = 0
         """The latest time in a segment's name, in nanoseconds. A new segment never has an earlier
-        time: after a clock is set back, ``bound`` would remove new segments as the oldest."""
-        self._is_proved = False
+        time: after a clock is set back, ``enforce_max_bytes`` would remove new segments as the
+        oldest."""
+        self._is_writable = False
 
-    def prove(self) -> None:
+    def check_writable(self) -> None:
         """Raise ``OSError`` if the folder is not writable, before the first paid call.
 
-        Only the first call of ``prove`` writes a test file; later calls return at once.
+        Only the first call of ``check_writable`` writes a test file; later calls return at once.
         """
-        if self._is_proved:
+        if self._is_writable:
             return
         self.make()
-        name = f"{uuid.uuid4().hex}{_SUFFIX}{_ASIDE}"
+        name = f"{uuid.uuid4().hex}{_SUFFIX}{_UNFINISHED}"
         try:
             self._put(f"{self.path}/{name}", b"?")
         except OSError as refused:
@@ -109,7 +110,7 @@ class Folder:
             raise
         finally:
             self.remove(name)
-        self._is_proved = True
+        self._is_writable = True
 
     def make(self) -> None:
         try:
@@ -135,7 +136,7 @@ class Folder:
         while True:
             before, found = found, self._list()
             if before <= found:
-                self.newest = max(self.newest, _latest(found))
+                self.latest_time = max(self.latest_time, _latest_time_in(found))
                 return found
 
     def _list(self) -> set[str]:
@@ -168,26 +169,26 @@ class Folder:
             writer.write_table(table.combine_chunks(), max_chunksize=BATCH_ROWS)
         content = sink.getvalue()
         if since is None:
-            self.newest = max(time.time_ns(), self.newest + 1)
-        when = f"{self.newest:020d}" if since is None else since.split("-", 1)[0]
+            self.latest_time = max(time.time_ns(), self.latest_time + 1)
+        when = f"{self.latest_time:020d}" if since is None else since.split("-", 1)[0]
         name = f"{when}-{zlib.crc32(content):08x}-{uuid.uuid4().hex[:12]}{_SUFFIX}"
         path = f"{self.path}/{name}"
-        if self.files.type_name in _WHOLE_AT_CLOSE:
+        if self.files.type_name in _OBJECT_STORES:
             self._put(path, content)
             return name
-        for left in reversed(range(TRIES)):
+        for tries_left in reversed(range(TRIES)):
             self.make()
             try:
-                with _locked(path + _ASIDE) if self.is_local else contextlib.nullcontext():
-                    self._put(path + _ASIDE, content)
-                    self.files.move(path + _ASIDE, path)
+                with _locked(path + _UNFINISHED) if self.is_local else contextlib.nullcontext():
+                    self._put(path + _UNFINISHED, content)
+                    self.files.move(path + _UNFINISHED, path)
                 break
             except FileNotFoundError:
                 # A host with another clock took the unfinished file for old, and removed it.
-                if not left:
+                if not tries_left:
                     raise
             except OSError:
-                self.remove(name + _ASIDE)
+                self.remove(name + _UNFINISHED)
                 raise
         return name
 
@@ -218,7 +219,7 @@ class Folder:
             reader = pa.ipc.open_file(file)
             _check_columns(reader.schema)
         except (pa.ArrowException, IndexError) as damaged:
-            self.refuse(name, damaged)
+            self.warn_of_damage(name, damaged)
             return None
         return reader
 
@@ -241,11 +242,11 @@ class Folder:
                 raise
             raise FileNotFoundError(name) from failure
 
-    def refuse(self, name: str, why: Exception) -> None:
+    def warn_of_damage(self, name: str, why: Exception) -> None:
         """Log a warning, once, that a segment is damaged."""
         path = f"{self.path}/{name}"
-        if path not in _refused:
-            _refused.add(path)
+        if path not in _warned:
+            _warned.add(path)
             logging.getLogger("rstreams_fast").warning(
                 "journal: the segment %s is damaged, and its answers are not used (%s)", path, why
             )
@@ -302,7 +303,7 @@ def _check_columns(schema: pa.Schema) -> None:
         raise pa.ArrowInvalid(f"its columns are {columns}, and not those of a segment")
 
 
-def _latest(names: Iterable[str]) -> int:
+def _latest_time_in(names: Iterable[str]) -> int:
     """Return the latest time in the ``names`` of segments; 0 if there are no segments."""
     return int(max((name[:20] for name in names if _TIMED(name)), default="0"))
 
@@ -346,9 +347,9 @@ def folders_of(uri: str) -> list[Folder]:
     return [Folder(uri, info.base_name) for info in infos if info.type == fs.FileType.Directory]
 
 
-def newest(uri: str) -> int:
+def latest_time(uri: str) -> int:
     """Return the latest time in the segment names of all functions; 0 if there are no segments."""
-    return _latest(info.base_name for info in _files_of(Folder(uri)))
+    return _latest_time_in(info.base_name for info in _files_of(Folder(uri)))
 
 
 def _files_of(root: Folder) -> list[Any]:
@@ -358,7 +359,7 @@ def _files_of(root: Folder) -> list[Any]:
     return list(root.files.get_file_info(selector))
 
 
-def bound(uri: str, most: int | None) -> None:
+def enforce_max_bytes(uri: str, most: int | None) -> None:
     """Remove the oldest segments beyond ``most`` bytes, and unfinished files of killed processes.
 
     Any number of processes may call this function at once.
@@ -369,8 +370,8 @@ def bound(uri: str, most: int | None) -> None:
             total += info.size
             gone = most is not None and total > most
         else:
-            left = info.base_name.endswith(_SUFFIX + _ASIDE)
-            gone = left and info.mtime_ns < time.time_ns() - STALE_SECONDS * 1e9
+            is_unfinished = info.base_name.endswith(_SUFFIX + _UNFINISHED)
+            gone = is_unfinished and info.mtime_ns < time.time_ns() - STALE_SECONDS * 1e9
             if gone and root.is_local and _is_being_written(info.path):
                 continue
         if gone:

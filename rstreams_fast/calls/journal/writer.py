@@ -93,27 +93,27 @@ class JournalWriter:
         folder: Folder,
         logs: str,
         form: AnswerForm,
-        written: Callable[[list[bytes]], None] | None = None,
+        on_written: Callable[[list[bytes]], None] | None = None,
     ) -> None:
-        """``logs``: the name of all logs for this folder. ``written`` is called with the digests of
-        the keys whose answers are in segments, before these answers are removed from their log.
+        """``logs``: the name of all logs for this folder. ``on_written`` is called with the digests
+        of the keys whose answers are in segments, before these answers are removed from their log.
         """
-        self._written = written
+        self._on_written = on_written
         self._folder = folder
         self._form = form
         self._name = logs
         self._logs: deque[Log] = deque()
         """First the log that ``put`` writes to, then the log whose answers become segments."""
-        self._text = io.BytesIO()
-        self._pickler = _Pickler(self._text, 5)
+        self._buffer = io.BytesIO()
+        self._pickler = _Pickler(self._buffer, 5)
         self._lock = threading.Lock()
         """Guards the first log and ``_waiting``."""
-        self._taken: _Answers = [], []
+        self._being_written: _Answers = [], []
         self._linger = LINGER_SECONDS if folder.is_local else REMOTE_LINGER_SECONDS
         self._waiting: _Answers = [], []
         self._most_rows = min(FIRST_ROWS, SEGMENT_ROWS)
-        self._some = threading.Event()
-        self._enough = threading.Event()
+        self._has_answers = threading.Event()
+        self._has_segment = threading.Event()
         self._closed = False
         self._idle: float | None = None
         self._start: Callable[[Callable[[], object], str], None]
@@ -122,7 +122,7 @@ class JournalWriter:
         self._failure: BaseException | None = None
         self._levels: list[list[tuple[str, pa.Table]]] = []
         self.is_slow = False
-        """Whether a call that ends must check ``behind``: a failure, or too many answers wait."""
+        """Whether a call that ends must check ``is_behind``: a failure, or many answers wait."""
         self.wrote = False
         """Whether this writer has written a segment."""
 
@@ -153,7 +153,7 @@ class JournalWriter:
             self._ended.set()
             raise
 
-    def left(self) -> dict[bytes, Any]:
+    def read_logs(self) -> dict[bytes, Any]:
         """Return the answers in the logs of living processes.
 
         Answers in the logs of dead processes are written as segments.
@@ -198,13 +198,13 @@ class JournalWriter:
 
     def _records(self, digests: Sequence[bytes], answers: Sequence[Any]) -> Iterator[bytes]:
         """Yield log records for ``answers``: one for all if they are plain data, else one each."""
-        text, pickler = self._text, self._pickler
-        text.seek(0)
-        text.truncate()
+        buffer, pickler = self._buffer, self._pickler
+        buffer.seek(0)
+        buffer.truncate()
         pickler.clear_memo()
         try:
             pickler.dump((b"".join(digests), answers))
-            yield _PICKLED + text.getvalue()
+            yield _PICKLED + buffer.getvalue()
         except Exception:
             if len(digests) > 1:
                 for digest, answer in zip(digests, answers, strict=True):
@@ -236,7 +236,7 @@ class JournalWriter:
         keys: Iterable[tuple[Any, ...]],
         answers: Sequence[Any],
     ) -> None:
-        """Log answers, and queue them for writing. A failure makes ``is_slow`` true; ``behind``
+        """Log answers, and queue them for writing. A failure makes ``is_slow`` true; ``is_behind``
         raises the failure.
         """
         try:
@@ -267,9 +267,9 @@ class JournalWriter:
             except OSError as raised:
                 self._fail(raised, "raised by the log of")
         if count == len(digests):
-            self._some.set()
+            self._has_answers.set()
         if count >= self._most_rows:
-            self._enough.set()
+            self._has_segment.set()
             if count >= MOST_UNWRITTEN * self._most_rows:
                 self.is_slow = True
 
@@ -279,24 +279,24 @@ class JournalWriter:
         self.is_slow = True
 
     @property
-    def behind(self) -> bool:
+    def is_behind(self) -> bool:
         """Whether calls must wait for the file system. Raises the error that ended the writer."""
         if self._failure is not None:
             raise self._failure
-        unwritten = len(self._waiting[0]) + len(self._taken[0])
+        unwritten = len(self._waiting[0]) + len(self._being_written[0])
         self.is_slow = unwritten >= MOST_UNWRITTEN * self._most_rows
         return self.is_slow
 
     def close(self) -> None:
         """Wait until every answer is written."""
         self._closed = True
-        self._enough.set()
-        self._some.set()
+        self._has_segment.set()
+        self._has_answers.set()
         self._ended.wait()
         if self._idle is not None and self._failure is None:
             self._merge_all()
-        self._some.clear()
-        self._enough.clear()
+        self._has_answers.clear()
+        self._has_segment.clear()
         self._close_logs()
         if self._failure is not None:
             raise self._failure
@@ -305,12 +305,12 @@ class JournalWriter:
         over = False
         try:
             while not self._closed:
-                if not self._some.wait(self._idle) and (over := self._is_over()):
+                if not self._has_answers.wait(self._idle) and (over := self._may_end()):
                     return
-                self._enough.wait(self._linger)
+                self._has_segment.wait(self._linger)
                 if not self._closed:
-                    self._some.clear()
-                    self._enough.clear()
+                    self._has_answers.clear()
+                    self._has_segment.clear()
                 while self._waiting[0]:
                     self._write_waiting()
             # If the journal was closed before this thread began, write the answers now.
@@ -324,7 +324,7 @@ class JournalWriter:
             if not over:
                 self._ended.set()
 
-    def _is_over(self) -> bool:
+    def _may_end(self) -> bool:
         """Whether the thread may end: no answer waits. The next answer then starts a new thread."""
         with self._lock:
             if not self._waiting[0]:
@@ -344,19 +344,19 @@ class JournalWriter:
 
     def _write_waiting(self) -> None:
         with self._lock:
-            self._taken, self._waiting = self._waiting, ([], [])
+            self._being_written, self._waiting = self._waiting, ([], [])
             self._logs.reverse()
-        digests = self._taken[0]
-        while self._taken[0]:
+        digests = self._being_written[0]
+        while self._being_written[0]:
             self._write()
-        if self._written is not None:
-            self._written(digests)
+        if self._on_written is not None:
+            self._on_written(digests)
         self._logs[1].clear()
 
     def _write(self) -> None:
         """Write one segment (a file of answers); merge segments when enough have the same size."""
-        (keys, answers), most = self._taken, self._most_rows
-        self._taken = keys[most:], answers[most:]
+        (keys, answers), most = self._being_written, self._most_rows
+        self._being_written = keys[most:], answers[most:]
         table = self._table(keys[:most], answers[:most])
         if not table.num_rows:  # no answer fits its type: readers call an empty segment damaged
             return

@@ -26,7 +26,7 @@ from rstreams_fast.core import MISSING
 
 __all__ = ["Cache", "CachedResults"]
 
-_NOT_OF_THE_KEY: Final = (StageError, CircuitOpenError, BudgetSpentError, RetryAfter)
+_INDEPENDENT_OF_KEY: Final = (StageError, CircuitOpenError, BudgetSpentError, RetryAfter)
 """Failures that do not depend on the key: another call with the same key may succeed now."""
 
 _stores: Final[LatestUsed[Store]] = LatestUsed()
@@ -166,14 +166,14 @@ class CachedResults:
             try:
                 result = await fn(*args)
             except Exception as error:
-                self._remember(place, error)
+                self._store_failure(place, error)
                 raise
             if not as_outcomes:
                 self._put(place, result)
             elif result.error is None:
                 self._put(place, result.value)
             else:
-                self._remember(place, result.error)
+                self._store_failure(place, result.error)
             return result
 
         return call
@@ -182,8 +182,8 @@ class CachedResults:
         if ttl := self._null_ttl if result is None else self._ttl:
             self._store.put(place, result, ttl)
 
-    def _remember(self, place: Any, error: BaseException) -> None:
-        if self._failure_ttl is None or isinstance(error, _NOT_OF_THE_KEY):
+    def _store_failure(self, place: Any, error: BaseException) -> None:
+        if self._failure_ttl is None or isinstance(error, _INDEPENDENT_OF_KEY):
             return
         if isinstance(error, Exception) and (bare := _copy_of(error)) is not None:
             self._store.put(place, _Failure(bare), self._failure_ttl)
@@ -199,10 +199,10 @@ class _Failure(NamedTuple):
         return _copy_of(self.error) or self.error
 
     def __reduce__(self) -> Any:
-        return _failure_by, _recipe_of(self.error)
+        return _make_failure, _recipe_of(self.error)
 
 
-def _failure_by(make: Callable[..., Exception], args: tuple[Any, ...]) -> _Failure:
+def _make_failure(make: Callable[..., Exception], args: tuple[Any, ...]) -> _Failure:
     return _Failure(make(*args))
 
 
@@ -231,10 +231,10 @@ def _recipe_of(error: Exception) -> tuple[Callable[..., Exception], tuple[Any, .
     if kind.__reduce__ is not base.__reduce__:
         return copy.copy, (error,)  # the type has a ``__reduce__`` of its own
     _, args, *state = base.__reduce__(error)
-    return _made_of, (kind, base, args, *state)
+    return _make_error, (kind, base, args, *state)
 
 
-def _made_of(kind: Any, base: Any, args: tuple[Any, ...], state: Any = None) -> Exception:
+def _make_error(kind: Any, base: Any, args: tuple[Any, ...], state: Any = None) -> Exception:
     made: Exception = kind.__new__(kind, *args)
     base.__init__(made, *args)
     for name, value in (state or {}).items():

@@ -135,17 +135,17 @@ class HostStore:
         with importing("lmdb", "Cache(scope='executor')", "'rstreams_fast[cache]'"):
             import lmdb
 
-        self._errors: type[Exception] = lmdb.Error
-        self._full: type[Exception] = lmdb.MapFullError
+        self._store_error: type[Exception] = lmdb.Error
+        self._full_error: type[Exception] = lmdb.MapFullError
         self._entries = entries
         self._most = int(size * FILLED)
         self._largest = size // 8
         self._lock = threading.Lock()
-        self._told = False
+        self._has_warned = False
         digest = hashlib.blake2b(ascii((name, entries, size)).encode(), digest_size=16)
         try:
             self._folder = private_folder("cache") / digest.hexdigest()
-            self._env, users = _opened(self._folder, size)
+            self._env, users = _open_store(self._folder, size)
         except (OSError, lmdb.Error) as raised:
             raise StageError(
                 f"Cache(scope='executor'): its file cannot be used: {raised}"
@@ -162,8 +162,8 @@ class HostStore:
         try:
             with self._env.begin() as transaction:
                 found = transaction.get(place)
-        except self._errors as raised:
-            self._tell(raised)
+        except self._store_error as raised:
+            self._warn(raised)
             return MISSING
         if found is None or time.time() >= _UNTIL.unpack_from(found, _NUMBER_BYTES)[0]:
             return MISSING
@@ -184,13 +184,13 @@ class HostStore:
         try:
             with self._lock:
                 for make_room in (self._env.reader_check, self._clear):
-                    with contextlib.suppress(self._full):
+                    with contextlib.suppress(self._full_error):
                         self._put(place, value)
                         return
                     make_room()
                 self._put(place, value)
-        except self._errors as raised:
-            self._tell(raised)
+        except self._store_error as raised:
+            self._warn(raised)
 
     def _put(self, place: bytes, value: bytes) -> None:
         with self._env.begin(write=True) as transaction, transaction.cursor() as cursor:
@@ -215,9 +215,9 @@ class HostStore:
         pages = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
         return pages * stat["psize"] > self._most or stat["entries"] > 2 * self._entries
 
-    def _tell(self, raised: Exception) -> None:
-        if not self._told:
-            self._told = True
+    def _warn(self, raised: Exception) -> None:
+        if not self._has_warned:
+            self._has_warned = True
             logging.getLogger("rstreams_fast").warning(
                 "cache: the file %s cannot be used, and calls are made again (%s)",
                 self._folder,
@@ -225,14 +225,14 @@ class HostStore:
             )
 
 
-def _opened(folder: Path, size: int) -> tuple[lmdb.Environment, int]:
+def _open_store(folder: Path, size: int) -> tuple[lmdb.Environment, int]:
     """Return the open file in the ``folder``, and the descriptor of a lock; replace a damaged file.
 
     The folder is locked until the descriptor is closed. So other processes do not remove it.
     """
     import lmdb
 
-    _forget(folder)
+    _remove_unused(folder)
     while True:
         folder.mkdir(0o700, exist_ok=True)
         users = os.open(folder / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -258,7 +258,7 @@ def _opened(folder: Path, size: int) -> tuple[lmdb.Environment, int]:
     return env, users
 
 
-def _forget(but: Path) -> None:
+def _remove_unused(but: Path) -> None:
     """Remove the folders, except ``but``, that were not in use for ``FORGOTTEN_SECONDS``."""
     for folder in but.parent.iterdir():
         users = folder / "users"

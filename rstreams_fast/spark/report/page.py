@@ -159,7 +159,7 @@ class Page:
             "advice": escape(self._advice(outcome)),
             "status": f"{outcome} {seconds:,.1f} s",
             "figures": "" if latest is None else self._figures(latest, outcome),
-            "held": self._held(outcome),
+            "held": self._stages_table(outcome),
             "held_of": f"Shares of {OF_LATE if outcome == RUNNING else OF_ALL}.",
         }
 
@@ -194,7 +194,7 @@ class Page:
             for name, (label, value, of) in figures.items()
         )
 
-    def _held(self, outcome: str) -> str:
+    def _stages_table(self, outcome: str) -> str:
         """Return a table of the stages: their calls, and the causes for which their tasks wait."""
         stages = self._watch.stages
         if outcome == RUNNING:

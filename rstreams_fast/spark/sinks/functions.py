@@ -17,7 +17,7 @@ from rstreams_fast._third_parties import pyarrow_for
 from rstreams_fast.calls.errors import CircuitOpenError
 from rstreams_fast.calls.functions import label_of
 from rstreams_fast.calls.ids import named
-from rstreams_fast.calls.journal.calls import digest_of_text, place_of
+from rstreams_fast.calls.journal.calls import digest_of_text, folder_name_of
 from rstreams_fast.calls.journal.journal import Journal
 from rstreams_fast.calls.journal.segments import Folder
 from rstreams_fast.calls.keys import KeyDigest
@@ -144,8 +144,8 @@ class FunctionSink(Sink):
             # Spark begins a batch after the previous batch is committed. It never repeats the
             # previous batch, whose answers are useless now.
             journal = self._journal(self._version(frame.job, str(frame.batch - 1)))
-            place = place_of(self._label, journal.version, str(_answers()))
-            drain.useless = journal.uri, place
+            folder_name = folder_name_of(self._label, journal.version, str(_answers()))
+            drain.useless = journal.uri, folder_name
         return drain
 
     def commit(self, frame: Frame, tokens: list[str], rows: int) -> bool:  # noqa: ARG002

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rstreams_fast.calls.attempts import CallAttempts, RetryRules
 from rstreams_fast.calls.engine import Surroundings
 from rstreams_fast.calls.errors import noted
-from rstreams_fast.calls.ids import begin_calls, names_call_id, set_key
+from rstreams_fast.calls.ids import names_call_id, set_key, set_run_digest
 from rstreams_fast.calls.journal.calls import JournalledCalls
 from rstreams_fast.calls.keys import KeyDigest, checked_key
 from rstreams_fast.calls.memory.cache import CachedResults
@@ -344,7 +344,7 @@ class _BatchesOnThreads:
         options, attempts, counters = self._options, CallAttempts(self._rules, None), self._counters
         batch, job.batch = job.batch, None
         if self._keyed:
-            begin_calls(KeyDigest(options.label, ""))
+            set_run_digest(KeyDigest(options.label, ""))
             set_key((batch,))
         while True:
             with self._lock:  # several threads write these counters

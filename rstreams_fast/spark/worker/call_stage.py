@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from rstreams_fast.calls.engine import CallEngine, Surroundings
 from rstreams_fast.calls.errors import noted
-from rstreams_fast.calls.ids import begin_calls
+from rstreams_fast.calls.ids import set_run_digest
 from rstreams_fast.calls.journal.calls import JournalledCalls
 from rstreams_fast.calls.keys import KeyDigest
 from rstreams_fast.calls.limits.nesting import begin_holding
@@ -311,7 +311,7 @@ class CallStage:
 
     def _make_engine(self, client: tuple[Any, ...]) -> None:
         options, journal = self._options, self._options.policy.journal
-        begin_calls(KeyDigest(options.label, "" if journal is None else journal.version))
+        set_run_digest(KeyDigest(options.label, "" if journal is None else journal.version))
         begin_holding(options.policy.limit, options.label)
         self._engine = CallEngine(
             options,
@@ -412,7 +412,7 @@ class CallStage:
         if engine.window.failure is not None:
             self._fail(self._call_failed(*engine.window.failure))
         else:
-            if self._source.ended and not pump.left:
+            if self._source.ended and not pump.waiting_items:
                 engine.flush()
             self._look_ahead(pump)
 
@@ -434,7 +434,7 @@ class CallStage:
         If calls are still running, the results are emitted after ``FLUSH_SECONDS``.
         """
         out = self._out
-        if pump.at_rest:
+        if pump.is_idle:
             out.flush()
             if self._source.ended and not out.is_full and not out.waiting:
                 if self._read_ahead.error is not None:
@@ -471,7 +471,7 @@ class CallStage:
         counters.max_pending = window.max_pending
         if self._out.is_full:
             state = "waiting_downstream"
-        elif not self._source.ended and not pump.left:
+        elif not self._source.ended and not pump.waiting_items:
             state = "waiting_upstream"
         else:
             state = "waiting_function"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from rstreams_fast.calls.collector import YoungObjects
+from rstreams_fast.calls.collector import FewerCollections
 from rstreams_fast.calls.engine import Surroundings
 from rstreams_fast.calls.errors import noted
 from rstreams_fast.calls.journal.calls import JournalledCalls
@@ -562,7 +562,7 @@ def run_rows(
     )
     held = [first]
     del first, upstream
-    with YoungObjects(options.running_rows):
+    with FewerCollections(options.running_rows):
         yield from stage.outputs(held)
 
 
