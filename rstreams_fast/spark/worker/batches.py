@@ -1,4 +1,4 @@
-"""``map_batches`` in one partition: calls a function of whole batches, on threads or on a loop."""
+"""``map_batches`` in one partition: calls a function with whole batches, on threads or a loop."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["OUTPUTS_AHEAD", "leaves_as_it_comes", "run_batches"]
 
 OUTPUTS_AHEAD: Final = 2
-"""The output batches that a call may produce while an earlier call emits its batches."""
+"""How many output batches a call may produce while an earlier call emits its batches."""
 
 
 def run_batches(
@@ -46,8 +46,7 @@ def run_batches(
 ) -> Iterator[Any]:
     """Return the batches that the function makes, in input order.
 
-    ``held`` is a list that contains the first input batch. The batch is removed from the list, so
-    that the list does not keep it alive.
+    ``held`` is a list with the first input batch. The read-ahead thread pops the batch.
     """
     if leaves_as_it_comes(options):
         return _BatchesOnThreads(options, schema, partition).outputs(held)
@@ -98,9 +97,9 @@ def leaves_as_it_comes(options: CallOptions) -> bool:
 
 
 def _whole(options: CallOptions, schema: pa.Schema) -> Callable[..., Any]:
-    """Return a function that calls the user's function and makes a list of an iterable result.
+    """Return a function that calls the user's function and turns an iterable result into a list.
 
-    So the call fails if the iteration raises an error. With a cache or a journal, the elements of
+    So an error of the iteration fails the call, too. With a cache or a journal, the elements of
     the list are record batches of the ``schema``.
     """
     fn, label = options.fn, options.label
@@ -165,7 +164,7 @@ def _name_of(first_row: int, rows: int) -> str:
 
 
 class _Job:
-    """A call with one batch. Its outputs go through its own ring.
+    """A call with one batch, and the ring for the outputs of the call.
 
     The main thread reads the rings of all calls in the order of their batches.
     """
@@ -176,8 +175,8 @@ class _Job:
         self.first_row = first_row
         self.out = SpscRing(OUTPUTS_AHEAD)
         self.failure: BaseException | None = None
-        """The exception of the call. It does not go through ``out``: a ``TimeoutError`` of
-        ``out.get`` means that no output is there yet.
+        """The exception of the call. It does not go through ``out``: the main thread would
+        take a ``TimeoutError`` of the call for the time-out of ``out.get``.
         """
 
 
@@ -218,7 +217,7 @@ class _BatchesOnThreads:
     def outputs(self, first: list[Any]) -> Iterator[Any]:
         """Yield the outputs of the stage, on the main thread.
 
-        ``first`` is a list with the first input batch. The read-ahead thread removes the batch.
+        ``first`` is a list with the first input batch. The read-ahead thread pops the batch.
         """
         counters = self._counters
         self._partition.threads.on_failure = self._fail
@@ -237,8 +236,7 @@ class _BatchesOnThreads:
                         raise job.failure
                     self._partition.budget.release(job.lease)
             finally:
-                # Usually the exit of ``at_work`` closes the threads. But ``at_work`` may fail
-                # before its exit.
+                # The exit of ``at_work`` also closes the threads, unless an exception prevents it.
                 self._threads.close()
             if (failure := self._failure or self._read_ahead.error) is not None:
                 raise failure
@@ -287,7 +285,7 @@ class _BatchesOnThreads:
         self._client.context.copy().run(self._partition.threads.start, run, name)
 
     def _take_turn(self, number: int) -> None:
-        """Take a batch, queue its outputs for the main thread, let another thread take the next
+        """Take a batch, queue its job for the main thread, let another thread take the next
         batch, and make the call.
         """
         try:
@@ -313,8 +311,7 @@ class _BatchesOnThreads:
         except RingClosed:
             pass  # the ring was closed because the stage ends
         except BaseException as raised:
-            # Fail the stage, for example after a MemoryError of this method. Otherwise the main
-            # thread would wait for ever.
+            # This may be a MemoryError. Without ``_fail`` the main thread would wait for ever.
             self._fail(raised)
 
     def _do(self, job: _Job) -> None:
@@ -326,7 +323,8 @@ class _BatchesOnThreads:
             if not self._closed:
                 failure = closed
         except StopIteration as stopped:
-            # In a generator Python replaces a StopIteration by an error that names no function.
+            # If a generator raises StopIteration, Python replaces it by an error that does not
+            # name ``fn``.
             failure = RuntimeError(f"{options.label} raised StopIteration")
             failure.__cause__ = stopped
         except BaseException as raised:
@@ -340,7 +338,7 @@ class _BatchesOnThreads:
         job.out.close()
 
     def _make(self, job: _Job) -> None:
-        """Make the call. If it raises ``RetryAfter`` before it has emitted a row, repeat it."""
+        """Make the call. Repeat a call that raises ``RetryAfter`` before its first row."""
         options, attempts, counters = self._options, CallAttempts(self._rules, None), self._counters
         batch, job.batch = job.batch, None
         if self._keyed:
@@ -392,7 +390,7 @@ class _BatchCalls:
 
     room = 1
     waiting = False
-    """No result waits for other results."""
+    """Always ``False``: ``take`` emits each result at once."""
 
     def __init__(self, options: CallOptions, schema: pa.Schema, partition: Partition) -> None:
         self.outputs: deque[Output] = deque()
@@ -438,7 +436,7 @@ class _BatchCalls:
     def _told(self, outcome: Outcome, batch: Any) -> list[Any]:
         """Return the batches of a call, with a column that reports its error, time and attempts.
 
-        If the call failed, the rows are those of its input ``batch``, with nulls as the results.
+        If the call failed, return a row of nulls for each row of its input ``batch``.
         """
         import pyarrow as pa
 
@@ -468,7 +466,7 @@ class _BatchCalls:
         return len(results)
 
     def flush(self) -> None:
-        """Do nothing: no result waits for other results."""
+        """Do nothing: ``take`` emits each result at once."""
 
     def check_end(self) -> None:
         """Do nothing: a call may return any number of rows, so none can be missing."""

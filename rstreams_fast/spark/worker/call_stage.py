@@ -53,7 +53,7 @@ STOP_SECONDS: Final = STAGE_CLOSE_SECONDS * 0.75
 """Seconds for which a stopped stage waits for cancelled calls and for the client."""
 
 LAST_SECONDS: Final = 0.1
-"""The least seconds for remaining tasks to end, even if ``STOP_SECONDS`` have passed."""
+"""Remaining tasks get at least this many seconds to end, even after ``STOP_SECONDS``."""
 
 
 class CallStage:
@@ -102,7 +102,7 @@ class CallStage:
         """The task that opens and closes the client."""
         self._host_opens = True
         self._host_cancelled_when = ""
-        """The client's state (``opened``, ``used``) when other code cancelled the host task."""
+        """Set when user code cancels the host task: ``opened`` (during the opening) or ``used``."""
         self._engine: CallEngine | None = None
         self._pump: CallPump | None = None
         self._watch = LoopWatch(self._loop, watched or options.fn, partition.counters)
@@ -130,7 +130,7 @@ class CallStage:
         import pyarrow as pa
 
         with self._partition.at_work(first, self.stop):
-            # This imports pandas, which takes half a second. Do it outside the time-out of a call.
+            # pa.array imports pandas, which takes half a second. No call's time-out runs yet.
             pa.array(())
             most = self._options.bounds.seconds
             late_at = math.inf if most is None else time.monotonic() + most + LAST_SECONDS
@@ -144,7 +144,7 @@ class CallStage:
                     if time.monotonic() < late_at:
                         self._watch.look()
                         continue
-                    # The loop's own timer did not fire: a call blocks the loop.
+                    # The loop's timer for ``Bounds(seconds)`` did not fire: a call blocks the loop.
                     self._set_failure(self._late())
                     break
                 self._counters.emit(output.rows)
@@ -215,14 +215,14 @@ class CallStage:
             try:
                 self._loop.run_forever()
             except BaseException as raised:
-                # For example, run_forever raises the SystemExit that a callback has raised.
+                # A callback raised SystemExit, for example. Run the loop again, to stop the stage.
                 latest = min(latest, time.monotonic() + STAGE_CLOSE_SECONDS)
-                # Give up if exceptions still interrupt the loop. Otherwise the stage might never
-                # end.
+                # After STAGE_CLOSE_SECONDS of such exceptions, give up. Otherwise the stage might
+                # never end.
                 if time.monotonic() > latest:
                     raise
-                # Call _fail one step of the loop later. If a call raised the exception, _go_on
-                # fails the stage earlier, with an error that names the call's item.
+                # Delay _fail by one iteration of the loop. If a call raised the exception, _go_on
+                # runs first, and fails the stage with an error that names the call's item.
                 self._loop.call_soon(self._loop.call_soon, self._fail, raised)
             else:
                 if not self._ended:
@@ -230,8 +230,8 @@ class CallStage:
                     self._fail(RuntimeError(f"{label} stopped the loop, which is the stage's"))
 
     def _end(self) -> None:
-        # Stop the loop only once. The method _tidy_up runs the loop again, to end tasks. A second
-        # stop would interrupt _tidy_up.
+        # Stop the loop only once: _tidy_up runs it again, and a second stop would interrupt
+        # _tidy_up.
         if not self._ended:
             self._ended = True
             self._loop.stop()
@@ -239,9 +239,7 @@ class CallStage:
     async def _open_and_close(self) -> None:
         """Open the journal and the client, wait until all calls have ended, and close both.
 
-        The journal stores results of calls for a later run. One task opens and closes the client,
-        because the client's task groups, time-outs and context-variable tokens belong to the task
-        that made them.
+        The journal stores results of calls for a later run. ``Client`` says why one task does this.
         """
         failure: BaseException | None = None
         try:
@@ -255,7 +253,7 @@ class CallStage:
                     self._host_opens = False
                     self._make_engine(opened)
                     self._context = copy_context()
-                    # Start the calls by a callback, since fn must not run inside this task.
+                    # Start the calls from a callback, because ``CallWindow`` starts no calls in a task.
                     self._loop.call_soon(self._go_on, context=self._context)
                     await self._calls_over
             except asyncio.CancelledError:
@@ -336,7 +334,7 @@ class CallStage:
 
     def _set_failure(self, failure: BaseException) -> None:
         if self._failure is None:
-            # A GeneratorExit would tell Spark that the generator was closed.
+            # Replace a GeneratorExit: it would tell Spark that the generator was closed.
             if isinstance(failure, GeneratorExit):
                 cause = failure
                 failure = RuntimeError(f"{self._counters.stage}: GeneratorExit was raised in it")
@@ -350,7 +348,7 @@ class CallStage:
             return
         self._stopping = True
         self._stopped_at = time.monotonic()
-        # Set the timer first. So the loop ends even if the next lines raise.
+        # Set the timer first, so that the loop ends even if the next lines raise.
         self._loop.call_later(STOP_SECONDS, self._end)
         self._read_ahead.cancel()
         if self._engine is not None:
@@ -377,7 +375,7 @@ class CallStage:
             self._engine.close_threads()
 
     def _tidy_up(self) -> None:
-        """End the tasks that the user's clients left on the loop, if they obey a cancellation."""
+        """Cancel the tasks that remain on the loop, and wait for them for a limited time."""
         if self._engine is not None:
             self._engine.end()
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -396,7 +394,7 @@ class CallStage:
                 self._step(engine, pump)
         except BaseException as raised:
             failure = None if engine is None else engine.window.failure
-            # If the first step of a call raised the exception, name the call's item in the error.
+            # If a call raised the exception as soon as it was started, name its item in the error.
             if failure is not None and failure[1] is raised:
                 self._call_failed(*failure)
             self._fail(raised)
@@ -421,7 +419,7 @@ class CallStage:
         self._counters.count_failure(error)
         if self._engine is not None:
             self._engine.failed(error)
-        # A CancelledError would look like a cancellation by the stage itself.
+        # Replace a CancelledError: it would look like a cancellation by the stage itself.
         if isinstance(error, asyncio.CancelledError):
             cancelled = RuntimeError(f"{label} was cancelled, but not by the stage")
             cancelled.__cause__ = error
@@ -429,7 +427,7 @@ class CallStage:
         return noted(error, f"raised by {label} for {self._source.name_of(item)}")
 
     def _look_ahead(self, pump: CallPump) -> None:
-        """End the stage if all rows were emitted. If results wait for more results, emit them.
+        """Emit the results of an incomplete output batch. End the stage after the last row.
 
         If calls are still running, the results are emitted after ``FLUSH_SECONDS``.
         """

@@ -30,7 +30,7 @@ class CallsOver(asyncio.Future[None]):
 
 
 class Client:
-    """The client of async calls: the partition's loop enters and leaves its context manager.
+    """The client of async calls: a context manager that the partition's loop enters and leaves.
 
     One task must call both ``open`` and ``close``: task groups, time-outs and the tokens of context
     variables belong to the task in which they were made.
@@ -65,7 +65,7 @@ class Client:
         return (opened,)
 
     async def close(self, failure: BaseException | None) -> None:
-        """Leave the context manager, if it was entered. It cannot suppress ``failure``."""
+        """Leave the context manager, if it was entered. The manager cannot suppress ``failure``."""
         manager, self._manager = self._manager, None
         if manager is None:
             return
@@ -84,16 +84,16 @@ class Client:
 
 
 class PlainClient:
-    """The client of a sync function: the main thread enters and leaves its context manager.
+    """The client of a sync function: a context manager that the main thread enters and leaves.
 
-    Entering and leaving share a context, so that the manager can reset a context variable.
+    Both happen in one ``contextvars`` context, so that the manager can reset a context variable.
     """
 
     def __init__(self, factory: Callable[[], Any] | None) -> None:
         self._factory = factory
         self._manager: Any = None
         self.context: Context = copy_context()
-        """The context of the threads that call the function."""
+        """The ``contextvars`` context of the threads that call the function."""
         self.opened: tuple[Any, ...] = ()
 
     def __enter__(self) -> None:
@@ -115,7 +115,7 @@ class PlainClient:
         self._manager = manager
 
     def __exit__(self, *raised: object) -> None:
-        """Leave the context manager. It gets the exception, but cannot suppress it."""
+        """Leave the context manager. The manager gets the exception, but cannot suppress it."""
         if self._manager is not None:
             try:
                 self.context.run(self._manager.__exit__, *raised)

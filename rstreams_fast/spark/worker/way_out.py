@@ -1,4 +1,4 @@
-"""Makes output batches from results, and passes these batches to the main thread."""
+"""Makes output batches from results, and passes them to the main thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class OutputSink(ResultSink, Protocol):
         """Whether ``flush`` would append to ``outputs``."""
 
     def flush(self) -> None:
-        """Append to ``outputs`` the results that would otherwise wait for more results."""
+        """Append the results of an incomplete output batch to ``outputs``."""
 
     def check_end(self) -> None:
         """Raise an error if output rows are missing at the end, so that no loss is silent."""
@@ -66,7 +66,7 @@ class WayOut:
 
     @property
     def is_full(self) -> bool:
-        """Whether outputs wait for room in the ring."""
+        """Whether output batches wait because the ring is full."""
         return bool(self._sink.outputs)
 
     @property
