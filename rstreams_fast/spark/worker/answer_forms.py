@@ -25,7 +25,7 @@ class ColumnForm:
         self.text = str(fields) if self._is_row else str(self.type)
 
     def array(self, answers: list[Any]) -> pa.Array:
-        """Return the results of several calls (``answers``) as an Arrow array."""
+        """Return ``answers``, the results of several calls, as an Arrow array."""
         import pyarrow as pa
 
         arrays = self._columns.arrays(answers, str)
@@ -35,7 +35,7 @@ class ColumnForm:
         return pa.StructArray.from_arrays(arrays, fields=list(self.type), mask=nulls)
 
     def value(self, scalar: pa.Scalar) -> Any:
-        """Return the result of a call. ``scalar`` is its element of what ``array`` returned."""
+        """Return the result of one call. ``scalar`` is an element of an array from ``array()``."""
         return scalar.as_py()
 
 
@@ -63,7 +63,7 @@ class BatchesForm:
         return pa.array(streams, self.type)
 
     def value(self, scalar: pa.Scalar) -> Any:
-        """Return the record batches of one call. ``scalar`` is its Arrow IPC stream."""
+        """Return the record batches of one call. ``scalar`` has the call's Arrow IPC stream."""
         import pyarrow as pa
 
         with pa.ipc.open_stream(scalar.as_buffer()) as reader:

@@ -32,9 +32,9 @@ USAGE: Final = "usage"
 """The field of ``outcome`` with the units that a row's call spent."""
 
 SHARE_OF_AT_LEAST: Final = 100
-"""A relative bound (``at_most=0.1``) refers to at least so many calls.
+"""A relative bound (``at_most=0.1``) assumes that at least this many calls have ended.
 
-Otherwise one failure of the first three calls would end the job."""
+Otherwise one failure in the first three calls would end the job."""
 
 
 class RowFailures:
@@ -98,7 +98,7 @@ class RowFailures:
 
 
 class OutcomeForm:
-    """Makes an Arrow column of ``Outcome`` objects: each becomes a struct. Immutable.
+    """Converts ``Outcome`` objects to an Arrow column of structs. Immutable.
 
     An ``Outcome`` has the error of a call, its time and the number of attempts. If the policy
     counts ``units``, the struct has a field ``usage``: a struct with a field for each unit.
@@ -133,17 +133,14 @@ class OutcomeForm:
             "seconds": result.seconds,
         }
         if self._units:
-            # Rows that share a call share this dict. The first of the rows takes the amounts out,
-            # so that the sum over all rows is what the calls have spent.
+            # Rows that share a call share this dict. The first row takes the amounts out of it, so
+            # that the sum over all rows is what the calls have spent.
             usage = result.usage or {}
             told[USAGE] = {unit: usage.pop(unit, 0.0) for unit in self._units}
         return told
 
     def within(self, values: pa.Array, results: list[Outcome | None]) -> pa.Array:
-        """Return a column of structs. Each has the value and the outcome of a call.
-
-        A row without a call has a null.
-        """
+        """Return a column of structs of value and outcome; null for a row without a call."""
         import pyarrow as pa
 
         outcomes = self.array(results)
@@ -153,10 +150,10 @@ class OutcomeForm:
         )
 
     def with_inputs(self, outcome: Outcome, rows: list[int], batch: pa.RecordBatch) -> list[Any]:
-        """Return a column ``outcome`` for each piece (batch) of a call's result.
+        """Return a column ``outcome`` for each batch of a call's result.
 
-        ``rows`` has the number of rows of each piece. The units that the call used are divided by
-        the number of all rows. If the call failed, the column also contains the input rows.
+        ``rows`` has the number of rows of each batch. Each row gets an equal share of the units
+        that the call used. If the call failed, the column also contains the input rows.
         """
         import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Runs ``lookup`` and ``enrich`` in one partition: makes keys of rows, and columns of results."""
+"""Runs ``lookup`` and ``enrich`` in one partition: turns rows into keys, results into columns."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class Layout:
     names: tuple[str, ...]
     types: tuple[pa.DataType, ...]
     argument: str = "output"
-    """The user's argument that declares the names."""
+    """The user's argument that declares ``names``."""
     outcome: Literal["", "within", "beside"] = ""
-    """Where the outcome of a call goes: in a struct with the value, or in a last column."""
+    """Outcomes go into structs with the values (``within``) or into a last column (``beside``)."""
     lenient: bool = False
-    """Whether results may lack declared fields, and have further ones."""
+    """Whether results may lack declared fields, and have undeclared ones."""
     zone: str | None = None
-    """The session's time zone, for texts without an offset; ``None`` unless ``lenient``."""
+    """The session's zone, for times in texts that name no zone; ``None`` unless ``lenient``."""
 
     @property
     def columns(self) -> Columns:
@@ -117,7 +117,7 @@ class Layout:
 
 
 class _Batch:
-    """An input batch. Some of its rows are not in an output batch yet."""
+    """An input batch, until all of its rows are in output batches."""
 
     __slots__ = ("keys", "lease", "left", "rows", "total")
 
@@ -147,11 +147,11 @@ class _Chunk:
         self.keys = keys
         self.valid = valid
         self.left = len(keys)
-        """How many results are missing."""
+        """How many results the chunk still lacks."""
         self.first = 0
         """The number that the ``CallWindow`` gives to the chunk's first key."""
-        # Only ``OrderedSink`` uses these: results that are not yet emitted, and the number of
-        # rows that are emitted.
+        # Only ``OrderedSink`` uses ``results``, which are not emitted yet, and ``rows_out``, the
+        # number of emitted rows.
         self.results: list[Any] = []
         self.rows_out = 0
 
@@ -183,7 +183,7 @@ class KeySource:
         return self._layout.key_text(item)
 
     def next(self, rows: int) -> _Chunk | None:
-        """Convert the keys of the next rows, at most ``rows``."""
+        """Return the next chunk, of at most ``rows`` rows; ``None`` if no batch is there."""
         import pyarrow.compute as pc
 
         batch = self._next_batch()
@@ -237,7 +237,7 @@ class KeySource:
 
 
 class ResultColumns:
-    """Converts results of calls to columns, and makes output batches of input rows and columns.
+    """Converts results of calls to columns, and adds them to the input rows in output batches.
 
     This class also bounds the number of pending calls, so that the results fit in the byte budget.
     """
