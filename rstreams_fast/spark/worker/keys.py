@@ -1,4 +1,4 @@
-"""Converts keys of Arrow, numpy or pandas to the plain values that a function is called with."""
+"""Converts keys from Arrow, numpy or pandas to plain Python values for the user's function."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _one_nan(value: Any) -> Any:
 
 
 def _one_moment(value: dt.datetime) -> dt.datetime:
-    """Return ``value``; if it has ``fold=1``, with another object for the same time zone.
+    """Return ``value``. If it has ``fold=1``, replace its zone by another object of the same zone.
 
     Python ignores ``fold`` when it compares two datetimes that have the same zone object.
     """
@@ -149,10 +149,10 @@ def _own_clock(zone: str) -> zoneinfo.ZoneInfo:
 
 
 def as_given(value: Any) -> Any:
-    """Convert a key that ``shareable`` made to the value that the user's function gets.
+    """Undo the changes of ``shareable``, so that the user's function gets the usual value.
 
-    The function ``shareable`` gives datetimes with ``fold=1`` another time-zone object. This
-    function gives them the usual zone object again.
+    ``shareable`` replaces the zones of datetimes with ``fold=1``, and makes lists and dicts
+    hashable.
     """
     if type(value) is dt.datetime:
         zone = value.tzinfo
@@ -218,14 +218,14 @@ def loaded_pandas() -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return a plain Python value, which Arrow can convert, for a value of numpy, pandas or Spark.
+    """Convert a value of numpy, pandas or Spark to a plain Python value that Arrow can convert.
 
     Elements of lists, tuples and dicts are converted, too.
     """
     # ``__UDT__`` marks a value of a user-defined type of Spark.
     if (udt := getattr(value, "__UDT__", None)) is not None:
         return plain(udt.serialize(value))
-    # If a module is not imported, there are no values of its types.
+    # If numpy or pandas is not imported, ``value`` cannot be of its types.
     np, pd = sys.modules.get("numpy"), loaded_pandas()
     if np is not None and isinstance(value, np.datetime64):
         day = value.item()
@@ -282,7 +282,7 @@ def _read(array: pa.Array, kind: pa.DataType) -> list[Any]:
 
 
 def _zone_within(kind: pa.DataType) -> str | None:
-    """Return the time zone of the timestamps in the type ``kind``; ``None`` if it has no zone."""
+    """Return the time zone of the timestamps in the type ``kind``; ``None`` if they have none."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind):
@@ -293,7 +293,7 @@ def _zone_within(kind: pa.DataType) -> str | None:
 
 
 def _in_utc(kind: pa.DataType) -> pa.DataType:
-    """Return the type ``kind`` of a key with all of its timestamps in UTC."""
+    """Return the type ``kind`` with UTC in place of the time zones of its timestamps."""
     import pyarrow as pa
 
     def part(place: int) -> pa.Field:

@@ -1,1 +1,1 @@
-"""Conversions between Spark, Arrow, pandas and Python values, and the memory that values take."""
+"""Conversions between Spark, Arrow, pandas and Python values."""

@@ -41,7 +41,7 @@ _FAMILIES: Final = {
 def family(kind: pa.DataType) -> str:
     """Return the name of the type's family (all text types are one family, for example).
 
-    Between types of one family, a cast that Arrow checks keeps the values unchanged.
+    A cast with ``safe=True`` between types of one family keeps the values, or raises.
     """
     if _is(kind, "dictionary"):
         return family(kind.value_type)
@@ -54,13 +54,13 @@ def family(kind: pa.DataType) -> str:
 def _is(kind: pa.DataType, name: str) -> bool:
     import pyarrow as pa
 
-    # An older pyarrow that lacks the test lacks the type, too.
+    # If an older pyarrow lacks the test, it lacks the type, too.
     test = getattr(pa.types, f"is_{name}", None)
     return test is not None and bool(test(kind))
 
 
 def is_encoded(kind: pa.DataType) -> bool:
-    """Return whether Arrow cannot cast arrays of ``kind`` correctly: ``decoded`` converts them."""
+    """Return whether arrays of ``kind`` need ``decoded``: Arrow cannot cast them correctly."""
     import pyarrow as pa
 
     if _is(kind, "run_end_encoded") or _is(kind, "list_view") or _is(kind, "large_list_view"):
@@ -117,8 +117,8 @@ def _decoded_list(array: pa.Array) -> pa.Array:
     if _is(kind, "list_view") or _is(kind, "large_list_view"):
         sizes = pc.if_else(array.is_valid(), array.sizes, 0).cast(pa.int64())
         offsets = pa.array([0, *pc.cumulative_sum(sizes).to_pylist()], pa.int64())
-        # Adding 0 copies the offsets. Their buffer then begins with the first offset, as the
-        # buffer of the sizes begins with the first size.
+        # Adding 0 copies the offsets. ``from_arrays`` needs offsets and sizes that begin at the
+        # same place of their buffers.
         starts = pc.add(array.offsets.cast(pa.int64()), 0)
         views = pa.LargeListViewArray.from_arrays(starts, sizes, decoded(array.values))
         parts = [views.flatten()]
@@ -156,16 +156,16 @@ def _version() -> int:
 
 
 _MAPS_AS_PYDICTS: Final = 20
-"""The first pyarrow whose ``Array.to_pylist`` makes dicts of maps."""
+"""The first pyarrow version whose ``Array.to_pylist`` can return maps as dicts."""
 
 _CASTS_SLICES_OF_BINARY: Final = 17
-"""The first pyarrow that casts a slice of ``fixed_size_binary``: earlier ones crash."""
+"""The first pyarrow version that casts a slice of ``fixed_size_binary``: earlier ones crash."""
 
 
 def _with_dictionaries(value: Any, kind: pa.DataType) -> Any:
-    """Return ``value``, an element that ``to_pylist`` made, with a dict for each map.
+    """Return ``value``, an element of a ``to_pylist`` result, with a dict for each map.
 
-    ``to_pylist`` makes a list of pairs of a map.
+    ``to_pylist`` returns a map as a list of pairs.
     """
     import pyarrow as pa
 
@@ -222,7 +222,7 @@ def parts_of(array: pa.Array) -> list[pa.Array]:
     import pyarrow as pa
 
     array = array.drop_null()
-    # A slice of a map array still has the keys and items of the whole array.
+    # A slice of a map array has the keys and items of the whole array: slice them, too.
     if pa.types.is_map(array.type):
         first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
         return [part.slice(first, last - first) for part in (array.keys, array.items)]
@@ -231,7 +231,7 @@ def parts_of(array: pa.Array) -> list[pa.Array]:
 
 
 def forbidden_null(array: pa.Array, field: pa.Field) -> str | None:
-    """Return the path of the first part of ``field`` that is NOT NULL but has a null."""
+    """Return the path of the first NOT NULL part of ``field`` that has a null, or ``None``."""
     if not field.nullable and array.null_count:
         return str(field.name)
     if not forbids_nulls(field.type):

@@ -46,17 +46,16 @@ def shorten(value: object) -> str:
 
 
 class ValueSource(NamedTuple):
-    """Where the values of columns come from. The conversion of the values depends on it."""
+    """Where the values of columns come from, as far as their conversion depends on it."""
 
     zone: dt.tzinfo | None = None
-    """The session's zone, for times of a frame without a zone, and for texts without an offset.
-    All other times without a zone are in the zone of the worker's process. If this field is
-    ``None``, the first two kinds are, too.
+    """The session's zone, for times without a zone in a frame or a text. The zone of the worker's
+    process applies to other times without a zone; if this field is ``None``, to all of them.
     """
     is_frame: bool = False
-    """Whether the values are from a pandas frame or an array of numpy, which Spark converts so: NaN
-    and missing fields become null, numbers become booleans and the reverse, datetimes become dates,
-    and a datetime with a zone becomes one without a zone, in UTC.
+    """Whether the values are from a pandas frame or a numpy array. As in Spark, their NaN and
+    missing fields become null. If the column's type needs it, numbers are converted to
+    booleans, booleans to numbers, datetimes to dates, and zoned datetimes to UTC without a zone.
     """
     lenient: bool = False
     """Whether unknown fields are dropped, missing fields are null, and texts become times."""
@@ -93,7 +92,7 @@ class Columns:
         return self.arrays_of_rows(results, key_at)
 
     def arrays_of_rows(self, rows: list[Any], key_at: Callable[[int], str]) -> list[pa.Array]:
-        """Return the columns of ``rows``. A row for one column is a tuple or dict, too."""
+        """Return the columns of ``rows``. Even for a single column, a row is a tuple or dict."""
         columns = self._split(rows, key_at)
         return [self.array(index, column, key_at) for index, column in enumerate(columns)]
 
@@ -154,7 +153,7 @@ class Columns:
         return row
 
     def array(self, index: int, values: list[Any], key_at: Callable[[int], str]) -> pa.Array:
-        """Return the column with number ``index``, made of its ``values``."""
+        """Convert ``values`` to the declared type of the column number ``index``."""
         try:
             return self._as_they_are(index, values)
         except _refusals() as refused:
@@ -381,8 +380,8 @@ def _no_nanoseconds(convert: Converter) -> Converter:
 
 def _list_converter(element: _ConversionRule | None) -> Converter:
     def convert(value: Any) -> Any:
-        # Arrow itself would take the characters of a text, or the keys of a dict, as elements. An
-        # iterator is refused, since the elements are read more than once.
+        # Arrow itself would make a list from the characters of a text, or from the keys of a dict.
+        # An iterator is refused, since the elements are read more than once.
         if not isinstance(value, Sized) or isinstance(value, _NO_LISTS):
             raise TypeError(f"{type(value).__name__} is no list")
         return value if element is None else element.many(value)
@@ -421,7 +420,7 @@ def _struct_converter(kind: pa.StructType, source: ValueSource) -> Converter:
         return map(value.get, names)
 
     def convert(value: Any) -> tuple[Any, ...]:
-        # Return a tuple: Arrow matches its values by position, so a field name may come twice.
+        # Return a tuple: Arrow matches its values by position, so two fields may share a name.
         return tuple(
             [
                 part if rule is None or part is None else rule.convert(part)
@@ -549,8 +548,8 @@ def _cast_safely(array: pa.Array, kind: pa.DataType) -> pa.Array:
 def _difference(given: pa.DataType, declared: pa.DataType, path: str) -> str | None:
     """Return how a cast that Arrow allows would change the meaning of values.
 
-    ``None`` if the meaning stays. (When Arrow casts structs, it fills missing fields with nulls,
-    and drops unknown fields.)
+    ``None`` if it would not. For example, Arrow fills missing fields of structs with nulls, and
+    drops unknown fields.
     """
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Makes Arrow batches of the rows that a function of ``map_batches`` returns.
+"""Makes Arrow batches from the rows that a function of ``map_batches`` returns.
 
 Frames of pandas are converted as Spark itself converts them.
 """
@@ -29,13 +29,13 @@ ZONE: Final = b"zone"
 """A key of the schema's metadata: the session's time zone."""
 
 LENIENT: Final = b"lenient"
-"""A key of the schema's metadata: rows may lack declared fields, and have further ones."""
+"""A key of the schema's metadata: if set, rows may lack declared fields, and have other ones."""
 
 _NAIVE: Final = frozenset(f"datetime64[{unit}]" for unit in ("D", "h", "m", "s", "ms", "us", "ns"))
 
 
 def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
-    """Return ``rows`` as Arrow batches, which may need a cast.
+    """Return ``rows`` as Arrow batches. The caller may have to cast them.
 
     ``None`` if ``rows`` is not of a type that holds rows.
     """
@@ -68,14 +68,14 @@ def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
 
 def _columns_by_name(rows: Any, schema: pa.Schema, label: str) -> dict[str, Any] | None:
     """Return the columns of a frame or a structured array; ``None`` for any other value."""
-    # If a module is not imported, there are no rows of its types.
+    # If numpy or pandas is not imported, ``rows`` cannot be of its types.
     np, pd = sys.modules.get("numpy"), loaded_pandas()
     if pd is not None and isinstance(rows, pd.DataFrame):
         names = list(rows.columns)
         if not names and not len(rows):
             return {}
         if len(names) == len(schema) and not any(isinstance(name, str) for name in names):
-            # A frame that is made of an array has numbers as column names. If no name is a
+            # A frame that is made from an array has numbers as column names. If no name is a
             # string, match columns by position.
             names = schema.names
         names = list(map(str, names))
@@ -104,8 +104,8 @@ def _column(
 
     try:
         return _in_bulk(values, field, source, label)
-    # pandas, pytz and Arrow raise many kinds of errors. If a value is wrong, the conversion
-    # of single values raises an error that names the row.
+    # pandas, pytz and Arrow raise many kinds of errors. After any of them, convert value by
+    # value: a wrong value then raises an error that names its row.
     except Exception:
         if values.dtype.kind != "M" and pa.types.is_timestamp(field.type):
             # In a column of Python objects, Spark reads times without a zone as UTC.
@@ -158,7 +158,7 @@ def _listed(values: Any) -> list[Any]:
 def _parsed(values: Any, kind: pa.DataType) -> pa.Array | None:
     """Parse strings as numbers or booleans, as Spark does.
 
-    ``None`` if ``values`` are not strings, cannot be parsed, or ``kind`` is another type.
+    ``None`` if ``values`` cannot be parsed so, or if ``kind`` is another type.
     """
     import pyarrow as pa
 

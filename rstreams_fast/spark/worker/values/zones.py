@@ -1,4 +1,4 @@
-"""Finds a session's time zone by its name in Spark. These are the names that Java uses."""
+"""Finds a session's time zone by its name in Spark. Spark uses Java's names."""
 
 from __future__ import annotations
 
