@@ -24,10 +24,10 @@ from rstreams_fast.spark.telemetry.spans import CallSpans
 __all__ = ["Counters", "MetricsWriter", "task_context"]
 
 ENDED_LINES: Final = 31
-"""When this process has written so many ended runs to its file, the next one adds them up."""
+"""The most ended runs in this process's file. When one more run ends, ``fold`` adds them up."""
 
 ENDED_FILES: Final = 16
-"""When this host has so many files of ended runs, a process adds them up after its first run.
+"""If this host has this many files of ended runs, a process's first run calls ``fold`` at its end.
 
 There may be many files, because each task may have its own process."""
 
@@ -52,7 +52,7 @@ class Counters(StageMetrics):
         self._begin = time.monotonic()
         self._repeated: BaseException | None = None
         self.policies: list[CallCounts] = []
-        """The counts of functions with a policy that UDFs of the task call; empty in a stage."""
+        """The call counts of functions with a policy that UDFs call; always empty in a stage."""
         if (context := task_context()) is not None:
             self.spark_stage = context.stageId()
             self.partition = context.partitionId()
@@ -80,7 +80,7 @@ class Counters(StageMetrics):
         self._repeated = error
 
     def count_failure(self, error: BaseException) -> None:
-        """Count a call that failed in the end, unless the cache has raised ``error`` again."""
+        """Count a call that finally failed. Ignore an ``error`` that a cache raises again."""
         repeated, self._repeated = self._repeated, None
         if error is not repeated:
             super().count_failure(error)
@@ -154,7 +154,7 @@ class MetricsWriter:
         """
         if self._file is None:
             return
-        # If the line below cannot be appended (the disk is full), this file keeps the counts.
+        # If the append below fails (the disk is full), the file of this run keeps the counts.
         self.write(last=True)
         with contextlib.suppress(OSError), _ending:
             folder = self._file.parent
@@ -166,7 +166,7 @@ class MetricsWriter:
             # may have the same host name and the same pid.
             own = f"{crc32(self.counters.process.encode()):08x}"
             ended = folder / f"{HOST}-{os.getpid()}-{own}-{number}{ENDED_SUFFIX}"
-            # Begin with a line break, as the previous line may lack its end.
+            # Begin with a line break, because the previous line may be incomplete (disk full).
             line = f"\n{self._snapshot()}\n".encode()
             with ended.open("ab", buffering=0) as file:
                 whole = file.write(line) == len(line)
@@ -174,7 +174,7 @@ class MetricsWriter:
                 self._file.unlink()
             _ended[folder] = lines + 1, number
             if lines >= ENDED_LINES:
-                # Later runs use a new file: ``fold`` removes the old one.
+                # Later runs use a new file, because ``fold`` removes the old one.
                 _ended[folder] = 0, number + 1
                 fold(folder, self.counters.task)
 
@@ -184,7 +184,7 @@ class MetricsWriter:
 
 _ending: Final = threading.Lock()
 _ended: Final[dict[Path, tuple[int, int]]] = {}
-"""For each folder: the lines in this process's file since the last sum, and the file's number."""
+"""For each folder: how many lines this process's current file has, and the file's number."""
 
 
 def _tell_once(folder: Path, refused: OSError) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 __all__ = ["hang_up"]
 
 DESCRIPTORS: Final = 3
-"""Descriptors of Spark's socket in a forked worker: the accepted one and two copies of it."""
+"""A forked worker has this many descriptors of Spark's socket: the accepted one and two copies."""
 
 
 def hang_up() -> Callable[[], bool] | None:
@@ -28,7 +28,7 @@ def hang_up() -> Callable[[], bool] | None:
     found = defaultdict[str, list[int]](list)
     with suppress(OSError):  # a container without /proc
         for entry in Path("/proc/self/fd").iterdir():
-            # One entry is the descriptor that iterdir itself has used. It may be closed already.
+            # iterdir also lists its own descriptor for the folder, which may be closed already.
             with suppress(OSError):
                 found[str(entry.readlink())].append(int(entry.name))
     sockets = [

@@ -21,13 +21,13 @@ from rstreams_fast.spark.worker.counters import Counters
 __all__ = ["LoopWatch"]
 
 LOOP_CHECK_SECONDS: Final = 0.05
-"""Seconds between two checks, while the checking thread has nothing else to do."""
+"""Seconds between two checks. The main thread checks only while it waits for a result."""
 
 LOOKS: Final = 2
-"""A function blocks the loop if so many checks in a row find the loop inside the function."""
+"""A function blocks the loop if this many checks in a row find the loop inside the function."""
 
 MOST_PLACES: Final = 16
-"""The most lines of code for which blocked seconds are counted."""
+"""Blocked seconds are counted for at most this many lines of code."""
 
 _PACKAGE: Final = str(Path(rstreams_fast.__file__).parent) + os.sep
 _warned: Final[set[types.CodeType]] = set()
@@ -50,7 +50,7 @@ class LoopWatch:
 
     Twenty times a second the watch queues a callback on the loop. If the callback has not run by
     the next check, the watch reads the stack of the loop's thread. So it warns of a function that
-    has blocked the loop for a tenth of a second. The calls themselves get no slower.
+    has blocked the loop for a tenth of a second. The watch does not slow down the calls.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class LoopWatch:
         self._thread = threading.get_ident()
 
     def seconds_until(self, moment: float) -> float:
-        """Return the seconds until the next check, but not beyond ``moment``."""
+        """Return the seconds until the next check, or until ``moment`` if that is earlier."""
         return min(LOOP_CHECK_SECONDS, max(0.0, moment - time.monotonic()))
 
     def look(self) -> None:
@@ -106,7 +106,7 @@ class LoopWatch:
         self._answered = True
 
     def _frame_of_function(self) -> types.FrameType | None:
-        """Return a stack frame of the user's code if the watched function occupies the loop."""
+        """Return a stack frame of user code if the loop runs the watched function, else ``None``."""
         frame = None if self._code is None else sys._current_frames().get(self._thread or 0)
         of_user = None
         while frame is not None:

@@ -21,9 +21,9 @@ _stack: Final = ExitStack()
 
 
 class _Opened:
-    """A context manager that was opened once. Each partition enters and leaves this object instead.
+    """Stands for a context manager that is already open. Partitions enter and leave this object.
 
-    ``__enter__`` of this object sets the context variables that the manager set when it was opened.
+    ``__enter__`` of this object sets the context variables that the manager's ``__enter__`` set.
     """
 
     def __init__(self, factory: Callable[[], Any]) -> None:
@@ -49,7 +49,7 @@ class _Opened:
         try:
             value = manager.__enter__()
         except TypeError as refused:
-            # Python's error hints at "async with", which is wrong here.
+            # Python's error suggests "async with", but a ``PerWorker`` needs a sync manager.
             if hasattr(kind, "__aenter__"):
                 refused.add_note("PerWorker: an async manager belongs to the loop of a partition")
             raise

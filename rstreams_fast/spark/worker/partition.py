@@ -47,11 +47,11 @@ class StageSource(ItemSource, Protocol):
 
 
 _INTERVAL_MONTHS: Final = 21
-"""Arrow's number for the type of month intervals; pyarrow names it since version 15."""
+"""Arrow's number for the type of month intervals; pyarrow has a name for it since version 15."""
 
 
 def first_of(upstream: Iterator[Any], what: str) -> Any:
-    """Return the first input of a partition, or ``None``. ``what`` names a column in an error."""
+    """Return a partition's first input; ``None`` if it is empty. Errors begin with ``what``."""
     import pyarrow as pa
 
     try:
@@ -89,8 +89,8 @@ class Partition:
         """Return a context manager that reads ahead.
 
         At its exit it ends the reading, calls ``stop`` and waits for the threads. ``first`` is a
-        list that contains the first batch, which was already pulled. The batch is removed from the
-        list, so that the list does not keep it alive.
+        list with the first batch, which was already pulled. The reading thread pops the batch to
+        free its memory early.
         """
         return AtWork(self, first, stop)
 
@@ -144,7 +144,7 @@ def _refuse_reuse(partition: Partition, kind: type[BaseException] | None) -> Non
     """Raise an error if threads are still running, so that Spark ends this worker process.
 
     These threads must not run during the worker's next task. Spark ends the worker by itself if the
-    task has failed, or has not read all of its input. So nothing is raised after a failure, and if
+    task has failed, or has not read all of its input. So nothing is raised after a failure, or if
     only the read-ahead thread is running: then the task has not read all of its input.
     """
     seconds = FINISH_SECONDS if kind is None else 0.0

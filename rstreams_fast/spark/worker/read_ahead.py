@@ -19,7 +19,7 @@ READ_AHEAD_BATCHES: Final = 16
 def size_of(batch: Any) -> int:
     """Return the bytes that an Arrow array, batch or tuple of arrays keeps alive; at least 1.
 
-    A slice keeps all of its buffers alive.
+    A slice keeps the whole buffers of its array alive.
     """
     if isinstance(batch, tuple):
         return max(1, sum(size_of(array) for array in batch))
@@ -55,9 +55,10 @@ class ByteBudget:
         counters.max_buffer_bytes = max_bytes
 
     def wait_for_room(self, expected: int, patience: float | None = None) -> bool:
-        """Wait until ``expected`` bytes are free, or no batch is held; ``False`` once cancelled.
+        """Wait until ``expected`` bytes are free, or no batch is held.
 
-        If no bytes were released for ``patience`` seconds, stop waiting.
+        Stop waiting if no bytes were released for ``patience`` seconds. Return ``False`` if the
+        budget is cancelled, else ``True``.
         """
         wanted = min(expected, self._max)
         with self._changed:
@@ -158,7 +159,7 @@ class ReadAhead:
             try:
                 self.on_batch()
             except BaseException:
-                # Set the flag again, so that ``run``, at its end, calls on_batch once more.
+                # ``on_batch`` failed: ``run`` calls it again at its end.
                 self._polled_in_vain = True
                 raise
 

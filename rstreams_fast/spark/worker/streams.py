@@ -35,7 +35,7 @@ def run_stream(
 ) -> Iterator[Any]:
     """Yield the batches of the stream that ``build`` makes.
 
-    ``held`` is a list with the first input batch. The read-ahead thread removes the batch.
+    ``held`` is a list with the first input batch. The read-ahead thread pops the batch.
     """
     counters = partition.counters
     partition.read_ahead.patience = BUDGET_PATIENCE_SECONDS
@@ -67,7 +67,7 @@ def run_stream(
 
 
 def built_stream(build: Build, batches: Stream[Any], label: str) -> Stream[Any]:
-    """Return the stream that ``build`` makes of ``batches``; ``TypeError`` if it is no stream."""
+    """Return ``build(batches)``. Raises ``TypeError`` if this is no ``Stream``."""
     built = build(batches)
     if not isinstance(built, Stream):
         raise TypeError(f"build: {label} must return a Stream, got {type(built).__name__}")
@@ -91,7 +91,7 @@ class _BatchPublisher:
         self._waited = 0.0
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Publish the batches to ``subscriber``. A second subscriber is an error."""
+        """Publish the batches to ``subscriber``. Raises an error for a second subscriber."""
         if self._subscribed:
             raise AlreadySubscribedError("the batches of a partition can be read once")
         self._subscribed = True
