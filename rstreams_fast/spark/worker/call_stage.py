@@ -253,7 +253,7 @@ class CallStage:
                     self._host_opens = False
                     self._make_engine(opened)
                     self._context = copy_context()
-                    # Start the calls from a callback, because ``CallWindow`` starts no calls in a task.
+                    # Start the calls from a callback: ``CallWindow`` starts no calls in a task.
                     self._loop.call_soon(self._go_on, context=self._context)
                     await self._calls_over
             except asyncio.CancelledError:
@@ -290,7 +290,7 @@ class CallStage:
     def _using_cancelled(self) -> None:
         """Stop the calls, because the client has cancelled the host task.
 
-        A task group of the client does so if a child fails, and a time-out if it expires.
+        A task group of the client does so if a child fails. A time-out does so if it expires.
         """
         if not self._stopping:
             self._host_cancelled_when = "used"

@@ -102,7 +102,7 @@ class Counters(StageMetrics):
 
 
 class MetricsWriter:
-    """Writes the counters of a partition to its file; does nothing if ``metrics`` is ``None``."""
+    """Writes the counters of a partition to a file; does nothing if ``metrics`` is ``None``."""
 
     def __init__(self, metrics: Metrics | None, counters: Counters) -> None:
         self.counters = counters

@@ -106,7 +106,7 @@ class LoopWatch:
         self._answered = True
 
     def _frame_of_function(self) -> types.FrameType | None:
-        """Return a stack frame of user code if the loop runs the watched function, else ``None``."""
+        """Return a frame of user code if the loop runs the watched function, else ``None``."""
         frame = None if self._code is None else sys._current_frames().get(self._thread or 0)
         of_user = None
         while frame is not None:

@@ -130,7 +130,7 @@ class _Batch:
 
 
 class _Chunk:
-    """The rows ``start`` to ``start + rows`` of a batch, which are converted together.
+    """The rows ``start`` to ``start + rows`` of a batch. These rows are converted together.
 
     ``keys`` are the keys of the chunk's calls. ``valid`` tells which rows have a call; if it is
     ``None``, all rows have a call.
@@ -304,7 +304,7 @@ class ResultColumns:
         self.chunk_rows = max(1, min(SUB_BATCH_ROWS, fitting // RESULTS_SHARE))
 
     def emit(self, batch: _Batch, rows: Any, count: int, arrays: list[pa.Array]) -> None:
-        """Append an output: ``rows`` of an input batch, and ``arrays``, the result columns."""
+        """Append an output: ``rows`` of an input batch, and ``arrays``, their result columns."""
         batch.left -= count
         self.rows_in_work -= count
         lease = None

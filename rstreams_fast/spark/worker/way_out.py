@@ -35,7 +35,7 @@ class OutputSink(ResultSink, Protocol):
 
 
 class WayOut:
-    """Puts a sink's output batches into a ring. While the ring is full, ``take`` takes nothing."""
+    """Puts a sink's output batches into a ring. While the ring is full, ``take`` returns 0."""
 
     def __init__(self, sink: OutputSink, on_room: Callable[[], None]) -> None:
         """``on_room``: called by the main thread after a ``get``, if the loop waits for room."""

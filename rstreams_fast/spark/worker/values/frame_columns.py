@@ -95,7 +95,7 @@ def _zone(schema: pa.Schema) -> dt.tzinfo | None:
 def _column(
     values: Any, field: pa.Field, source: ValueSource, label: str, at: Callable[[int], str]
 ) -> pa.Array:
-    """Return a column of a frame, Series or numpy array in its declared type.
+    """Convert a column of a frame, Series or numpy array to its declared type.
 
     If Arrow converts the values as Spark does, the whole column is converted at once. Otherwise
     each value is converted alone, and an error names the row.
