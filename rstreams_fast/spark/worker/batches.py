@@ -78,7 +78,7 @@ def run_batches(
 
 
 def _key_of(options: CallOptions, batch: pa.RecordBatch) -> tuple[Any, ...]:
-    """Return the key of a call: the result of the policy's ``key``, or a digest of the batch."""
+    """Return the key of a call: from the policy's ``key`` if it is set, else a digest."""
     if (key := options.policy.key) is not None:
         return checked_key((key(batch),), options.label)
     return (KeyDigest(options.label, "")((batch,)),)

@@ -15,7 +15,7 @@ from typing import Final
 __all__ = ["hang_up"]
 
 DESCRIPTORS: Final = 3
-"""A forked worker has this many descriptors of Spark's socket: the accepted one and two copies."""
+"""A forked worker has at least this many descriptors of Spark's socket: two are copies."""
 
 
 def hang_up() -> Callable[[], bool] | None:

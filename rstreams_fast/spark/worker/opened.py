@@ -23,7 +23,7 @@ _stack: Final = ExitStack()
 class _Opened:
     """Stands for a context manager that is already open. Partitions enter and leave this object.
 
-    ``__enter__`` of this object sets the context variables that the manager's ``__enter__`` set.
+    ``__enter__`` of this object sets the context variables that the opening of the manager set.
     """
 
     def __init__(self, factory: Callable[[], Any]) -> None:

@@ -41,7 +41,7 @@ _FAMILIES: Final = {
 def family(kind: pa.DataType) -> str:
     """Return the name of the type's family (all text types are one family, for example).
 
-    A cast with ``safe=True`` between types of one family keeps the values, or raises.
+    A cast with ``safe=True`` between types of one family keeps the meaning of the values.
     """
     if _is(kind, "dictionary"):
         return family(kind.value_type)
@@ -109,7 +109,7 @@ def decoded(array: pa.Array) -> pa.Array:
 
 
 def _decoded_list(array: pa.Array) -> pa.Array:
-    """Decode an array of lists or maps, with as few copies of the elements as possible."""
+    """Do the work of ``decoded`` for lists and maps, with few copies of their elements."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

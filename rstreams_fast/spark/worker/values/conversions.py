@@ -516,7 +516,7 @@ def _check_nulls(batch: pa.RecordBatch, label: str) -> None:
 
 
 def cast_column(array: pa.Array, field: pa.Field, label: str) -> pa.Array:
-    """Return ``array`` cast to the type of ``field``. Raises an error if a value would change."""
+    """Cast ``array`` to the type of ``field``. Raises ``TypeError`` if a value does not fit."""
     import pyarrow as pa
 
     kind = field.type
