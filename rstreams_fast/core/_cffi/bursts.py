@@ -1,4 +1,4 @@
-"""``BurstIterator`` of the backend ``python``: cffi could not make this class faster."""
+"""``BurstIterator``, taken from the backend ``python``: cffi could not make it faster."""
 
 from __future__ import annotations
 

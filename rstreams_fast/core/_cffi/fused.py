@@ -1,4 +1,4 @@
-"""``FusedRun`` of the backend ``python``, with this backend's demand counters and rings.
+"""``FusedRun`` of the backend ``python``, with the demand counters and rings of ``cffi``.
 
 The run spends its time on calls of Python functions, and cffi cannot make such calls faster.
 """

@@ -1,14 +1,14 @@
 """``SpscRing``, the single-producer single-consumer ring, on the C type ``rsf_ring``.
 
 A Python list holds the elements, so that the garbage collector sees them. The C ring manages the
-indices of the list. An element is stored before its index is published. A reference is dropped only
-after the index was given back and the call has ended, because dropping a reference may run any
-code.
+indices of the list. The producer stores an element before it publishes the index. The consumer
+drops references only after it has released the indices and its call has ended, because dropping a
+reference may run any code.
 
-An interrupt (the exception of a signal handler, such as ``KeyboardInterrupt``) may come between
-almost any two steps of Python, even before the first step of ``__exit__`` and within a ``finally``.
-So a call uses its context manager twice, as ``with inside, inside``: the inner one ends the call,
-and the outer one completes this after an interrupt.
+An *interrupt* is an exception of a signal handler, such as ``KeyboardInterrupt``. It may come
+between almost any two steps of Python, even before the first step of ``__exit__`` and within a
+``finally``. So a call uses its context manager twice, as ``with inside, inside``. The inner
+``__exit__`` ends the call. If an interrupt stops it, the outer ``__exit__`` does what is left.
 """
 
 from __future__ import annotations
@@ -43,27 +43,29 @@ class _Event:
     __slots__ = ("_permit",)
 
     def __init__(self) -> None:
-        # sleep() waits for this lock, which is held until wake() releases it.
+        # This lock is held. sleep() waits until wake() releases it.
         self._permit = threading.Lock()
         self._permit.acquire()
 
     def wake(self) -> None:
-        # If no sleep() has come since the last wake, the lock is free: release() raises.
+        # If sleep() was not called since the last wake(), the lock is still free, and release()
+        # raises a RuntimeError.
         with contextlib.suppress(RuntimeError):
             self._permit.release()
 
     def sleep(self, timeout: float | None) -> bool:
-        """Wait for a call of ``wake``. Return at once if it was called since the last ``sleep``.
+        """Wait until another thread calls ``wake``, and return ``True``.
 
-        Returns ``False`` after ``timeout`` seconds.
+        If ``wake`` was called since the last ``sleep``, this returns at once. If ``timeout``
+        seconds are over before, it returns ``False``.
         """
         return any(self._permit.acquire(timeout=sleep) for sleep in sleeps(timeout))
 
 
 class Putting(spec.Putting):
-    """A producer's call, which puts at most ``count`` elements into a ring.
+    """A context manager for a call of the producer that puts at most ``count`` elements in.
 
-    ``there`` is the number of elements that fit.
+    Once the call has begun, ``there`` tells how many elements fit.
     """
 
     __slots__ = ("_count", "there")
@@ -76,7 +78,8 @@ class Putting(spec.Putting):
         self.there = 0
 
     def __enter__(self) -> None:
-        # Only the inner ``with`` begins the call. The outer one ends an interrupted call.
+        # ``with inside, inside`` runs this method twice. The first run, for the outer ``with``,
+        # only sets _surrounded. The second run begins the call.
         if self._surrounded:
             self.there = self._enter()
         self._surrounded = True
@@ -85,7 +88,8 @@ class Putting(spec.Putting):
         if self._left:
             return
         interrupted, self._leaving = self._leaving, True
-        # The interrupt may have come before _wake() was called. A needless wake does no harm.
+        # If an interrupt stopped the inner __exit__, perhaps the other side was not woken. So wake
+        # it here. A needless wake does no harm.
         if self._leave() or (interrupted and self.done):
             self._wake()
         self._left = True
@@ -102,9 +106,10 @@ class Putting(spec.Putting):
         return room
 
     def _enter_occupied(self) -> int:
-        """Begin this call although another call of the producer (or consumer) has not ended.
+        """Begin this call although another call on the same side of the ring has not ended.
 
-        Raises an error, unless the other call is a coroutine whose loop was closed.
+        Raises ``OverlappingCallsError``, unless the other call belongs to a coroutine whose event
+        loop was closed.
         """
         ring, side = self._ring, self.side
         if not ring._leave_for_lost(side):
@@ -118,9 +123,10 @@ class Putting(spec.Putting):
 
 
 class Taking(Putting):
-    """A consumer's call, which takes at most ``count`` elements out of a ring.
+    """A context manager for a call of the consumer that takes at most ``count`` elements out.
 
-    ``there`` elements are ready. The call sets ``done`` to the number that it took out.
+    Once the call has begun, ``there`` tells how many elements it can take. The called method stores
+    in ``done`` how many it has taken.
     """
 
     __slots__ = ()
@@ -150,7 +156,8 @@ class BoundedRing(spec.BoundedRing):
         spec.BoundedRing.__init__(self, capacity)
         self._ring: Any = ffi.new("rsf_ring *")
         lib.rsf_ring_init(self._ring, self._capacity)
-        # For each side of the ring: the id of its running call, and the index for that call.
+        # For each side of the ring: the id of the running call, and ``at``, the index of the first
+        # slot that the call uses.
         self._producer: Any = ffi.new("rsf_glue_side *")
         self._consumer: Any = ffi.new("rsf_glue_side *")
         self._data = _Event()
@@ -282,7 +289,7 @@ class BoundedRing(spec.BoundedRing):
         event: _Event,
         timeout: float | None,
     ) -> bool:
-        """Sleep until ``over()`` is true; ``False`` after ``timeout`` seconds."""
+        """Sleep until ``over()`` is true. ``False`` if ``timeout`` seconds are over before."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not over():
             check_same_process(self, self._creator)
@@ -292,8 +299,9 @@ class BoundedRing(spec.BoundedRing):
             if prepare(self._ring):
                 event.sleep(left)
             else:
-                # Either an element has just come; or the ring is closed, but a producer's call
-                # has not ended yet. Let the producer's thread run.
+                # prepare() refuses a wait in two cases. Either the other side has just made
+                # progress. Or the ring is closed, but a call of the producer has not ended yet.
+                # Then let the producer's thread run.
                 time.sleep(0)
         return True
 
@@ -332,8 +340,8 @@ class SpscRing(BoundedRing, spec.SpscRing[spec.T]):
         start = check_count("start", start)
         inside = Putting(self, "offer", max(len(elements) - start, 0))
         with inside, inside:
-            # Copy, because the list may change. Take at least one element, to refuse None even if
-            # the ring is full.
+            # Copy the elements that fit, because another thread may change the list. Copy at least
+            # one: None is an error, even if the ring is full.
             fitting = elements[start : start + max(inside.there, 1)]
             for element in fitting:
                 check_element(element)

@@ -1,7 +1,8 @@
 """``SignalSerializer`` on the C type ``rsf_serial``, which has a bounded mailbox (queue).
 
-As with the ring, C manages the indices of a Python list. One thread at a time delivers. No thread
-waits for another one, except for room in the mailbox with ``on_full="wait"``.
+The elements are in a Python list. C manages its indices, as in ``_cffi/ring.py``. One thread at a
+time delivers. A thread waits for another one only if the mailbox is full and ``on_full`` is
+``"wait"``.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _ANSWERS: Final = {
 class SignalSerializer(spec.SignalSerializer[spec.T]):
     def __init__(self, subscriber: Subscriber[spec.T], **options: Any) -> None:
         super().__init__(subscriber, **options)
-        # The lock guards _subscription. It is reentrant: the garbage collector and signal handlers
-        # may run any code, such as cancel().
+        # The lock guards _subscription. It is reentrant, because a finalizer or a signal handler on
+        # the thread that holds it may call cancel(), which takes it, too.
         self._subscribing = threading.RLock()
         places = lib.rsf_serial_slots(self._capacity)
         self._slots: list[Any] = [None] * places
@@ -67,7 +68,8 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         with self._subscribing:
             subscription, self._subscription = self._subscription, None
         self._wake()
-        # The delivering thread drops the queued elements and the subscriber.
+        # If no thread is delivering, this thread drops the queued elements and the subscriber.
+        # Otherwise the delivering thread does so.
         if lib.rsf_serial_enter(self._serial):
             self._drain()
         if subscription is not None:
@@ -88,7 +90,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             if (
                 answer is not Emission.FULL
                 or not wait
-                # The delivering thread must not wait: only this thread makes room.
+                # The delivering thread must not wait for room: only this thread itself makes room.
                 or self._owner == threading.get_ident()
             ):
                 return answer
@@ -110,11 +112,11 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         answer = Emission.OK
         try:
             if held == _IDLE and not self._announce:
-                # Deliver without the mailbox, as no element is queued before this one.
+                # No signal is queued: deliver the element without the mailbox.
                 self._owner = threading.get_ident()
                 raised = self._deliver(self._subscriber.on_next, element)
             else:
-                # First deliver the elements that are queued before this one.
+                # Deliver the queued signals first, to keep the order.
                 raised = self._deliver_queued()
                 answer = self._queue(element)
         except BaseException as interrupt:
@@ -129,7 +131,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         try:
             self._slots[lib.rsf_serial_slot(self._serial, index)] = element
         finally:
-            # Publish in any case: an index that is never published would block all later indices.
+            # Publish the index even after an interrupt: otherwise it would block all later ones.
             drain = lib.rsf_glue_publish_enter(self._serial, index)
         if drain:
             self._drain()
@@ -156,9 +158,10 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
     # -- delivery ----------------------------------------------------------------------------------
 
     def _drain(self, raised: BaseException | None = None) -> None:
-        """Deliver all signals, and let other threads deliver again. Then raise ``raised``, if any.
+        """Deliver all queued signals, and let other threads deliver again. Then raise ``raised``.
 
-        ``raised`` is not a subclass of ``Exception``: a ``KeyboardInterrupt``, for example.
+        ``raised`` is an exception such as ``KeyboardInterrupt``, which is no ``Exception``. It ends
+        the stream. ``None``: nothing was raised.
         """
         try:
             while True:
@@ -178,9 +181,10 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             del raised
 
     def _deliver_queued(self) -> BaseException | None:
-        """Deliver the queued signals; after the end of the stream, drop them.
+        """Deliver the queued signals. If the stream has ended, drop them.
 
-        If the subscriber raises a ``KeyboardInterrupt``, for example, the method returns it.
+        If the subscriber raises an exception such as ``KeyboardInterrupt``, which is no
+        ``Exception``, return it.
         """
         self._owner = threading.get_ident()
         raised: BaseException | None = None
@@ -190,7 +194,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         return raised
 
     def _step(self) -> tuple[Any, ...] | None:
-        """Return the subscriber's method to call next, with its argument.
+        """Return the subscriber's method to call next, with its argument, in a tuple.
 
         ``None`` if no signal is left.
         """
@@ -217,14 +221,15 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             if found == _TERMINAL:
                 with self._subscribing:
                     self._finished = True
-                    # Keep a subscription that has just come: the next call of _step() cancels it.
+                    # If _announce is set, a subscription has just come. Keep it: the next call of
+                    # _step() cancels it.
                     if not self._announce:
                         self._subscription = None
                 self._drop_queued()  # elements are left only if an error is signalled before them
                 if self._terminal is True:
                     return (self._subscriber.on_complete,)
                 return (self._subscriber.on_error, self._terminal)
-            # The stream was cancelled since the check above: loop again.
+            # rsf_glue_next found that the stream was cancelled meanwhile: start again.
 
     def _release(self) -> Any:
         at = self._take_at[0]
@@ -240,10 +245,9 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             self._release()
 
     def _deliver(self, method: Callable[..., Any], *signal: Any) -> BaseException | None:
-        """Call ``method`` of the subscriber. If it raises, cancel the stream.
+        """Call ``method`` of the subscriber. If it raises an exception, cancel the stream.
 
-        An exception that is not a subclass of ``Exception`` is returned: a ``KeyboardInterrupt``,
-        for example.
+        Report an ``Exception``. Return any other exception, such as ``KeyboardInterrupt``.
         """
         try:
             method(*signal)

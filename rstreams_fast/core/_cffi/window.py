@@ -1,4 +1,4 @@
-"""``CallWindow`` of the backend ``python``, with this backend's demand counter."""
+"""``CallWindow`` of the backend ``python``, with the demand counter of ``cffi``."""
 
 from __future__ import annotations
 

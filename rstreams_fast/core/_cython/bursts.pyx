@@ -49,13 +49,14 @@ cdef extern from *:
 cdef object missing = MISSING  # no global look-up
 
 
-# The garbage collector must not set `burst` to None while a method can still run. It empties the
-# list instead.
+# The garbage collector must not set `burst` to None: a method that runs later expects a list. The
+# collector can still break a reference cycle, because it empties the list itself.
 @cython.no_gc_clear
 cdef class BurstIterator:
 
-    # The last item is the next element. The attribute always has the same list: without a GIL,
-    # threads may change one list at the same time, but not one attribute.
+    # The last item is the next element. Methods change the list, but never set the attribute to
+    # another list. Without a GIL, several threads may change a list at the same time, but not an
+    # attribute.
     cdef list burst
 
     def __cinit__(self, *_arguments, **_named):
@@ -169,7 +170,7 @@ cdef _Anext new_anext(BurstIterator iterator):
 
 
 cdef object taken_at_once(_Anext anext):
-    """Return an element of the burst. MISSING if it is empty, or after the first call."""
+    """Return the next element of the burst. MISSING if it is empty, or on a second call."""
     cdef bint begun
     if anext.iterator is None or PyList_GET_SIZE(anext.iterator.burst) == 0:
         return missing
@@ -207,7 +208,7 @@ cdef PySendResult send(PyObject *self, PyObject *value, PyObject **result) excep
 
 
 def take_the_slot(cls, **options):
-    """``__init_subclass__``: fill the type's C slots, so that no element needs a method look-up."""
+    """``__init_subclass__``: fill the C slots of ``cls``, so that no element needs a look-up."""
     super(BurstIterator, cls).__init_subclass__(**options)
     ours = <PyTypeObject *> BurstIterator
     theirs = <PyTypeObject *> cls
@@ -217,7 +218,7 @@ def take_the_slot(cls, **options):
         theirs.tp_as_async.am_anext = ours.tp_as_async.am_anext
 
 
-# Cython lets no extension class define __init_subclass__.
+# Set __init_subclass__ here, because Cython does not allow it in the body of an extension class.
 (<dict> (<PyTypeObject *> BurstIterator).tp_dict)["__init_subclass__"] = classmethod(take_the_slot)
 PyType_Modified(BurstIterator)
 (<PyTypeObject *> _Anext).tp_iternext = step

@@ -16,7 +16,8 @@ cdef extern from "Python.h":
 
 
 cdef int64_t _saturated(object n) except? -1:
-    # Converts a Python int to 64 bits. A number that is too large becomes UNBOUNDED (§3.17).
+    # Converts a Python int to 64 bits. A number that is too large becomes UNBOUNDED (§3.17). A
+    # negative one that is too large becomes -INT64_MAX.
     cdef int overflow = 0
     cdef int64_t value = PyLong_AsLongLongAndOverflow(n, &overflow)
     if overflow == 0:

@@ -1,16 +1,16 @@
 """Generates the Python source of a *drain*: the loop that carries out the stages of one run.
 
 If stages call Python functions, a loop in Python is faster than a loop in C, because the
-interpreter inlines calls from Python to Python. The loop iterates over the *gate*, a C object. The
-gate does all other work: it counts the demand, checks for a cancel, reads the source, and carries
-out the first stages, up to the first one that calls a Python function. The loop makes the remaining
-calls, checks for ``None``, and counts the dropped elements.
+interpreter inlines calls from Python to Python. The Python loop iterates over the *gate*, a C
+object. The gate counts the demand, checks for a cancel, reads the source, and carries out the first
+stages, up to the first one that calls a Python function. The loop carries out the later stages,
+checks for ``None``, and counts the dropped elements.
 
-If an exception propagates, the gate must know where the element was: in a stage, or in the slot
-(the receiver of the results). The line number of the exception tells. (A ``try`` around each part
-would cost an instruction for each element.) An exception may also come from another line: a
-``KeyboardInterrupt``, for example, may come at a ``continue``. Then no element is being processed.
-At the end every local variable is cleared, since a traceback keeps the frame alive (§3.13).
+If an exception is raised, the run must know where the element was: in a stage, or in the slot (the
+receiver of the results). The line number in the traceback tells. (A ``try`` around each part would
+cost an instruction for each element.) An exception may also come at another line. For example, a
+``KeyboardInterrupt`` may come at a ``continue``. Then no element is being processed. At the end the
+loop clears all its local variables, because a traceback keeps its frame alive (§3.13).
 """
 
 from __future__ import annotations
@@ -58,14 +58,16 @@ def drain_source(shape: tuple[str, ...], first: int, to: str, counted: bool) -> 
     Args:
         shape: The names of the stages of the run.
         first: The number of the first stage that the loop carries out.
-        to: What ``slot``, the receiver of the results, is: a function to ``"call"``; the ``offer``
-            of a ``"ring"``, whose result is checked; a ``"list"``; or the ``"function"`` of a
-            ``FunctionSlot``, whose other fields follow as arguments.
+        to: What the argument ``slot`` of the drain is. ``"call"``: a function. ``"ring"``: the
+            method ``offer`` of a ring, whose result the drain checks. ``"list"``: a list, to which
+            the drain appends the results. ``"function"``: the function of a ``FunctionSlot``, whose
+            other fields are further arguments.
         counted: Whether to count the dropped elements.
     """
     numbered = list(enumerate(STAGES[name] for name in shape))[first:]
     delivers = all(STAGES[name].needs is not DemandRule.ALL for name in shape)
-    # A run that delivers only at its end need not count the dropped elements.
+    # Dropped elements are counted to learn how many were delivered. A run with a ``reduce`` does
+    # not count them, because it delivers only at its end.
     drops = counted and delivers and any(kind.drops for _, kind in numbered)
     before = ["dropped = 0"] if drops else []
     after = ["gate.dropped += dropped"] if drops else []
@@ -74,7 +76,8 @@ def drain_source(shape: tuple[str, ...], first: int, to: str, counted: bool) -> 
     objects = ["x", "k", "gate", "answer", *slot]
     for i, kind in numbered:
         objects.append(f"f{i}")
-        # The names of the variables end in ``i``: ``f2`` is the function of stage 2.
+        # The variables of stage ``i`` have names that end in ``i``: ``f2`` is its function if ``i``
+        # is 2.
         words = {"f": f"f{i}", "n": f"n{i}", "h": f"h{i}", "i": str(i), "name": repr(kind.name)}
         words["END"] = "gate.end()"
         for line in kind.lines(words):
@@ -127,8 +130,8 @@ def code_of(shape: tuple[str, ...], first: int, to: str, counted: bool) -> CodeT
     source = drain_source(shape, first, to, counted)
     exec(compile(source, name, "exec"), namespace)  # noqa: S102
     code: CodeType = namespace["drain"].__code__
-    # Mark the function as nested: without a GIL, other functions are freed only by the garbage
-    # collector, or never (CPython 3.13).
+    # Mark the function as nested. Without a GIL, CPython frees a function that is not nested only
+    # in a garbage collection, and CPython 3.13 never frees it.
     return code.replace(co_flags=code.co_flags | _CO_NESTED)
 
 
@@ -137,13 +140,13 @@ def drain_function(
 ) -> Callable[..., None]:
     """Return the drain function for one run. It has its own copy of the compiled code.
 
-    The interpreter specialises a code object for the functions that it calls. A code object that
-    several runs share would meet different functions, and be slower.
+    The interpreter specialises a code object for the functions that the code calls. If several runs
+    shared a code object, it would call different functions, and be slower.
     """
     scope = {
         **STEP_SCOPE,
-        # A C function that imports a module looks up __import__ in its caller's globals. Those
-        # are this dictionary.
+        # These are the globals of the drain. If the drain calls a C function that imports a module,
+        # the import looks up __import__ in these globals.
         "__builtins__": builtins,
         "__name__": __name__,
         "CoroutineType": CoroutineType,

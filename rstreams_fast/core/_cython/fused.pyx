@@ -67,8 +67,8 @@ from rstreams_fast.errors import (
 )
 
 
-# The tp_iternext of a type. It returns NULL, with no exception or with StopIteration, if there is
-# no element now.
+# The type of tp_iternext. If there is no element now, such a function returns NULL, either without
+# an exception or with StopIteration.
 ctypedef PyObject *(*next_function)(PyObject *) noexcept
 
 
@@ -76,8 +76,8 @@ cdef struct Stage:
     int kind
     rsfpy_callee callee  # borrowed from the program
     int64_t argument  # of batch: its size
-    # For take and skip: how many elements are left. For take_while and skip_while: 0 once the
-    # predicate has decided.
+    # For take and skip: how many more elements to pass on or to drop. For take_while and
+    # skip_while: 1, and 0 after the predicate has decided.
     int64_t count
     bint flushes
     bint gathers  # whether the stage stores a list
@@ -153,28 +153,31 @@ cdef rsfpy_callee popleft = rsfpy_take_apart(<PyObject *> POPLEFT)
 cdef object MORE, IDLE, EXHAUSTED, ENDED, DONE, CANCELLED, FAILED, SLOT_FAILED, DROPPED
 MORE, IDLE, EXHAUSTED, ENDED, DONE, CANCELLED, FAILED, SLOT_FAILED, DROPPED = RunStatus
 
-# Results of _process that mean "no element". They never leave this module.
+# _process returns one of these if there is no result: a stage has dropped or stored the element.
 cdef object DROPPED_MARK = object()
 cdef object ABSORBED_MARK = object()
 
-# Votes for the generated loop (positive) and against it (negative).
+# Votes of the functions, of some kinds of stages, and of the slot. Stages before the first one that
+# calls Python do not vote. If the sum is positive, the run uses the generated Python loop,
+# otherwise the C loop.
 cdef int PYTHON_CALL = 1
 cdef int OTHER_CALL = -1
 cdef int COUNTED_STAGE = -3  # the generated loop counts with Python ints
 cdef int HOLDING_STAGE = -2  # scan and reduce
 cdef int RING_SLOT = -4
 
-# On fewer elements the generated loop saves less time than it takes to enter the loop.
+# A burst of fewer elements than this uses the C loop: to enter the generated loop takes more time
+# than it would save.
 cdef int64_t FEW = 8
 cdef int64_t GOES_ON = _GOES_ON
 
-# To generate a loop takes as much time as the loop saves on about 300 elements. So a run processes
-# its first elements, this many, without a generated loop.
+# A run processes this many elements in the C loop before it generates a Python loop. Generating
+# takes time: a loop must process about 300 elements until it has saved as much.
 cdef int64_t first_elements = 64
 
 
 def generate_after(elements):
-    """Set the number of elements after which a run generates its loop; return the old one."""
+    """Set the number of elements after which a run generates its loop. Return the old number."""
     global first_elements
     before = first_elements
     first_elements = elements
@@ -183,19 +186,20 @@ def generate_after(elements):
 
 # The most stages of a generated loop. The time to compile the loop grows with the stages.
 cdef Py_ssize_t MOST_GENERATED = 256
-# The most elements between two checks of signals and the clock in the C loop.
+# The C loop checks signals and the clock at least once in this many elements.
 cdef int LONGEST_STRIDE = 32
-# The C loop lets other threads run if it has run no Python instruction for this many seconds. The
-# interpreter does the same (sys.getswitchinterval()).
+# The C loop lets other threads run once in this many seconds, as the interpreter does
+# (sys.getswitchinterval()).
 cdef double SWITCH_INTERVAL = 0.005
-# The stride is the number of elements between two checks of the clock. It shrinks if more than
-# SLOW_LOOK seconds are between them, and grows if less than FAST_LOOK.
+# The stride is the number of elements between two checks of the clock. If more than SLOW_LOOK
+# seconds have passed since the last check, the stride becomes 1. If fewer than FAST_LOOK seconds
+# have passed, it doubles.
 cdef double SLOW_LOOK = 0.002
 cdef double FAST_LOOK = 0.0005
 
 
 cdef int _vote(object function):
-    # If Python code calls a Python function, the interpreter needs no C call for that.
+    # A Python function votes for the generated loop: the interpreter inlines such a call.
     if PyMethod_Check(function):
         function = <object> PyMethod_GET_FUNCTION(function)
     return PYTHON_CALL if PyFunction_Check(function) else OTHER_CALL
@@ -206,7 +210,7 @@ cdef int64_t _bounded(object count) except -1:
 
 
 cdef int64_t _product(int64_t a, int64_t b) noexcept:
-    # Returns INT64_MAX if the product is larger. Both factors are positive.
+    # Returns a * b, at most INT64_MAX. Both factors are positive.
     return INT64_MAX if a > INT64_MAX // b else a * b
 
 
@@ -225,7 +229,8 @@ cdef PyObject *_next_in_deque(PyObject *source) except? NULL:
 
 
 cdef inline PyObject *_take(FusedRun self) except? NULL:
-    # Returns a new reference to the next element; NULL without an exception ends the burst.
+    # Returns a new reference to the next element. NULL without an exception means that the burst
+    # is over.
     cdef PyObject *element
     if self.remaining <= 0 or rsf_demand_load(self.counter) < 0:
         return NULL
@@ -369,12 +374,12 @@ cdef class FusedRun:
 
     @property
     def refund(self):
-        """After ``DROPPED``: how many elements may be requested in place of the dropped one."""
+        """After ``DROPPED``: how many elements to request from upstream for the dropped one."""
         return self.refunded
 
     @property
     def pulled(self):
-        """How many elements have been taken from the source or pushed."""
+        """How many elements the run has taken from the source, or got by ``push``."""
         return self.pulled_before + self.budget - self.remaining + self.has_none
 
     def __reduce__(self):
@@ -419,8 +424,8 @@ cdef class FusedRun:
         rsfpy_leave(&self.busy)
 
     cdef int _enter(self) except -1:
-        # Count this as a recursive call. Python does not count direct calls of C functions, so runs
-        # that call each other would overflow the C stack.
+        # Count this as a recursive call. The slot of a run may call another run, and so on. Python
+        # does not count calls from C to C, so the C stack would overflow.
         Py_EnterRecursiveCall(" while a run calls its functions")
         if not rsfpy_enter(&self.busy):
             Py_LeaveRecursiveCall()
@@ -435,7 +440,8 @@ cdef class FusedRun:
         Py_LeaveRecursiveCall()
 
     cdef void _let_go(self) noexcept:
-        # Keep the values until all attributes are cleared: dropping a value may run any code.
+        # Keep references to the old values until all attributes are cleared. Dropping a value may
+        # run any code, which must not find a half-cleared run.
         held = (
             self.source, self.program, self.held, self.slot, self.slot_ring,
             self.gate, self.generated, self.generated_arguments,
@@ -459,8 +465,9 @@ cdef class FusedRun:
     # -- processing several elements -------------------------------------------------------------
 
     cdef object _drain(self, int64_t limit):
-        # The demand may grow within a burst: a subscriber that requests one element at a time, in
-        # on_next, would otherwise make many bursts of one element.
+        # If demand was added during a burst, make another burst here, until GOES_ON elements are
+        # processed. Otherwise the caller would have to call drain for each burst. With a subscriber
+        # that requests one element in each on_next, each burst has one element.
         cdef int64_t end = self.pulled_before + min(limit, GOES_ON)
         while True:
             status = self._burst(limit)
@@ -502,7 +509,8 @@ cdef class FusedRun:
         return MORE if left != 0 else IDLE
 
     cdef bint _ends_soon(self) except -1:
-        # Processes the first elements of a run without a generated loop. True if the burst is over.
+        # Processes elements in the C loop, up to the run's number first_elements. Returns whether
+        # the burst is over then.
         cdef int64_t first = first_elements - self.pulled_before
         cdef int64_t rest = self.budget - first
         if self.generated is not None or first <= 0:
@@ -517,8 +525,8 @@ cdef class FusedRun:
         return False
 
     cdef int64_t _settle(self) except? -4:
-        # All taken elements were delivered, except those that a stage dropped, kept or failed on
-        # (§1.1).
+        # Subtracts the delivered elements of a burst from the demand. An element that was taken was
+        # delivered, unless a stage dropped or stored it, or raised an exception for it (§1.1).
         cdef int64_t taken = self.budget - self.remaining
         cdef int64_t delivered = taken - self.undelivered - (self.place == IN_STAGE)
         cdef int64_t left
@@ -535,7 +543,7 @@ cdef class FusedRun:
         return left
 
     cdef PyObject *_source_is_empty(self) except? NULL:
-        # A C iterator ends without an exception, a Python one with StopIteration.
+        # At its end a C iterator sets no exception, and a Python iterator raises StopIteration.
         if PyErr_Occurred() != NULL:
             if not PyErr_ExceptionMatches(StopIteration):
                 return NULL
@@ -548,13 +556,14 @@ cdef class FusedRun:
         raise NoneSignalError("§2.13: the source produced None")
 
     cdef void _end(self) noexcept:
-        # Called when a stage needs no more elements: ends the burst after the current element.
+        # A stage that needs no more elements calls this. The burst ends after the current element.
         self.has_ended = True
         self.budget -= self.remaining
         self.remaining = 0
 
     cdef int _run_generated(self, bint counted) except -1:
-        # If the demand is unbounded, results are not counted, which saves about 5 ns for each.
+        # counted: whether to count the dropped elements, to know how many results were delivered.
+        # With unbounded demand the caller need not know. Counting takes about 5 ns for each one.
         if self.generated is None:
             self._generate(counted)
         self.gate.run = self
@@ -588,8 +597,8 @@ cdef class FusedRun:
         return 0
 
     cdef PyObject *_take_processed(self) except? NULL:
-        # Returns the next element that passes the first stages. The generated loop has only the
-        # later stages.
+        # Takes elements from the source until one passes the first stages, which run in C. Returns
+        # it to the generated loop, which carries out only the later stages.
         cdef PyObject *element
         while True:
             element = _take(self)
@@ -625,7 +634,7 @@ cdef class FusedRun:
                 self._look_around()
 
     cdef int _look_around(self) except -1:
-        # Handles signals and lets other threads run, as the interpreter does between instructions.
+        # Handles signals and lets other threads run, as the interpreter does for Python code.
         cdef double now = monotonic()
         cdef double since = now - self.last_look
         if since > SLOW_LOOK:
@@ -641,7 +650,7 @@ cdef class FusedRun:
         return 0
 
     cdef inline int _deliver(self, PyObject *element) except -1:
-        # Steals the reference to the element.
+        # Steals the reference to `element`.
         cdef PyObject *answer
         if <PyObject *> self.slot_ring == <PyObject *> None:
             if <PyObject *> self.slot_over != <PyObject *> None:
@@ -678,9 +687,10 @@ cdef class FusedRun:
     cdef PyObject *_process(
         self, PyObject *x, Py_ssize_t start, Py_ssize_t stop
     ) except? NULL:
-        """Pass ``x`` through the stages from ``start`` to ``stop``; takes over the reference.
+        """Pass ``x`` through the stages from ``start`` to ``stop``. Steals the reference to ``x``.
 
-        Returns an owned reference to the result, or a mark, which is not owned.
+        Returns a new reference to the result. If there is no result, returns a borrowed reference
+        to ``DROPPED_MARK`` or ``ABSORBED_MARK``.
         """
         cdef int64_t refund = 1
         cdef Stage *stage = self.stages + start
@@ -752,15 +762,16 @@ cdef class FusedRun:
         return <PyObject *> DROPPED_MARK
 
     cdef void _leave_out(self, Stage *stage) noexcept:
-        # Called when a skip or skip_while has skipped its last element. If it is the last stage of
-        # the run, removes the stage.
+        # A skip or skip_while that has dropped its last element calls this. If it is the last stage
+        # of the run, this removes the stage.
         if stage + 1 == self.stages + self.c_stages and self.c_stages == self.stage_count:
             self.c_stages -= 1
             self.stage_count -= 1
 
     cdef PyObject *_hold(self, Stage *stage, PyObject *element) except? NULL:
-        """Pass ``element`` through a stage that ``_process`` does not handle; takes over the
-        reference.
+        """Pass ``element`` through a stage that ``_process`` itself does not handle.
+
+        Steals the reference to ``element``.
         """
         cdef Py_ssize_t index = stage - self.stages
         cdef object x = <object> element
@@ -884,7 +895,7 @@ cdef class FusedRun:
         return CANCELLED if rsf_demand_load(self.counter) < 0 else DONE
 
     cdef object _fail(self, object error):
-        # Returns the status for an exception; None if the FunctionSlot has handled it.
+        # Returns the RunStatus to return for `error`. None if the FunctionSlot has handled `error`.
         if self.place == IN_SLOT and self.function_slot is not None:
             self.function_slot.failed(error)
             return None
@@ -909,7 +920,8 @@ cdef object _overflow():
 
 
 cdef inline int _is_true(PyObject *answer) noexcept:
-    # Steals the reference. Returns -1 if an exception is set; then `answer` may be NULL.
+    # Returns 1 or 0, and steals the reference to `answer`, what a predicate returned. If the
+    # predicate raised an exception (`answer` is NULL), or the test of `answer` did, returns -1.
     cdef int truth
     if answer == Py_True_ptr:
         truth = 1
@@ -926,7 +938,10 @@ cdef inline int _is_true(PyObject *answer) noexcept:
 @cython.internal
 @cython.nonecheck(True)  # a debugger may find a gate without a run
 cdef class Gate:
-    """The iterator of a generated loop. The loop also tells the gate what the stages store."""
+    """The iterator over which a generated loop runs.
+
+    The loop also stores the counts and objects of its stages in the gate.
+    """
     cdef FusedRun run  # set only while the generated loop runs, to avoid a reference cycle
 
     def __iter__(self):
@@ -969,7 +984,8 @@ cdef class Gate:
 
 
 cdef PyObject *gate_next(PyObject *gate) except? NULL:
-    # Called by the interpreter directly: a wrapper of Cython would take as much time again.
+    # The interpreter calls this C function as tp_iternext. A __next__ method of Cython would add a
+    # wrapper, which takes as much time again.
     if <PyObject *> (<Gate> gate).run == <PyObject *> None:
         return NULL
     return _take((<Gate> gate).run)
@@ -991,7 +1007,8 @@ cdef PyObject *take_processed(PyObject *gate) except? NULL:
 
 
 cdef PyObject *staged_gate_next(PyObject *gate) noexcept:
-    # Hides a StopIteration that a stage raised, which the loop would take for the end.
+    # If a stage raises a StopIteration, store it in `stopped`, and clear it. The generated loop
+    # would take it for the end of the source.
     cdef PyObject *element = (<next_function> take_processed)(gate)
     if element == NULL and PyErr_Occurred() != NULL and PyErr_ExceptionMatches(StopIteration):
         try:

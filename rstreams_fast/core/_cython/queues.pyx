@@ -79,8 +79,8 @@ cdef enum:  # calls that may wait
     JOIN
 
 
-# Waiters are on the heap, not on the stack: at exit the interpreter ends waiting daemon threads,
-# which frees their stacks, while other threads may still wake them.
+# Waiters are on the heap, not on the stack. At exit the interpreter ends waiting daemon threads,
+# which frees their stacks. But other threads may still wake these waiters.
 cdef struct Waiter:
     PyThread_type_lock event
     Waiter *next
@@ -103,8 +103,8 @@ cdef struct Store:
 
 cdef uint32_t forks = 0  # number of forks between the first process and this one
 cdef rsfpy_mutex forgetting
-# The lock of a thread that switches a queue to the standard library's code. A queue is switched at
-# most once.
+# A thread holds this lock while it switches a queue to the standard library's code. So no queue is
+# switched twice.
 becoming = threading.RLock()
 
 
@@ -150,7 +150,7 @@ cdef inline void call_all(Line *line) noexcept:
 
 
 cdef class ThreadQueue:
-    """A queue of references between threads: the base of all queues here."""
+    """A queue of references between threads. The base class of all queues in this file."""
 
     cdef PyObject **slots  # as in Store
     cdef Py_ssize_t mask
@@ -246,8 +246,8 @@ cdef class ThreadQueue:
         rsfpy_unlock(&self.mutex)
 
     cdef void forget_the_dead(self) noexcept:
-        # Forgets waiting threads and the owner of the mutex: after a fork they exist only in the
-        # parent.
+        # After a fork, clears the lines of waiting threads and renews the mutex: the waiting
+        # threads and the thread that held the mutex exist only in the parent.
         cdef int i
         rsfpy_lock(&forgetting)
         if self.forks != forks:
@@ -299,7 +299,8 @@ cdef class ThreadQueue:
         return other != NULL and other.in_vain >= PATIENCE and (me == NULL or not me.called)
 
     cdef inline void settle(self, int what, Waiter *me, Answer answer) noexcept:
-        # Wakes one waiting thread, if there is an element, or room, for it.
+        # If this thread must wait, puts it into the line. Then, if there is an element, wakes a
+        # thread that waits in get(). If there is room, wakes a thread that waits in put().
         if answer == WAIT and me != NULL:
             self.stand_in_line(what, me)
         if self.count > 0:
@@ -532,10 +533,10 @@ cdef class FullThreadQueue(ThreadQueue):
         return stolen(element)
 
     def task_done(self):
-        """Note that the work on one of the elements that were taken out is done. See ``join``.
+        """Count one element that was taken out as done. See ``join``.
 
         Raises:
-            ValueError: It was called more often than elements were put in.
+            ValueError: ``task_done`` was called more often than elements were put in.
         """
         cdef bint too_often
         self.lock()
@@ -654,7 +655,10 @@ cdef class FullThreadQueue(ThreadQueue):
         return other
 
     def _take_the_mutex(self):
-        """Switch to the standard library's code, with all elements and all waiting threads."""
+        """Switch this queue to the standard library's code, with all elements and waiting threads.
+
+        The switch is permanent.
+        """
         cdef Store store
         cdef int i
         mutex = threading.Lock()
@@ -680,7 +684,7 @@ HOOKS = ("_init", "_qsize", "_put", "_get")
 
 
 class _OfTheMutex:
-    """An attribute of the standard library's queue. Its use switches a queue to that code."""
+    """An attribute such as ``mutex``. Its use switches a queue to the standard library's code."""
 
     def __init__(self, name):
         self.name = name
@@ -760,8 +764,9 @@ cdef inquiry cython_clear
 
 
 cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    # While the collector runs, no thread is between lock and unlock: with a GIL the collector holds
-    # the GIL; without one all threads are stopped at safe points.
+    # It is safe to read the queue here: while the collector runs, no thread is between lock and
+    # unlock. With a GIL, the collector's thread holds the GIL. Without a GIL, all threads are
+    # stopped at safe points.
     cdef ThreadQueue queue = <ThreadQueue> self
     cdef Py_ssize_t i
     cdef int stop

@@ -44,8 +44,9 @@ from rstreams_fast.core._records import (
 
 
 cdef size_t ALIGNMENT = _ALIGNMENT
-# Large arrays usually start at the first bytes of a page. A copy to the same offset in another page
-# is slower, as its loads seem to depend on its stores: so this memory starts at another offset.
+# The memory of a large ring starts in the middle of a page. Large numpy arrays usually start at the
+# beginning of a page, and copies between equal offsets in two pages are slow: the processor takes
+# the loads to depend on the stores.
 cdef size_t PAGE = 4096
 cdef size_t LARGE = 1 << 16
 cdef Py_ssize_t COPY_UNDER_GIL = _COPY_UNDER_GIL
@@ -65,7 +66,8 @@ cdef class Memory:
         self.size = count * record
         align = PAGE if <size_t> self.size >= LARGE else ALIGNMENT
         beyond = PAGE // 2 if align == PAGE else 0
-        # calloc gets zeroed pages from the system, and touches none of them.
+        # calloc gets pages of zeros from the system. It need not write to them, as malloc and
+        # memset would.
         self.allocated = calloc(<size_t> self.size + align + beyond, 1)
         if self.allocated == NULL:
             raise MemoryError(f"no memory for {count} records of {record} bytes")
@@ -77,7 +79,7 @@ cdef class Memory:
 
 
 cdef class Views:
-    """Makes the producer's (or the consumer's) views of the memory, and counts them."""
+    """Makes and counts the views of the memory. Each side of the ring has one such object."""
 
     cdef Memory memory
     cdef bint readonly
@@ -130,7 +132,7 @@ cdef class RecordRing(BoundedRing):
         return self.records.dtype
 
     cdef bint _is_plain(self, object array, bint writable) except -1:
-        """A quick check whether ``Records`` would return ``array`` unchanged."""
+        """Return true if ``array`` surely passes the checks of ``Records``, which are slower."""
         if type(array) is not self.ndarray or array.dtype is not self.base or array.ndim != 1:
             return False
         flags = array.flags
@@ -185,7 +187,7 @@ cdef class RecordRing(BoundedRing):
         return self._committed(count)
 
     cdef int _enter_producer(self, str call) except -1:
-        """Begin a producer's call. Raises if the ring is closed, or a reserved view exists."""
+        """Begin a call of the producer. Raises if the ring is closed, or a reserved view exists."""
         enter_producer(self)
         if rsf_ring_is_closed(&self.ring):
             rsf_ring_leave_producer(&self.ring)
@@ -198,7 +200,8 @@ cdef class RecordRing(BoundedRing):
     cdef Py_ssize_t _put(self, object plain) except -1:
         cdef Py_buffer given
         cdef uint64_t index, count
-        # The weak reference keeps numpy from resizing the array, even with refcheck=False.
+        # numpy resizes no array to which a weak reference exists. So no other thread can resize
+        # this array while its records are being copied, even with refcheck=False.
         guard = PyWeakref_NewRef(plain, None)
         PyObject_GetBuffer(plain, &given, PyBUF_SIMPLE)
         count = rsf_ring_reserve(&self.ring, given.len // self.itemsize, &index)
@@ -215,7 +218,10 @@ cdef class RecordRing(BoundedRing):
         return count
 
     cdef Py_ssize_t _committed(self, Py_ssize_t count) except -1:
-        """Wake the consumer. The producer's call has ended."""
+        """Wake the consumer if ``count``, the number of records put in, is not 0. Return ``count``.
+
+        The producer's call must have ended before.
+        """
         if count != 0 and rsfpy_take_waiting_consumer(&self.ring):
             self.wake_consumer()
         return count
@@ -299,7 +305,7 @@ cdef class RecordRing(BoundedRing):
         return self.records.empty(size if wanted is None or wanted > size else wanted)
 
     cdef int _enter_consumer(self, str call) except -1:
-        """Begin a consumer's call. Raises if a view of peeked records exists."""
+        """Begin a call of the consumer. Raises if a view of peeked records exists."""
         enter_consumer(self)
         if self.peeked_views.exports != 0:
             rsf_ring_leave_consumer(&self.ring)
@@ -325,7 +331,10 @@ cdef class RecordRing(BoundedRing):
         return count
 
     cdef Py_ssize_t _released(self, Py_ssize_t count) except -1:
-        """Wake the producer. The consumer's call has ended."""
+        """Wake the producer if ``count``, the number of records taken out, is not 0. Return it.
+
+        The consumer's call must have ended before.
+        """
         if count != 0 and rsfpy_take_waiting_producer(&self.ring):
             self.wake_producer()
         return count

@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """``SpscRing``, the single-producer single-consumer ring, on the C type ``rsf_ring``.
 
-The C ring manages indices; the *slots* of an array here hold the references to elements. A ring has
-two *sides*, the producer's and the consumer's; one call at a time may be on each. Three rules keep
-the references right. A reference is taken before its slot is published. A reference is dropped only
-after its slot was released and the call has left its side, because dropping may run any code. The
-garbage collector visits the slots between the ring's head and tail by code in this file, because
+The C ring manages indices. The references to the elements are in an array of *slots* here. A ring
+has two *sides*, the producer's and the consumer's. One call at a time may run on each side. Three
+rules keep the references right. A reference is taken before its slot is published. A reference is
+dropped only after its slot was released and the call has ended, because dropping may run any code.
+Code in this file shows the garbage collector the slots between the ring's head and tail, because
 Cython does not traverse raw pointers.
 """
 
@@ -77,7 +77,7 @@ cdef double LONGEST_SLEEP = 1000.0  # seconds; the longest single sleep
 
 
 cdef int enter_occupied(BoundedRing ring, bint consumer) except -1:
-    """Begin a call although another call of the same side has not ended.
+    """Begin a call although another call on the same side of the ring has not ended.
 
     Raises an error, unless the other call is a coroutine whose event loop was closed.
     """
@@ -116,7 +116,8 @@ cdef bint sleep_on(PyThread_type_lock event, object deadline) except -1:
             return True
         if expired and status != PY_LOCK_INTR:
             return False
-        # A signal that came just before the sleep did not end the sleep: see core._common.sleeps.
+        # Handle signals after each sleep: a signal that came just before the sleep did not end it.
+        # See core._common.sleeps.
         PyErr_CheckSignals()
         sleep = min(sleep * SLEEP_GROWTH, LONGEST_SLEEP)
 
@@ -128,7 +129,8 @@ cdef class BoundedRing:
         self.producer_event = PyThread_allocate_lock()
         if self.consumer_event == NULL or self.producer_event == NULL:
             raise MemoryError("no memory for a ring")
-        # An event is a lock. A wake releases the lock, and the waiting thread takes it.
+        # An event is a lock that is held. The thread that wakes releases the lock, and the waiting
+        # thread takes it again.
         PyThread_acquire_lock(self.consumer_event, 1)
         PyThread_acquire_lock(self.producer_event, 1)
         self.creator = getpid()
@@ -137,7 +139,8 @@ cdef class BoundedRing:
         pass  # __cinit__ took the arguments; subclasses pass them on
 
     cdef uint64_t start(self, object capacity) except 0:
-        # No other thread knows the ring yet. Returns the number of slots.
+        # Initialises the C ring, and returns the number of slots. Only constructors call this, when
+        # no other thread knows the ring yet.
         cdef uint64_t count = check_capacity("capacity", capacity)
         if not rsf_ring_init(&self.ring, count):
             raise ValueError(f"capacity must be 1 to 2**31, got {capacity}")
@@ -146,7 +149,7 @@ cdef class BoundedRing:
     def __dealloc__(self):
         for event in (<size_t> self.consumer_event, <size_t> self.producer_event):
             if event != 0:
-                # Some systems forbid freeing a locked lock, and events are locked.
+                # Events are held locks. Some systems forbid freeing a lock that is held.
                 PyThread_release_lock(<PyThread_type_lock> <size_t> event)
                 PyThread_free_lock(<PyThread_type_lock> <size_t> event)
 
@@ -236,10 +239,10 @@ cdef class BoundedRing:
             self.room_bell = waker if awaited else None
 
     cdef bint take_bell(self, object bell, bint consumer) noexcept:
-        """Remove the bell of a waiting coroutine. ``False`` if the coroutine's call was ended.
+        """Remove ``bell``, which wakes a waiting coroutine. ``False`` if it is not there any more.
 
-        If the loop of a coroutine was closed, the next call of the same side ends the coroutine's
-        call. The call has ended if its bell is not there any more.
+        Then the coroutine's call has been ended: the loop of the coroutine was closed, and another
+        call came on the same side.
         """
         cdef bint found
         previous = None
@@ -295,7 +298,8 @@ cdef class BoundedRing:
                 if not self._park(True, deadline) and not self.has_data():
                     raise TimeoutError(f"the ring stayed empty for {timeout} seconds")
             elif rsf_ring_is_closed(&self.ring):
-                # A producer's call that began before the close has not ended yet.
+                # The ring is closed, but not at its end: a call of the producer that began before
+                # the close has not ended yet, and may put in an element. Let its thread run.
                 with nogil:
                     rsfpy_yield()
                 PyErr_CheckSignals()
@@ -317,7 +321,8 @@ cdef class BoundedRing:
                     raise TimeoutError(f"the ring stayed full for {timeout} seconds")
 
     cdef object _deadline(self, object timeout, object deadline):
-        # Called before every wait. In a forked child no thread could end the wait.
+        # Returns the time at which a wait must end, or None. This is called before each wait. So it
+        # also checks that this is not a forked child, where no other thread could end the wait.
         check_same_process(self, self.creator)
         if timeout is None or deadline is not None:
             return deadline
@@ -326,7 +331,7 @@ cdef class BoundedRing:
     cdef bint _park(self, bint consumer, object deadline) except -1:
         """Sleep until the other side wakes this thread. ``False`` if ``deadline`` comes first.
 
-        The caller has set the waiting flag.
+        The caller must have set the waiting flag of its side of the ring.
         """
         cdef bint woken = False
         try:
@@ -337,8 +342,9 @@ cdef class BoundedRing:
         return woken
 
     cdef void _call_off(self, bint consumer) noexcept:
-        # Clear the waiting flag. If the other side has cleared the flag already, it will release
-        # the event: wait for that.
+        # Clears the waiting flag of this side. If the other side has cleared the flag already, it
+        # is about to release the event. Then this takes the event, so that the next wait does not
+        # end at once.
         if consumer:
             if not rsf_ring_take_waiting_consumer(&self.ring):
                 with nogil:
@@ -349,9 +355,9 @@ cdef class BoundedRing:
 
 
 async def await_data(BoundedRing ring):
-    """Wait as ``wait_for_data`` does, in a coroutine, without a thread.
+    """Wait as ``wait_for_data`` does, in a coroutine, without blocking a thread.
 
-    The caller has begun a consumer's call. If this raises an exception, it has ended that call.
+    The caller has begun a call of the consumer. Before this raises an exception, it ends that call.
     """
     from asyncio import sleep
 
@@ -377,9 +383,9 @@ async def await_data(BoundedRing ring):
 
 
 async def await_room(BoundedRing ring, str call):
-    """Wait as ``wait_for_room`` does, in a coroutine, without a thread.
+    """Wait as ``wait_for_room`` does, in a coroutine, without blocking a thread.
 
-    The caller has begun a producer's call. If this raises an exception, it has ended that call.
+    The caller has begun a call of the producer. Before this raises an exception, it ends that call.
     """
     cdef uint64_t index
     bell = None
@@ -437,8 +443,8 @@ cdef class SpscRing(BoundedRing):
             raise TypeError(f"elements must be a list or tuple, got {type(elements).__name__}")
         if position < 0:
             position = min(check_count("start", start), INT64_MAX)
-        # No other thread may change the list between these steps: the size is read, and references
-        # to the elements are taken.
+        # _offer_many reads the size of the list, and later takes references to its elements. No
+        # other thread may change the list between these steps.
         with cython.critical_section(elements):
             return self._offer_many(elements, min(position, <int64_t> PY_SSIZE_T_MAX))
 
@@ -452,7 +458,7 @@ cdef class SpscRing(BoundedRing):
             rsf_ring_leave_producer(&self.ring)
             refuse_closed("offer")
         free = rsf_ring_reserve(&self.ring, max(size - first, 0), &index)
-        # Check one element even if none fits, so that a full ring refuses None, too.
+        # Even if no element fits, check the first one: None is an error, also if the ring is full.
         for i in range(max(free, 1 if size > first else 0)):
             element = _item(elements, first + <Py_ssize_t> i, is_list)
             if element == <PyObject *> None:
@@ -492,7 +498,7 @@ cdef class SpscRing(BoundedRing):
             self.wake_consumer()
 
     cdef int _put_one(self, object element) except -1:
-        # Only within a producer's call, and only if the ring has room.
+        # The caller must have begun a call of the producer, and the ring must have room.
         cdef uint64_t index
         rsf_ring_reserve(&self.ring, 1, &index)
         Py_INCREF_ptr(<PyObject *> element)
@@ -516,8 +522,8 @@ cdef class SpscRing(BoundedRing):
             wanted = min(check_count("max", max), INT64_MAX)
         if <uint64_t> wanted < size:
             size = wanted
-        # Allocate before the call begins: this may run the garbage collector, and so any code,
-        # which may use the ring.
+        # Allocate the list before the call on the consumer's side begins. The allocation may run
+        # the garbage collector, which may run any code, which may use the ring.
         cdef list taken = PyList_New(size)
         enter_consumer(self)
         ready = rsf_ring_peek(&self.ring, size, &index)
@@ -557,7 +563,7 @@ cdef class SpscRing(BoundedRing):
         return element
 
     cdef object _take_one(self):
-        # Only within a consumer's call, and only if the ring has an element.
+        # The caller must have begun a call of the consumer, and the ring must have an element.
         cdef uint64_t index
         cdef PyObject *element
         rsf_ring_peek(&self.ring, 1, &index)
@@ -573,7 +579,7 @@ cdef inline PyObject *_item(object elements, Py_ssize_t index, bint is_list) noe
 
 
 cdef inline object _stolen(PyObject *element):
-    # The caller gets the reference of the slot.
+    # Returns the element. The slot's reference passes to the caller, without a new one.
     cdef object result = <object> element
     Py_DECREF(result)
     return result
@@ -595,8 +601,9 @@ cdef inquiry cython_clear
 
 
 cdef int ring_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    # While the collector runs, no thread is between reserve and commit, or peek and release: with a
-    # GIL the collector holds the GIL; without one all threads are stopped at safe points.
+    # It is safe to read head, tail and slots here: while the collector runs, no thread is between
+    # reserve and commit, or between peek and release. With a GIL, the collector's thread holds the
+    # GIL. Without a GIL, all threads are stopped at safe points.
     cdef rsf_ring *ring = &(<SpscRing> self).ring
     cdef PyObject **slots = (<SpscRing> self).slots
     cdef uint64_t index = ring.head

@@ -39,7 +39,8 @@ from rstreams_fast.errors import (
 )
 
 
-# The results of the method _next: those of the C function rsf_serial_reserve, and BUSY.
+# Maps the results of the method _next to members of Emission. _next returns a result of the C
+# function rsf_serial_reserve, or BUSY.
 cdef int BUSY = 4
 cdef object ANSWERS = {
     RSF_SERIAL_OK: Emission.OK,
@@ -53,7 +54,7 @@ cdef object ANSWERS = {
 @cython.final
 @cython.internal
 cdef class _Parked:
-    """A thread that waits for room in the mailbox. To wake it is to release its lock."""
+    """A thread that waits for room in the mailbox. Releasing ``lock`` wakes the thread."""
 
     cdef PyThread_type_lock lock
 
@@ -156,7 +157,7 @@ cdef class SignalSerializer:
             overflow = BufferOverflowError(
                 f"the mailbox of {self.serial.capacity} elements is full, one was dropped"
             )
-            # Only one thread ends the stream, even if several overflow the mailbox.
+            # Several threads may find the mailbox full. Only one of them ends the stream.
             if self._terminate(RSF_SERIAL_ERROR, overflow) and subscription is not None:
                 cancel_quietly(subscription)
         elif answer == BUSY:
@@ -178,7 +179,8 @@ cdef class SignalSerializer:
     def request(self, n, /):
         subscription = self._upstream()
         if subscription is not None:
-            # A circle of serializers would overflow the C stack, which Python does not check.
+            # Count this as a recursive call. Serializers that request from each other in a circle
+            # would overflow the C stack, because Python does not count calls from C to C.
             Py_EnterRecursiveCall(" while asking upstream")
             try:
                 subscription.request(n)
@@ -229,7 +231,8 @@ cdef class SignalSerializer:
             answer = self._next_as_holder(element)
             if answer != RSF_SERIAL_FULL or not wait:
                 return answer
-            # The mailbox was full before its elements were delivered. Now there may be room.
+            # The mailbox was full. But this thread has delivered its elements meanwhile, so there
+            # may be room now: try again.
         if self.fail_fast:
             if rsf_serial_is_cancelled(&self.serial):
                 return RSF_SERIAL_CANCELLED
@@ -253,7 +256,8 @@ cdef class SignalSerializer:
         return RSF_SERIAL_OK
 
     cdef int _next_as_holder(self, object element) except -1:
-        # Delivers an element that does not go through the mailbox. Then other threads may deliver.
+        # Delivers `element` directly, without the mailbox, and then lets other threads deliver. The
+        # caller is the delivering thread. If other signals wait, it delivers them first.
         cdef PyObject *answer
         if (
             not rsf_serial_is_idle(&self.serial)
@@ -285,7 +289,8 @@ cdef class SignalSerializer:
             elif rsf_serial_is_idle(&self.serial):
                 self._call(element)
             else:
-                # Another thread is about to publish an element or the end.
+                # Another thread has begun to queue a signal. `element` must come after this signal,
+                # so queue it, too.
                 answer = rsf_serial_reserve(&self.serial, &index)
                 if answer == RSF_SERIAL_OK:
                     Py_INCREF_ptr(<PyObject *> element)
@@ -348,7 +353,7 @@ cdef class SignalSerializer:
                 slot[0] = NULL
                 rsf_serial_release(&self.serial)
                 Py_DECREF(element)
-                # Wake waiting threads only when the mailbox is half empty, not for each element.
+                # Do not wake waiting threads for each element, only if the mailbox is half empty.
                 if rsf_serial_size(&self.serial) <= self.serial.capacity // 2:
                     self._wake()
                 self._call(element)
@@ -383,7 +388,7 @@ cdef class SignalSerializer:
         return 0
 
     cdef int _abandon(self, object raised) except -1:
-        """End the stream after the subscriber raised, and report the exception (§2.13)."""
+        """End the stream because the subscriber raised ``raised``. Report it (§2.13)."""
         cdef object subscription = None
         if not self.finished and rsf_serial_cancel(&self.serial):
             subscription = self._end_upstream()
@@ -397,8 +402,9 @@ cdef class SignalSerializer:
         return 0
 
     cdef void _forget(self) noexcept:
-        # The stream is over. First clear the attributes, because dropping their values may run any
-        # code. After a cancel the cancelling thread takes the subscription.
+        # Drops all references after the end of the stream. Clear all attributes before any value is
+        # dropped, because dropping a value may run any code. After a cancel, leave the subscription
+        # to the thread that cancels.
         upstream = self._end_upstream() if self.finished else None
         held = (self.subscriber, self.deliver_next, self.error, upstream)
         self.subscriber = None
@@ -421,7 +427,8 @@ cdef class SignalSerializer:
             PyThread_release_lock(parked.lock)
 
     cdef int _park(self) except -1:
-        # Sleep until there may be room. In a forked child no thread would make room.
+        # Sleeps until there may be room. In a forked child, where no other thread could make room,
+        # check_same_process raises an error.
         cdef _Parked parked = _Parked.__new__(_Parked)
         check_same_process(self, self.creator)
         with cython.critical_section(self):
@@ -453,7 +460,8 @@ cdef inquiry cython_clear
 
 
 cdef int serial_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    # As in the ring: no thread is between reserve and publish while the collector runs.
+    # It is safe to read the slots here: while the collector runs, no thread is between reserve and
+    # publish. See ring_traverse.
     cdef uint64_t index, i
     cdef PyObject *element
     cdef int stop

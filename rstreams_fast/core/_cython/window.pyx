@@ -102,7 +102,8 @@ cdef extern from *:
 
 
 cdef object running_loop = asyncio._get_running_loop
-# Before 3.12 current_task is a slow Python function over this dictionary.
+# Before Python 3.12, asyncio.current_task is a slow Python function that looks the loop up in this
+# dictionary.
 cdef object current_task = (
     asyncio.tasks._current_tasks.get if sys.version_info < (3, 12) else asyncio.current_task
 )
@@ -118,7 +119,7 @@ cdef class CallWindow
 
 @cython.final
 cdef class Turn:
-    """A key whose items are called one after the other. The waiting items are in ``after``."""
+    """A key whose items are called one after the other. ``after`` has the items that wait."""
     cdef object key
     cdef object after  # a deque of entries for the window's line; None: no item waits
 
@@ -152,7 +153,7 @@ cdef class Call:
     def introduce(self, task, /):
         """Initialise ``task``, and make it known to the loop.
 
-        The first step of the call has begun or ended in this task object.
+        The first step of the call runs, or has run, with this object as its current task.
         """
         if self.window is None:
             raise RuntimeError("a call that does not run has no task")
@@ -207,7 +208,7 @@ cdef class Call:
         raise RuntimeError("a call is driven by its task alone")
 
     def __getattr__(self, name):
-        # Debuggers and task groups read __qualname__, cr_frame and cr_code.
+        # Debuggers and task groups read __qualname__, cr_frame and cr_code of a task's coroutine.
         return getattr(self.coro if self.starting == NULL else <object> self.starting, name)
 
     cdef bint _can_go_on(self) except -1:
@@ -237,7 +238,10 @@ cdef class Call:
         )
 
     cdef int _go_on(self, PyObject **outcome) except -1:
-        """After the end of this call, make calls of waiting items, until one is suspended."""
+        """After the end of this call, call the function for waiting items.
+
+        Stop when such a call is suspended.
+        """
         cdef CallWindow window = self.window
         cdef int status = PYGEN_RETURN
         while status == PYGEN_RETURN:
@@ -304,7 +308,8 @@ cdef class Call:
 
 
 cdef int call_send(PyObject *call, PyObject *value, PyObject **outcome) except -1:
-    # The am_send of the type. A task's step calls it, and so needs no StopIteration at the end.
+    # The am_send of the type Call. Each step of a task calls it. It returns the result of a call
+    # that has ended without raising StopIteration.
     cdef Call self = <Call> call
     cdef int status
     if self.suspended:
@@ -355,11 +360,13 @@ rsfpy_set_send(<PyTypeObject *> Call, <void *> call_send)
 Coroutine.register(Call)
 
 
-# Every call needs these functions: the C compiler inlines them, but would not inline methods.
+# Each call of the user's function runs these. They are functions, not methods, because the C
+# compiler would not inline methods.
 
 cdef inline Call entered_call(CallWindow self):
-    # Within a submit_many, the spare call's context is entered once, and its task made the current
-    # task once. At the end both are left, so that no reference cycle stays.
+    # Returns the spare call for a first step. The first use within a submit_many makes the spare's
+    # task the current task. Later uses only replace its context by a new one. At the end of
+    # submit_many, _leave_spare undoes both, so that no reference cycle stays.
     cdef Call call = self.spare
     if not self.entered:
         return self._enter_call(call)
@@ -369,8 +376,8 @@ cdef inline Call entered_call(CallWindow self):
 
 
 cdef inline bint is_kept(CallWindow self, Call call) noexcept:
-    # Whether other code refers to the call's task or has used the task, or the call has changed the
-    # task. Then the next call must not get the same task.
+    # Returns whether the next call must not get the same task: other code refers to the task or has
+    # used it, or the call has changed it.
     return (
         call.introduced
         or Py_REFCNT(<PyObject *> call.task) != self.references
@@ -393,7 +400,8 @@ cdef inline bint submit_one(CallWindow self, object item, bint permitted) except
 
 
 cdef inline uint64_t hold(CallWindow self) noexcept:
-    # Returns the place of an item: the index of its slot if results are in order, else its number.
+    # Counts an item, and returns its place. If results come in order, the place is the index of the
+    # item's slot. Otherwise it is the number of the item.
     cdef uint64_t place
     with cython.critical_section(self):
         self.places_held += 1
@@ -408,7 +416,7 @@ cdef inline uint64_t hold(CallWindow self) noexcept:
 
 
 cdef inline int place_result(CallWindow self, uint64_t place, PyObject *result) except -1:
-    # Steals the reference to the result.
+    # Stores the result of the item at `place`. Steals the reference to `result`.
     if self.cancelled:
         Py_DECREF_ptr(result)
         return 0
@@ -462,8 +470,8 @@ cdef class CallWindow:
     cdef object key_of
     cdef dict turns  # key -> its Turn
     cdef object made_in  # the context in which the window was made
-    # The numbers of references and of weak references to the task of a call, within a step of the
-    # task, if no other code refers to the task.
+    # How many references and weak references to a task exist within a step of the task, if no other
+    # code refers to it.
     cdef Py_ssize_t step_references
     cdef Py_ssize_t step_weak_references
     cdef bint notified
@@ -653,9 +661,11 @@ cdef class CallWindow:
             wanted = min(check_count("max", max), INT64_MAX)
         count = self._ready(wanted)
         cdef list taken = PyList_New(count)
-        # Without a GIL, another thread may call this method by mistake: memory must stay valid.
+        # Without a GIL, another thread may call this method at the same time. That is a mistake of
+        # the user, but must not corrupt memory.
         with cython.critical_section(self):
-            # Count again: the new list may have run the garbage collector, and so any code.
+            # Count again: making the list may have run the garbage collector, and so any code,
+            # which may have taken results or cancelled the window.
             i = self._ready(count)
             if i != count:
                 Py_SET_SIZE(<PyObject *> taken, i)
@@ -810,7 +820,7 @@ cdef class CallWindow:
         return 0
 
     cdef int _learn_from(self, Call call) except -1:
-        """Note how many references a task has if no other code refers to it."""
+        """Store how many references a task has if no other code refers to it."""
         self.step_references = min(self.step_references, Py_REFCNT(<PyObject *> call.task))
         self.step_weak_references = min(self.step_weak_references, getweakrefcount(call.task))
         return 0
@@ -867,7 +877,7 @@ cdef class CallWindow:
     cdef int _first_step_ended(
         self, Call call, object item, object key, uint64_t place, PyObject *outcome
     ) except -1:
-        """End a call that has failed, or whose task other code refers to."""
+        """End a call that has failed, or to whose task other code refers."""
         cdef object error = None
         cdef object result = None
         if outcome == NULL:
@@ -973,8 +983,8 @@ cdef class CallWindow:
             call = Call.__new__(Call)
             call.task = new_task(EagerTask)
             self.spare = call
-        # Until a call is suspended, no more calls than this run at once. Then another spare call is
-        # made here, and the maximum is counted again.
+        # Update max_running here, not for each call. Only a call that is suspended makes the number
+        # of running calls grow, and after each such call this method runs again.
         self.max_running = max(self.max_running, <int64_t> len(self.running_calls) + 1)
         call.window = self
         call.task.call = call
@@ -994,7 +1004,8 @@ cdef class CallWindow:
         return 0
 
     cdef int _retire_spare(self) except -1:
-        # The spare call was suspended: it has its own task and context from now on.
+        # The spare call was suspended. From now on, its task and context are its own, and the next
+        # call gets new ones.
         cdef Call call = self.spare
         self.spare = None
         self.entered = False
@@ -1016,8 +1027,8 @@ cdef class CallWindow:
     # -- places ----------------------------------------------------------------------------------
 
     cdef uint64_t _ready(self, uint64_t limit):
-        # Returns how many results may be taken now, at most `limit`. With an order these are the
-        # results before the first one that has not come. After a cancel there are none.
+        # Returns how many results may be taken now, at most `limit`. After a cancel that is 0. If
+        # results come in order, the first item without a result holds back all later results.
         cdef uint64_t index, count
         if self.cancelled:
             return 0
@@ -1112,7 +1123,8 @@ cdef class CallWindow:
 
 
 cdef int first_step_of(object fn, Call call, PyObject **outcome) except -1:
-    # Runs the first step of an awaitable that is no native coroutine.
+    # Runs the first step of a call whose function returned something else than a coroutine of an
+    # async function.
     cdef object coro = as_coroutine(fn, <object> call.starting)
     call.coro = coro
     call.starting = <PyObject *> coro
@@ -1129,7 +1141,8 @@ async def failed_with(error):
 
 ctypedef int (*first_step_function)(object, Call, PyObject **) noexcept
 
-# If the function raises, the exception stays set: the caller checks for it.
+# The cast removes Cython's check for an exception after the call. The code that calls
+# call_first_step checks for one itself.
 cdef first_step_function call_first_step = <first_step_function> first_step_of
 
 

@@ -71,7 +71,7 @@ class CallWindow:
             call ends, its task makes the next call. So that call needs no new task, which is half
             of the cost of a call that waits. A task that other code refers to, or has changed,
             makes no further call. ``dedupe`` ignores ``ahead``. With ``key``, up to ``capacity``
-            items may wait.
+            items may wait in any case.
         patience: The most seconds from a result to ``on_ready``, while ``ahead / 2`` or more items
             wait. If each result caused an iteration of the loop, that would cost as much as two
             calls.
