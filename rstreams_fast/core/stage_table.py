@@ -2,8 +2,8 @@
 
 A *program* is a tuple of stages. A stage is a tuple of its name and its argument; ``scan`` and
 ``reduce`` have the seed as a third item. To add a stage, add a row here, the same step in
-``_cython/fused.pyx``, and a method of ``Stream``. The row gives the step of the specification and
-that of the generated loop.
+``_cython/fused.pyx``, and a method of ``Stream``. The specification and the generated loop take the
+step from the row.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class DemandRule:
 
 
 class State:
-    """What a stage stores from one element to the next, and what it stores before the first."""
+    """What a stage stores from one element to the next, and what before the first element."""
 
     NONE: Final = "nothing"
     COUNT: Final = "a count, from its argument down to 0"
@@ -85,7 +85,7 @@ def none_returned(index: int, name: str, fn: Callable[..., Any]) -> StageReturne
 
 
 def note_comparison(error: Exception) -> None:
-    """Add a note to ``error``, which says that ``distinct_until_changed`` compared elements."""
+    """Add a note to ``error``: ``distinct_until_changed`` raised it when it compared elements."""
     add_note(
         error,
         "distinct_until_changed compares each element, or its key, with the one before it by ==",

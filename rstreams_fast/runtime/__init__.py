@@ -1,1 +1,1 @@
-"""Executors, event loops, worker threads and timers. No import of a module starts a thread."""
+"""Executors, event loops, worker threads and timers. Importing them starts no thread."""

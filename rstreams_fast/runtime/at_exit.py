@@ -20,7 +20,7 @@ def call_at_exit(callback: Callable[[], object]) -> bool:
     """Register ``callback``. It is called once, before Python joins the threads of this process.
 
     Returns ``False`` if the interpreter exits already. Then ``callback`` is never called. So a
-    thread that ends only after this call must be a daemon. Thread-safe.
+    thread that waits until ``callback`` is called must be a daemon. Thread-safe.
     """
     global _refused  # noqa: PLW0603
     if callback in _callbacks:

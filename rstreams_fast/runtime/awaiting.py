@@ -1,6 +1,6 @@
 """Keeps the event loop on which a stream is awaited, for subscriptions that other threads make.
 
-Asyncio's locks, and clients that use asyncio, are bound to one loop. But a stream may subscribe to
+Many objects of asyncio, such as locks, can be used only on one loop. But a stream may subscribe to
 an inner stream on the thread of a timer or worker, which runs no loop. Then a context variable of
 this module tells which loop to use. Only a caller that awaits the stream sets the variable, because
 the loop runs as long as the ``await`` lasts. A caller that blocks a thread does not set it: if the
@@ -49,7 +49,7 @@ class Awaited(NamedTuple):
     pid: int
 
     def add(self, closing: asyncio.Future[Any]) -> None:
-        """Have the caller of the ``await`` wait for ``closing``, too.
+        """Have the caller that awaits the stream wait for ``closing``, too.
 
         If ``closing`` is a future of another loop, do nothing.
         """
@@ -89,8 +89,8 @@ def with_running_loop(unclosed: set[asyncio.Future[Any]]) -> AbstractContextMana
 def without_loop() -> AbstractContextManager[None]:
     """Return a context manager within which ``awaited_stream`` returns ``None``.
 
-    A caller that does not await the stream subscribes within it. So does a stream that several
-    subscribers share, because its subscription may outlive the ``await`` of each subscriber.
+    Callers that do not await the stream use it when they subscribe. A stream that several
+    subscribers share uses it, too: its subscription may outlive the ``await`` of each subscriber.
     """
     return _UNCHANGED if _awaiting.get() is None else _set_awaited(None)
 

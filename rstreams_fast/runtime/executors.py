@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 CALLER: Final = "caller"
-"""Stands for an executor: work runs on the thread that signals an element or requests elements."""
+"""Pass this as the executor to run work on the thread that signals or requests elements."""
 
 _process_id = os.getpid()
 
@@ -248,8 +248,8 @@ class _ExecutorResource:
         try:
             future = self._submit(_run_held, held)
         except Exception:
-            # A pool that cannot start another thread has queued the work, and still raises here.
-            # If a running thread of the pool has taken the work out of ``held``, do not raise.
+            # If a pool cannot start another thread, its submit() raises, although it has queued the
+            # work. If a running thread has already taken the work out of ``held``, do not raise.
             if take_held(held) is None:
                 return
             raise

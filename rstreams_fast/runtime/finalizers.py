@@ -27,14 +27,14 @@ __all__ = ["call_from_finalizer"]
 #: Whether this Python has no reference counts, so that the collector runs every finalizer.
 _NO_REFERENCE_COUNTS: Final = not hasattr(gc, "callbacks")
 
-# Python calls the functions in gc.callbacks at the start and the end of each collection. Those of
-# this module record that a collection is running, and the thread on which it runs. They must be C
+# Python calls the functions in gc.callbacks at the start and the end of each collection. The three
+# functions of this module record that a collection is running, and on which thread. They must be C
 # functions: a signal handler could run within a Python function, and its exception, such as
 # KeyboardInterrupt, would be lost there. Python passes two arguments to each function: the phase,
 # which is "start" or "stop", and a new dict.
 
 _phases: Final[dict[str, Any]] = {"stop": None}
-"""Maps each phase to the dict of its last callback. The last key is the phase that came last."""
+"""Maps each phase to the dict that came with it last. The last key is the phase that came last."""
 
 _local: Final = threading.local()
 """``_local.start`` is the dict that the last collection on this thread passed at its start."""

@@ -56,7 +56,8 @@ def yield_gil() -> None:
     if now < times.check_at:
         return
     since = thread_time() - times.seconds
-    # In a forked child the thread time starts at 0 again, so ``since`` may be negative: sleep then.
+    # ``since`` is the processor time since the last sleep. In a forked child thread_time() starts
+    # at 0 again, so ``since`` may be negative. Then sleep.
     if 0 <= since < WORK_SECONDS:
         # Look again at the earliest moment at which this thread can have worked long enough.
         times.check_at = now + (WORK_SECONDS - since)

@@ -82,7 +82,7 @@ def _private_loop_of_thread(loop: asyncio.AbstractEventLoop) -> PrivateLoop | No
 
 
 class HeldLoop:
-    """A resource on a loop. The loop stays open until ``release`` is called."""
+    """A resource that runs work on a loop. The loop stays open until ``release`` is called."""
 
     __slots__ = ("_on_loop",)
 
@@ -103,8 +103,8 @@ class HeldLoop:
 class PrivateLoop:
     """A private event loop and its thread. Any thread may call any method.
 
-    The loop closes when the main thread has ended. But with ``serves_threads`` the loop goes on,
-    because other threads may still need it; the loop's thread is a daemon then.
+    The loop closes when the main thread has ended. But with ``serves_threads`` it stays open,
+    because other threads may still need it, and its thread is a daemon.
     """
 
     def __init__(self, name: str = "rstreams-fast-loop", *, serves_threads: bool = False) -> None:
@@ -173,7 +173,7 @@ class PrivateLoop:
     def close(self) -> None:
         """Stop the thread as soon as all handles that ``share`` returned are closed.
 
-        The thread first does the work that it has accepted. This call does not wait for it.
+        The thread first does the work that was accepted. This call does not wait for the thread.
         """
         with self._lock:
             self._close_requested = True
@@ -193,7 +193,7 @@ class PrivateLoop:
 
 
 class _Share:
-    """A subscription's handle of a private loop. It keeps the loop open until it is closed."""
+    """A subscription's handle of a private loop. The loop stays open until the handle is closed."""
 
     def __init__(self, private: PrivateLoop) -> None:
         self._private = private
@@ -204,7 +204,7 @@ class _Share:
         self._private.execute(work, when_dropped)
 
     def close(self) -> None:
-        """Let the private loop end. A second ``close`` does nothing."""
+        """Close this handle, so that the private loop may end. A second ``close`` does nothing."""
         with self._lock:
             closed, self._closed = self._closed, True
         if not closed:

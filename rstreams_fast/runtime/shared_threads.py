@@ -87,8 +87,8 @@ class SharedThreads:
                     return self._queue.popleft()
                 self._waiting.append(event := new_event())
             if not event.acquire(timeout=self._linger):
-                # If execute() has just set the event ``event``, the event is no longer in the list,
-                # and ``remove`` raises a ValueError. There is work then: look again.
+                # If execute() has just set ``event``, the event is no longer in the list, and
+                # ``remove`` raises a ValueError. Then there is work: look again.
                 with self._lock, suppress(ValueError):
                     self._waiting.remove(event)
                     self._idle -= 1

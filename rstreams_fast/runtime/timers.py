@@ -62,7 +62,7 @@ class Timer(Protocol):
     """A clock that calls functions later. Any thread may use it, and so may these functions."""
 
     def now(self) -> float:
-        """Return the time in seconds. The time never goes back. Its zero has no meaning."""
+        """Return the time in seconds. It never goes back. Only differences have a meaning."""
         ...
 
     def call_later(
@@ -72,8 +72,8 @@ class Timer(Protocol):
 
         This returns before ``work`` is called. The timer makes one call at a time, in order of
         time. It reports their exceptions to ``on_dropped_error``. Raises ``WorkDroppedError`` if
-        the timer is closed. If the timer is closed before it calls ``work``, it calls
-        ``when_dropped`` instead.
+        the timer is closed. If the timer is closed later, but before it has called ``work``, it
+        calls ``when_dropped`` instead.
         """
         ...
 

@@ -38,7 +38,8 @@ class RecordRing(BoundedRing, spec.RecordRing):
 
     def _put(self, inside: Any, plain: np.ndarray[Any, Any]) -> int:
         ring = self._ring
-        # The weak reference keeps numpy from resizing the array, even with refcheck=False.
+        # numpy resizes no array to which a weak reference exists. So no other thread can resize
+        # this array while its records are being copied, even with refcheck=False.
         guard = weakref.ref(plain)
         given = ffi.from_buffer(plain)
         count: int = lib.rsf_glue_reserve(ring, self._producer, len(given) // self._itemsize)

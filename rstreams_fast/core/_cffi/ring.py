@@ -299,9 +299,9 @@ class BoundedRing(spec.BoundedRing):
             if prepare(self._ring):
                 event.sleep(left)
             else:
-                # prepare() refuses a wait in two cases. Either the other side has just made
-                # progress. Or the ring is closed, but a call of the producer has not ended yet.
-                # Then let the producer's thread run.
+                # prepare() refuses a wait in two cases. Either the other side has just put in or
+                # taken out an element. Or the ring is closed, but a call of the producer has not
+                # ended yet. In both cases, let another thread run, and check again.
                 time.sleep(0)
         return True
 

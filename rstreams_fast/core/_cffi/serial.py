@@ -160,8 +160,8 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
     def _drain(self, raised: BaseException | None = None) -> None:
         """Deliver all queued signals, and let other threads deliver again. Then raise ``raised``.
 
-        ``raised`` is an exception such as ``KeyboardInterrupt``, which is no ``Exception``. It ends
-        the stream. ``None``: nothing was raised.
+        ``raised`` is an exception such as ``KeyboardInterrupt``, which is no ``Exception``. If it
+        is not ``None``, the stream is cancelled first.
         """
         try:
             while True:
@@ -221,8 +221,8 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             if found == _TERMINAL:
                 with self._subscribing:
                     self._finished = True
-                    # If _announce is set, a subscription has just come. Keep it: the next call of
-                    # _step() cancels it.
+                    # If _announce is set, a new subscription has just come. Keep it in
+                    # _subscription: the next call of _step() cancels it.
                     if not self._announce:
                         self._subscription = None
                 self._drop_queued()  # elements are left only if an error is signalled before them

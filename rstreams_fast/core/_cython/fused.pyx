@@ -171,8 +171,8 @@ cdef int RING_SLOT = -4
 cdef int64_t FEW = 8
 cdef int64_t GOES_ON = _GOES_ON
 
-# A run processes this many elements in the C loop before it generates a Python loop. Generating
-# takes time: a loop must process about 300 elements until it has saved as much.
+# A run processes this many elements in the C loop before it generates a Python loop. A generated
+# loop must process about 300 elements to save as much time as it takes to generate it.
 cdef int64_t first_elements = 64
 
 
@@ -184,7 +184,7 @@ def generate_after(elements):
     return before
 
 
-# The most stages of a generated loop. The time to compile the loop grows with the stages.
+# A run with more stages than this uses the C loop: to compile a generated loop would take too long.
 cdef Py_ssize_t MOST_GENERATED = 256
 # The C loop checks signals and the clock at least once in this many elements.
 cdef int LONGEST_STRIDE = 32
@@ -374,7 +374,7 @@ cdef class FusedRun:
 
     @property
     def refund(self):
-        """After ``DROPPED``: how many elements to request from upstream for the dropped one."""
+        """After ``DROPPED``: how many elements to request in place of the dropped one."""
         return self.refunded
 
     @property
@@ -509,8 +509,8 @@ cdef class FusedRun:
         return MORE if left != 0 else IDLE
 
     cdef bint _ends_soon(self) except -1:
-        # Processes elements in the C loop, up to the run's number first_elements. Returns whether
-        # the burst is over then.
+        # Processes the elements of the burst that belong to the first_elements of the run, in the C
+        # loop. Returns whether the burst is over then.
         cdef int64_t first = first_elements - self.pulled_before
         cdef int64_t rest = self.budget - first
         if self.generated is not None or first <= 0:
@@ -563,7 +563,7 @@ cdef class FusedRun:
 
     cdef int _run_generated(self, bint counted) except -1:
         # counted: whether to count the dropped elements, to know how many results were delivered.
-        # With unbounded demand the caller need not know. Counting takes about 5 ns for each one.
+        # With unbounded demand the caller need not know. Counting takes about 5 ns per element.
         if self.generated is None:
             self._generate(counted)
         self.gate.run = self
@@ -920,8 +920,9 @@ cdef object _overflow():
 
 
 cdef inline int _is_true(PyObject *answer) noexcept:
-    # Returns 1 or 0, and steals the reference to `answer`, what a predicate returned. If the
-    # predicate raised an exception (`answer` is NULL), or the test of `answer` did, returns -1.
+    # Returns whether `answer`, the return value of a predicate, is true: 1 or 0. Returns -1 if the
+    # predicate raised an exception (`answer` is NULL), or the test of `answer` did. Steals the
+    # reference to `answer`.
     cdef int truth
     if answer == Py_True_ptr:
         truth = 1

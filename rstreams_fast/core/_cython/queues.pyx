@@ -570,7 +570,7 @@ cdef class FullThreadQueue(ThreadQueue):
         return spec.Queue.full(self) if self.has_mutex else self.count >= self.bound
 
     def shutdown(self, immediate=False):
-        """Make every ``put`` raise ``ShutDown``, and every ``get`` once the queue is empty.
+        """Let every ``put`` raise ``ShutDown`` from now on, and ``get`` once the queue is empty.
 
         Waiting threads are woken.
 

@@ -45,8 +45,8 @@ from rstreams_fast.core._records import (
 
 cdef size_t ALIGNMENT = _ALIGNMENT
 # The memory of a large ring starts in the middle of a page. Large numpy arrays usually start at the
-# beginning of a page, and copies between equal offsets in two pages are slow: the processor takes
-# the loads to depend on the stores.
+# beginning of a page, and copies between equal offsets in two pages are slow: the processor assumes
+# that the loads depend on earlier stores.
 cdef size_t PAGE = 4096
 cdef size_t LARGE = 1 << 16
 cdef Py_ssize_t COPY_UNDER_GIL = _COPY_UNDER_GIL

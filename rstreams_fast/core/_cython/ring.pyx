@@ -129,7 +129,7 @@ cdef class BoundedRing:
         self.producer_event = PyThread_allocate_lock()
         if self.consumer_event == NULL or self.producer_event == NULL:
             raise MemoryError("no memory for a ring")
-        # An event is a lock that is held. The thread that wakes releases the lock, and the waiting
+        # An event is a held lock. To wake a thread, another thread releases the lock. The woken
         # thread takes it again.
         PyThread_acquire_lock(self.consumer_event, 1)
         PyThread_acquire_lock(self.producer_event, 1)
@@ -343,8 +343,8 @@ cdef class BoundedRing:
 
     cdef void _call_off(self, bint consumer) noexcept:
         # Clears the waiting flag of this side. If the other side has cleared the flag already, it
-        # is about to release the event. Then this takes the event, so that the next wait does not
-        # end at once.
+        # is about to release the event. Then wait for that and take the event. Otherwise the next
+        # wait would end at once.
         if consumer:
             if not rsf_ring_take_waiting_consumer(&self.ring):
                 with nogil:
@@ -579,7 +579,7 @@ cdef inline PyObject *_item(object elements, Py_ssize_t index, bint is_list) noe
 
 
 cdef inline object _stolen(PyObject *element):
-    # Returns the element. The slot's reference passes to the caller, without a new one.
+    # Returns `element`, and gives the caller the reference that the slot held.
     cdef object result = <object> element
     Py_DECREF(result)
     return result

@@ -308,8 +308,8 @@ cdef class Call:
 
 
 cdef int call_send(PyObject *call, PyObject *value, PyObject **outcome) except -1:
-    # The am_send of the type Call. Each step of a task calls it. It returns the result of a call
-    # that has ended without raising StopIteration.
+    # The am_send of the type Call. Each step of a task calls it. When the call has ended, am_send
+    # returns the result directly, without a StopIteration.
     cdef Call self = <Call> call
     cdef int status
     if self.suspended:
@@ -1123,8 +1123,8 @@ cdef class CallWindow:
 
 
 cdef int first_step_of(object fn, Call call, PyObject **outcome) except -1:
-    # Runs the first step of a call whose function returned something else than a coroutine of an
-    # async function.
+    # Runs the first step of a call whose function returned an awaitable that is not a coroutine of
+    # an async function.
     cdef object coro = as_coroutine(fn, <object> call.starting)
     call.coro = coro
     call.starting = <PyObject *> coro

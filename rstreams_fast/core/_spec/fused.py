@@ -121,7 +121,7 @@ class FusedRun:
         self.error: Exception | None = None
         """The exception of the source, a stage or the slot."""
         self.refund = 0
-        """After ``DROPPED``: how many elements to request from upstream for the dropped one."""
+        """After ``DROPPED``: how many elements to request in place of the dropped one."""
         self.pulled = 0
         """How many elements the run has taken from the source, or got by ``push``."""
 
@@ -237,7 +237,7 @@ class FusedRun:
         except _Failed as failed:
             return self._fail(failed)
         finally:
-            # The traceback of an error keeps this frame alive. It must not keep the elements, too.
+            # The traceback of an error keeps this frame alive. So drop the elements from the frame.
             element = result = None
             left = self._demand.fulfil(delivered)
         if left < 0:
@@ -321,9 +321,8 @@ class FusedRun:
     def clear(self) -> None:
         """Drop the references to source, program and slot (§3.13).
 
-        Call no other method after this. If another method is running, for instance the one in which
-        the slot calls ``clear``, the references are dropped when that method ends. Then ``error``
-        is kept for the caller of that method.
+        Call no other method after this. The slot may call this while another method is running.
+        Then the references are dropped when that method ends, and ``error`` is kept for its caller.
         """
         self._clear_later = True
         if self._busy.acquire(blocking=False):

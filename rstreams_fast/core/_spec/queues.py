@@ -35,7 +35,7 @@ else:
         """Raised by ``put`` and ``get`` of a queue that was shut down."""
 
     class _Refusing(threading.Condition):
-        """A condition of a queue. To enter it or wait for it raises ``ShutDown`` after shutdown."""
+        """A condition that calls ``refuse`` when it is entered, and after each wait."""
 
         def __init__(self, mutex: threading.Lock, refuse: Callable[[], None]) -> None:
             super().__init__(mutex)
@@ -85,7 +85,7 @@ else:
                 raise ShutDown
 
         def shutdown(self, immediate: bool = False) -> None:
-            """From now on, let ``put`` raise ``ShutDown``. Let ``get`` do so if the queue is empty.
+            """Let every ``put`` raise ``ShutDown`` from now on, and ``get`` once it is empty.
 
             Args:
                 immediate: Empty the queue at once, and count the dropped elements as done.

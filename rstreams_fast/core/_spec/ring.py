@@ -97,7 +97,7 @@ class Taking(Putting):
 
 
 class BoundedRing:
-    """The common base of rings: it refuses overlapping calls, closes the ring, and waits."""
+    """The common base of rings: closing, waiting, and the check that calls do not overlap."""
 
     _putting: type[Any] = Putting
     _taking: type[Any] = Taking
@@ -148,7 +148,8 @@ class BoundedRing:
         without blocking a thread. ``get`` removes the waker.
 
         Args:
-            waker: A plain function. The method that puts the element in raises its exceptions.
+            waker: A plain function. If it raises an exception, the call that puts the element in
+                raises this exception.
 
         Returns:
             ``False`` if the ring is closed or has an element already. Then no waker is set.

@@ -52,15 +52,15 @@ class SignalSerializer(Generic[T]):
     The serializer is also the subscription of its subscriber: ``request`` goes upstream, and
     ``cancel`` ends the stream. If the subscriber raises an exception, upstream is cancelled, and
     the exception goes to ``on_dropped_error`` (§2.13). No signalling thread gets the exception.
-    Only ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` propagate, to the code whose
-    call was delivering.
+    Only ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` propagate, on the delivering
+    thread.
 
     Args:
         subscriber: Any object with the four methods of ``Subscriber``.
         capacity: The most elements in the mailbox.
         on_full: What ``on_next`` does when the mailbox is full. With ``"error"`` it ends the stream
-            with a ``BufferOverflowError``. With ``"wait"`` it waits for room. But if the subscriber
-            itself calls it, it would wait for ever. So it ends the stream with the same error.
+            with a ``BufferOverflowError``. With ``"wait"`` it waits for room. But a call from
+            within the subscriber would wait for ever, so it ends the stream with the same error.
         delay_error: Signal an error after the queued elements, not before them.
         fail_fast: Queue nothing. While another thread delivers, ``on_next`` raises
             ``OverlappingCallsError``, and ``try_next`` returns ``BUSY``.
@@ -137,7 +137,7 @@ class SignalSerializer(Generic[T]):
             raise OverlappingCallsError("§1.3: another thread is signalling, and fail_fast is set")
 
     def try_next(self, element: T, /) -> Emission:
-        """Deliver or queue ``element`` without waiting. Return whether that was done, or why not.
+        """Deliver or queue ``element``, if that needs no waiting. Return what was done.
 
         Args:
             element: The element; not ``None``.

@@ -66,15 +66,15 @@ class CallWindow:
             not for ``concurrency``.
         key: A function that returns a hashable key of an item. Items with equal keys are called one
             at a time, in their order. Calls of items with different keys may overlap. An item that
-            waits for its call counts for ``capacity``, and ``dedupe`` does not share that call.
+            waits for its call counts for ``capacity``. ``dedupe`` shares a call only while it runs.
         ahead: How many more items may wait in the window while ``concurrency`` calls run. When a
-            call ends, its task makes the next call. So that call needs no new task, which is half
-            of the cost of a call that waits. A task that other code refers to, or has changed,
+            call ends, its task makes the next call. That saves a new task, which is half of the
+            cost of a call that is suspended. A task that other code refers to, or has changed,
             makes no further call. ``dedupe`` ignores ``ahead``. With ``key``, up to ``capacity``
             items may wait in any case.
-        patience: The most seconds from a result to ``on_ready``, while ``ahead / 2`` or more items
-            wait. If each result caused an iteration of the loop, that would cost as much as two
-            calls.
+        patience: While ``ahead / 2`` or more items wait, ``on_ready`` may be called up to this many
+            seconds after a result. To call it after each result takes an iteration of the loop,
+            which costs as much as two calls.
         recover: ``recover(item, error)`` is called in the call's task when the call has raised an
             ``Exception``. If it returns a coroutine, the result or error of that coroutine becomes
             the result or error of the call. If it returns ``None``, the call has failed. If it
