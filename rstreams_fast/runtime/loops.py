@@ -31,7 +31,8 @@ __all__ = [
     "loop_resource",
 ]
 
-#: How many times remaining tasks are cancelled: cancelled tasks may start new tasks.
+#: How often a private loop, at its end, cancels the tasks that are left. A cancelled task may start
+#: new tasks, so once may not be enough.
 CANCELLATIONS: Final = 100
 
 #: Seconds for which a private loop, at its end, waits for tasks that release resources.
@@ -113,7 +114,7 @@ class PrivateLoop:
         # Reentrant: a finalizer that takes this lock may run on the thread that holds it.
         self._lock = threading.RLock()
         self._closed = False
-        self._close_requested = False  # close() was called; subscriptions may still use the loop
+        self._close_requested = False  # whether close() was called; shares may be open
         self._shares = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_loop: Resource | None = None

@@ -78,7 +78,7 @@ class FusedRun:
         demand: The demand of the subscriber.
     """
 
-    #: The backend's classes of rings and demand counters, which the arguments must have.
+    #: The classes that a ring and a demand counter must have in this backend.
     _ring_type: type[Any] = SpscRing
     _demand_type: type[Any] = DemandCounter
 
