@@ -294,7 +294,7 @@ class _LoopWork:
             yield_gil()
 
     def __del__(self) -> None:
-        # At interpreter exit the global call_from_finalizer may be None already.
+        # At interpreter exit the global call_from_finalizer may be None already. Then do nothing.
         if self._work is not None and call_from_finalizer is not None:
             call_from_finalizer(
                 self._when_dropped,
@@ -358,7 +358,7 @@ def check_executor(executor: object) -> None:
 
 
 def resource(executor: Any, name: str = "rstreams-fast") -> Resource:
-    """Return a resource that runs work on ``executor``. ``None`` means: on a new thread."""
+    """Return a resource that runs work on ``executor``; for ``None``, on a thread of its own."""
     check_executor(executor)
     if executor is None:
         return Worker(name)

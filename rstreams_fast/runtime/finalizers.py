@@ -60,7 +60,7 @@ def _is_collecting_here() -> bool:
 
 
 class _Mailbox:
-    """The queued calls of one process, and the lock that lets only one thread make them."""
+    """The queued calls of one process, and a lock, so that one thread at a time makes them."""
 
     def __init__(self) -> None:
         self.calls: SimpleQueue[tuple[Callable[..., object], tuple[Any, ...]]] = SimpleQueue()
@@ -74,8 +74,8 @@ def call_from_finalizer(call: Callable[..., object], *args: Any) -> None:
     """Call ``call(*args)`` now, or soon on another thread if a garbage collection is running.
 
     Finalizers on any thread may use this at any time. If ``call`` raises an exception on the other
-    thread, ``on_dropped_error`` gets it. Calls that are still queued at interpreter exit, or in the
-    child at a fork, are not made.
+    thread, ``on_dropped_error`` gets it. Calls that are still queued at interpreter exit are not
+    made. A forked child does not make the calls that its parent has queued.
     """
     if not (_NO_REFERENCE_COUNTS or _is_collecting_here()):
         call(*args)

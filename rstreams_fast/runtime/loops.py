@@ -41,7 +41,7 @@ LOOP_CLOSE_SECONDS: Final = 5.0
 closing_tasks: Final[weakref.WeakSet[asyncio.Task[Any]]] = weakref.WeakSet()
 """Tasks that release resources. A private loop that ends waits a while before it cancels them.
 
-A task is added only on the thread of its own loop."""
+Only the thread that runs a task's loop adds the task to this set."""
 
 _numbers = itertools.count(1)
 _private_loops: weakref.WeakSet[PrivateLoop] = weakref.WeakSet()
@@ -212,7 +212,7 @@ class _Share:
             self._private.count_closed_share()
 
     def __del__(self) -> None:
-        # At interpreter exit the global call_from_finalizer may be None already.
+        # At interpreter exit the global call_from_finalizer may be None already. Then do nothing.
         if not self._closed and call_from_finalizer is not None:
             call_from_finalizer(self.close)
 

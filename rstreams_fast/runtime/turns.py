@@ -53,7 +53,10 @@ class Turns:
             self._until = perf_counter() + TURN_SECONDS
 
     def is_over(self) -> bool:
-        """Whether the turn's millisecond is over. ``False`` on another thread than the loop's."""
+        """Return whether the turn's millisecond is over.
+
+        A thread that does not run the loop always gets ``False``.
+        """
         loop = self._loop
         return loop is not None and perf_counter() >= self._until and running_loop() is loop
 

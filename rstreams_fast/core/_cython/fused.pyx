@@ -985,8 +985,8 @@ cdef class Gate:
 
 
 cdef PyObject *gate_next(PyObject *gate) except? NULL:
-    # The interpreter calls this C function as tp_iternext. A __next__ method of Cython would add a
-    # wrapper, which takes as much time again.
+    # The interpreter calls this C function as tp_iternext. Cython would put a wrapper around a
+    # __next__ method, which would double the time.
     if <PyObject *> (<Gate> gate).run == <PyObject *> None:
         return NULL
     return _take((<Gate> gate).run)

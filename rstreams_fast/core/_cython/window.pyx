@@ -360,13 +360,13 @@ rsfpy_set_send(<PyTypeObject *> Call, <void *> call_send)
 Coroutine.register(Call)
 
 
-# Each call of the user's function runs these. They are functions, not methods, because the C
+# Each call of the user's function runs the functions below. They are not methods, because the C
 # compiler would not inline methods.
 
 cdef inline Call entered_call(CallWindow self):
-    # Returns the spare call for a first step. The first use within a submit_many makes the spare's
-    # task the current task. Later uses only replace its context by a new one. At the end of
-    # submit_many, _leave_spare undoes both, so that no reference cycle stays.
+    # Returns the spare call, so that its first step can run. The first use within a submit_many
+    # makes the call's task the current task. Later uses only give the call a new context. At the
+    # end of submit_many, _leave_spare leaves the task and the context: no reference cycle stays.
     cdef Call call = self.spare
     if not self.entered:
         return self._enter_call(call)

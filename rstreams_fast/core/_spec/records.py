@@ -117,8 +117,8 @@ class RecordRing(BoundedRing):
         """Copy in as many of the records of ``array`` as fit, and return their number.
 
         Args:
-            array: An array of one dimension with the ring's dtype, byte order included; for a
-                sub-array dtype the array also has that dtype's dimensions. An array that is not
+            array: An array of one dimension, with exactly the ring's dtype and byte order. If that
+                is a sub-array dtype, the array has its dimensions, too. An array that is not
                 contiguous is copied twice.
 
         Raises:

@@ -122,7 +122,7 @@ class BoundedRing:
 
     @property
     def capacity(self) -> int:
-        """The bound, in elements."""
+        """The most elements (or records) in the ring."""
         return self._capacity
 
     @property
