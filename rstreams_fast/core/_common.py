@@ -63,7 +63,7 @@ MISSING: Final = Missing.MISSING
 """Stands for the seed of a ``scan`` or ``reduce`` that has no seed."""
 
 GOES_ON: Final = 32
-"""How many elements a call of ``FusedRun.drain`` may process if demand is added during the call.
+"""After this many elements, ``FusedRun.drain`` uses no demand that was added during the call.
 
 The number is small: the caller looks at the clock only after the call, and other work may wait."""
 
