@@ -17,7 +17,7 @@ from rstreams_fast.spark.frames import (
     describe_words,
 )
 from rstreams_fast.spark.options import Bounds, Failures, options_of
-from rstreams_fast.spark.worker.batches import OUTPUTS_AHEAD, leaves_as_it_comes, run_batches
+from rstreams_fast.spark.worker.batches import OUTPUTS_AHEAD, can_emit_before_end, run_batches
 from rstreams_fast.spark.worker.outcomes import OUTCOME
 from rstreams_fast.spark.worker.partition import Partition
 
@@ -145,7 +145,7 @@ class MapBatches(FrameMap):
         how = f"up to {options.concurrency} threads"
         threads = ["Spark's own", "a reader", how]
         results = f"  results: of at most {options.concurrency} calls"
-        if leaves_as_it_comes(options):
+        if can_emit_before_end(options):
             results = f"  results: at most {OUTPUTS_AHEAD} batches of each call wait for their turn"
         elif options.is_async:
             how, threads[2] = "the loop", "a loop"

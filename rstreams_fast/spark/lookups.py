@@ -34,8 +34,8 @@ from rstreams_fast.spark.options import (
 )
 from rstreams_fast.spark.versions import arrow_function_of, column_of, session_zone
 from rstreams_fast.spark.worker.outcomes import OUTCOME
+from rstreams_fast.spark.worker.output_ring import OUTPUT_BATCHES
 from rstreams_fast.spark.worker.rows import SUB_BATCH_ROWS, Layout, run_rows
-from rstreams_fast.spark.worker.way_out import OUTPUT_BATCHES
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rstreams_fast.calls.functions import label_of
-from rstreams_fast.spark.worker.opened import opened
+from rstreams_fast.spark.worker.open_managers import open_once
 
 __all__ = ["PerWorker"]
 
@@ -54,4 +54,4 @@ class PerWorker:
 
     def __call__(self) -> AbstractContextManager[Any]:
         """Return a context manager for one partition; its value is the worker's open value."""
-        return opened(self.id, self.factory)
+        return open_once(self.id, self.factory)

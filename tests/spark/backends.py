@@ -15,7 +15,7 @@ USERS = (
     "spark.worker.batches",
     "spark.worker.read_ahead",
     "spark.worker.streams",
-    "spark.worker.way_out",
+    "spark.worker.output_ring",
 )
 PRIMITIVES = ("CallWindow", "DemandCounter", "SpscRing")
 

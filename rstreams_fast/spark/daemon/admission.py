@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.calls.thread_group import STAGE_CLOSE_SECONDS
 from rstreams_fast.spark.worker.counters import task_context
-from rstreams_fast.spark.worker.hang_up import hang_up
+from rstreams_fast.spark.worker.hang_up import hang_up_check
 
 if TYPE_CHECKING:
     from rstreams_fast.spark.daemon.calls import UdfCall
@@ -88,7 +88,7 @@ class Admission:
         self._waiters: set[Any] = set()
         self._on_loop: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
         self._main = threading.get_ident()
-        self._hung_up: Callable[[], bool] | None = None
+        self._has_hung_up: Callable[[], bool] | None = None
 
     def stop(self, failed: UdfCall | None = None) -> None:
         """Keep calls from starting, except those before ``failed``. Thread-safe and idempotent."""
@@ -246,10 +246,10 @@ class Admission:
         return now
 
     def _look(self) -> None:
-        if self._hung_up is None:
-            found = hang_up() if task_context() is not None else None
-            self._hung_up = found or (lambda: False)
-        if self._hung_up():
+        if self._has_hung_up is None:
+            found = hang_up_check() if task_context() is not None else None
+            self._has_hung_up = found or (lambda: False)
+        if self._has_hung_up():
             self.stop()
             raise GeneratorExit("Spark has hung up")
 

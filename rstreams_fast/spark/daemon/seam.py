@@ -39,7 +39,7 @@ from rstreams_fast.spark.daemon.figures import Figures
 from rstreams_fast.spark.daemon.recognised import PER_BATCH, PER_UDF, REPLACED
 from rstreams_fast.spark.daemon.steps import Step
 from rstreams_fast.spark.options import MAX_DEFAULT_PENDING, PENDING_PER_CALL
-from rstreams_fast.spark.worker.shared_variables import lock_what_threads_share
+from rstreams_fast.spark.worker.shared_variables import make_shared_variables_thread_safe
 
 __all__ = ["BATCHES", "FIGURES", "VARIABLE", "install"]
 
@@ -243,7 +243,7 @@ class _Task:
                 self._overlaps = True
         if not self._overlaps:
             return func
-        lock_what_threads_share()
+        make_shared_variables_thread_safe()
         run = self._batches if self._arrow else self._rows
         figures = self._figures
 

@@ -35,7 +35,7 @@ from rstreams_fast.spark.worker.values.frame_columns import batches_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["OUTPUTS_AHEAD", "leaves_as_it_comes", "run_batches"]
+__all__ = ["OUTPUTS_AHEAD", "can_emit_before_end", "run_batches"]
 
 OUTPUTS_AHEAD: Final = 2
 """How many output batches a call may produce while an earlier call emits its batches."""
@@ -48,14 +48,14 @@ def run_batches(
 
     ``held`` is a list with the first input batch. The read-ahead thread pops the batch.
     """
-    if leaves_as_it_comes(options):
+    if can_emit_before_end(options):
         return _BatchesOnThreads(options, schema, partition).outputs(held)
     fn, called_id = options.fn, options.called_id
-    options = replace(options, fn=_whole(options, schema))
+    options = replace(options, fn=_with_list_result(options, schema))
     calls = _BatchCalls(options, schema, partition)
     failures = None
     if options.on_failure != "raise":
-        convert = calls.declared if options.on_failure == "column" else None
+        convert = calls.cast_outcome if options.on_failure == "column" else None
         failures = partial(RowFailures(options, partition.counters).wrap, convert=convert)
     policy, counters, key_of, journal, cache = (
         options.policy,
@@ -84,19 +84,19 @@ def _key_of(options: CallOptions, batch: pa.RecordBatch) -> tuple[Any, ...]:
     return (KeyDigest(options.label, "")((batch,)),)
 
 
-def leaves_as_it_comes(options: CallOptions) -> bool:
+def can_emit_before_end(options: CallOptions) -> bool:
     """Return whether a call's rows may be emitted before the call has ended.
 
     ``False`` for an async function, and if ``on_failure``, the policy (retries, a limit, a circuit,
     a cache, a journal) or a bound in seconds needs the whole result.
     """
     policy = options.policy
-    after = (policy.retry, policy.limit, policy.circuit, options.bounds.seconds)
-    whole = options.is_async or options.on_failure != "raise" or policy.remembers
-    return not whole and not any(after)
+    features = (policy.retry, policy.limit, policy.circuit, options.bounds.seconds)
+    needs_whole = options.is_async or options.on_failure != "raise" or policy.remembers
+    return not needs_whole and not any(features)
 
 
-def _whole(options: CallOptions, schema: pa.Schema) -> Callable[..., Any]:
+def _with_list_result(options: CallOptions, schema: pa.Schema) -> Callable[..., Any]:
     """Return a function that calls the user's function and turns an iterable result into a list.
 
     So an error of the iteration fails the call, too. With a cache or a journal, the elements of
@@ -104,28 +104,28 @@ def _whole(options: CallOptions, schema: pa.Schema) -> Callable[..., Any]:
     """
     fn, label = options.fn, options.label
 
-    def listed(result: Any) -> Any:
+    def as_list(result: Any) -> Any:
         if options.policy.remembers:
             return list(_pieces(result, schema, label))
-        return _listed(result)
+        return _as_list(result)
 
     def call(*args: Any) -> Any:
-        return listed(fn(*args))
+        return as_list(fn(*args))
 
     async def call_async(*args: Any) -> Any:
-        return listed(await fn(*args))
+        return as_list(await fn(*args))
 
-    whole = call_async if options.is_async else call
-    whole.__qualname__ = options.label
-    return whole
+    wrapper = call_async if options.is_async else call
+    wrapper.__qualname__ = options.label
+    return wrapper
 
 
-def _listed(result: Any) -> Any:
+def _as_list(result: Any) -> Any:
     # A structured array of numpy is one result. It is iterable, but has a dtype.
-    return list(result) if _are_several(result) and not hasattr(result, "dtype") else result
+    return list(result) if _is_frame_iterable(result) and not hasattr(result, "dtype") else result
 
 
-def _are_several(result: Any) -> bool:
+def _is_frame_iterable(result: Any) -> bool:
     """Whether ``result`` is an iterable of frames. One frame is iterable, too, but has columns."""
     return (
         isinstance(result, Iterable)
@@ -138,7 +138,7 @@ def _pieces(result: Any, schema: pa.Schema, label: str) -> Iterator[Any]:
     """Yield the batches of a call's result, in the declared schema; skip empty batches."""
     batches: Iterable[Any] | None = batches_of(result, schema, label)
     if batches is None:
-        if not _are_several(result):
+        if not _is_frame_iterable(result):
             raise TypeError(
                 f"{label} must return rows (a RecordBatch, a Table, a pandas frame, a structured "
                 f"array, a list of dicts) or an iterable of such, got {type(result).__name__}"
@@ -206,13 +206,13 @@ class _BatchesOnThreads:
         self._jobs = SpscRing(options.concurrency)
         self._next_row = 0
         self._lock = threading.Lock()
-        self._in_work: set[_Job] = set()
+        self._running_jobs: set[_Job] = set()
         self._closed = False
         self._on_close = threading.Event()
         self._failure: BaseException | None = None
         self._client = PlainClient(options.using)
         self._rules = RetryRules(options.policy, options.label, partition.counters)
-        self._keyed = names_call_id(options.fn)
+        self._names_call_id = names_call_id(options.fn)
 
     def outputs(self, first: list[Any]) -> Iterator[Any]:
         """Yield the outputs of the stage, on the main thread.
@@ -221,7 +221,7 @@ class _BatchesOnThreads:
         """
         counters = self._counters
         self._partition.threads.on_failure = self._fail
-        with self._client, self._partition.at_work(first, self._close):
+        with self._client, self._partition.running(first, self._close):
             try:
                 self._threads.put(1, 1)
                 while (job := self._get(self._jobs)) is not None:
@@ -236,7 +236,7 @@ class _BatchesOnThreads:
                         raise job.failure
                     self._partition.budget.release(job.lease)
             finally:
-                # The exit of ``at_work`` also closes the threads, unless an exception prevents it.
+                # The exit of ``running`` also closes the threads, unless an exception prevents it.
                 self._threads.close()
             if (failure := self._failure or self._read_ahead.error) is not None:
                 raise failure
@@ -250,15 +250,15 @@ class _BatchesOnThreads:
                 try:
                     return ring.get(wait)
                 except TimeoutError:
-                    self._account(begin)
+                    self._count_wait(begin)
                     begin = time.monotonic()
                     self._writer.write_if_due()
         except RingClosed:
             return None
         finally:
-            self._account(begin)
+            self._count_wait(begin)
 
-    def _account(self, begin: float) -> None:
+    def _count_wait(self, begin: float) -> None:
         counters = self._counters
         waited = time.monotonic() - begin
         if counters.running:
@@ -271,7 +271,7 @@ class _BatchesOnThreads:
         self._jobs.close()
         with self._lock:
             self._closed = True
-            jobs = list(self._in_work)
+            jobs = list(self._running_jobs)
         self._on_close.set()
         for job in jobs:
             job.out.close()
@@ -301,24 +301,24 @@ class _BatchesOnThreads:
             with self._lock:
                 if self._closed:
                     return
-                self._in_work.add(job)
+                self._running_jobs.add(job)
                 counters.calls += 1
                 counters.running += 1
                 counters.max_running = max(counters.max_running, counters.running)
             self._jobs.put(job)
             self._threads.put(number + 1, number + 1)
-            self._do(job)
+            self._run_job(job)
         except RingClosed:
             pass  # the ring was closed because the stage ends
         except BaseException as raised:
             # This may be a MemoryError. Without ``_fail`` the main thread would wait for ever.
             self._fail(raised)
 
-    def _do(self, job: _Job) -> None:
+    def _run_job(self, job: _Job) -> None:
         options, rows = self._options, job.batch.num_rows
         failure: BaseException | None = None
         try:
-            self._make(job)
+            self._make_call(job)
         except RingClosed as closed:
             if not self._closed:
                 failure = closed
@@ -334,14 +334,14 @@ class _BatchesOnThreads:
             job.failure = noted(failure, f"raised by {options.label} for {where}")
         with self._lock:
             self._counters.running -= 1
-            self._in_work.discard(job)
+            self._running_jobs.discard(job)
         job.out.close()
 
-    def _make(self, job: _Job) -> None:
+    def _make_call(self, job: _Job) -> None:
         """Make the call. Repeat a call that raises ``RetryAfter`` before its first row."""
         options, attempts, counters = self._options, CallAttempts(self._rules, None), self._counters
         batch, job.batch = job.batch, None
-        if self._keyed:
+        if self._names_call_id:
             set_run_digest(KeyDigest(options.label, ""))
             set_key((batch,))
         while True:
@@ -422,18 +422,18 @@ class _BatchCalls:
             batch, item.batch = item.batch, None
             result = await fn(batch)
             if isinstance(result, Outcome):
-                return self._told(result, batch), item.lease
+                return self._with_outcome_column(result, batch), item.lease
             return list(_pieces(result, self._schema, self._label)), item.lease
 
         return call
 
-    def declared(self, result: Any) -> Any:
+    def cast_outcome(self, result: Any) -> Any:
         """Return a call's ``Outcome`` with its rows cast to the declared schema."""
         if result.error is not None:
             return result
         return result._replace(value=list(_pieces(result.value, self._schema, self._label)))
 
-    def _told(self, outcome: Outcome, batch: Any) -> list[Any]:
+    def _with_outcome_column(self, outcome: Outcome, batch: Any) -> list[Any]:
         """Return the batches of a call, with a column that reports its error, time and attempts.
 
         If the call failed, return a row of nulls for each row of its input ``batch``.
@@ -448,8 +448,8 @@ class _BatchCalls:
             pieces = [pa.RecordBatch.from_arrays(nulls, schema.names)]
         columns = self._outcomes.with_inputs(outcome, [piece.num_rows for piece in pieces], batch)
         return [
-            pa.RecordBatch.from_arrays([*piece.columns, told], [*schema.names, OUTCOME])
-            for piece, told in zip(pieces, columns, strict=True)
+            pa.RecordBatch.from_arrays([*piece.columns, column], [*schema.names, OUTCOME])
+            for piece, column in zip(pieces, columns, strict=True)
         ]
 
     def name_of(self, item: _Item) -> str:

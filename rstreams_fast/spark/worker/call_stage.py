@@ -31,12 +31,12 @@ from rstreams_fast.calls.thread_group import STAGE_CLOSE_SECONDS
 from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.counters import task_context
-from rstreams_fast.spark.worker.event_loops import end_tasks, is_the_stages, new_loop
-from rstreams_fast.spark.worker.hang_up import hang_up
+from rstreams_fast.spark.worker.event_loops import end_tasks, new_loop, raised_by_stage
+from rstreams_fast.spark.worker.hang_up import hang_up_check
 from rstreams_fast.spark.worker.loop_watch import LoopWatch
+from rstreams_fast.spark.worker.output_ring import OutputRing, OutputSink
 from rstreams_fast.spark.worker.partition import Partition, StageSource
 from rstreams_fast.spark.worker.using import CallsOver, Client
-from rstreams_fast.spark.worker.way_out import OutputSink, WayOut
 
 __all__ = ["REPORT_SECONDS", "CallStage"]
 
@@ -89,7 +89,7 @@ class CallStage:
         self._writer = partition.writer
         self._options = options
         self._source = source
-        self._window_words = window
+        self._window_arguments = window
         self._loop = new_loop(options.loop_factory)
         self._executor = ThreadPoolExecutor(
             initializer=partition.threads.adopt, thread_name_prefix="rstreams-executor"
@@ -97,7 +97,7 @@ class CallStage:
         self._client = Client(options.using)
         self._context: Context | None = None
         """The context of callbacks that make calls: it has the variables that ``using`` set."""
-        self._calls_over = CallsOver(self._using_cancelled, loop=self._loop)
+        self._calls_over = CallsOver(self._on_host_cancelled, loop=self._loop)
         self._host: asyncio.Task[None] | None = None
         """The task that opens and closes the client."""
         self._host_opens = True
@@ -106,7 +106,7 @@ class CallStage:
         self._engine: CallEngine | None = None
         self._pump: CallPump | None = None
         self._watch = LoopWatch(self._loop, watched or options.fn, partition.counters)
-        self._out = WayOut(sink, self._wake)
+        self._out = OutputRing(sink, self._wake)
         self._failure: BaseException | None = None
         """The exception that the main thread has to raise."""
         self._finishing = False
@@ -129,7 +129,7 @@ class CallStage:
     def outputs(self, first: list[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
-        with self._partition.at_work(first, self.stop):
+        with self._partition.running(first, self.stop):
             # pa.array imports pandas, which takes half a second. No call's time-out runs yet.
             pa.array(())
             most = self._options.bounds.seconds
@@ -142,10 +142,10 @@ class CallStage:
                     break
                 except TimeoutError:
                     if time.monotonic() < late_at:
-                        self._watch.look()
+                        self._watch.check()
                         continue
                     # The loop's timer for ``Bounds(seconds)`` did not fire: a call blocks the loop.
-                    self._set_failure(self._late())
+                    self._set_failure(self._timeout_error())
                     break
                 self._counters.emit(output.rows)
                 lease = output.lease
@@ -192,7 +192,7 @@ class CallStage:
                 if not self._complete and not self._hung_up:
                     early = RuntimeError(f"{self._counters.stage} ended before all rows had left")
                     self._set_failure(
-                        self._cancelled_host() if self._host_cancelled_when else early
+                        self._host_cancelled_error() if self._host_cancelled_when else early
                     )
                 self._out.close()
 
@@ -202,7 +202,7 @@ class CallStage:
         Errors of other callbacks are left to asyncio, which reports them.
         """
         raised = context.get("exception")
-        if "handle" in context and raised is not None and is_the_stages(raised):
+        if "handle" in context and raised is not None and raised_by_stage(raised):
             self._fail(raised)
             if self._host is not None and self._host.done():
                 self._end()
@@ -244,7 +244,7 @@ class CallStage:
         failure: BaseException | None = None
         try:
             try:
-                self._begin_to_watch()
+                self._start_timers()
                 if self._journal is not None:
                     start = self._partition.threads.start
                     await self._loop.run_in_executor(None, self._journal.open, start)
@@ -271,23 +271,23 @@ class CallStage:
         finally:
             await self._client.close(self._failure or failure)
 
-    def _begin_to_watch(self) -> None:
+    def _start_timers(self) -> None:
         if (most := self._options.bounds.seconds) is not None:
-            self._loop.call_later(most, lambda: self._fail(self._late()))
+            self._loop.call_later(most, lambda: self._fail(self._timeout_error()))
         if self._writer.wanted:
             self._report()
-        if task_context() is not None and (hung_up := hang_up()) is not None:
-            self._listen(hung_up)
+        if task_context() is not None and (hung_up := hang_up_check()) is not None:
+            self._check_hang_up(hung_up)
 
-    def _listen(self, hung_up: Callable[[], bool]) -> None:
+    def _check_hang_up(self, hung_up: Callable[[], bool]) -> None:
         if hung_up():
             self._hung_up = True
             self._out.close()
             self._stop()
         else:
-            self._loop.call_later(HANG_UP_SECONDS, self._listen, hung_up)
+            self._loop.call_later(HANG_UP_SECONDS, self._check_hang_up, hung_up)
 
-    def _using_cancelled(self) -> None:
+    def _on_host_cancelled(self) -> None:
         """Stop the calls, because the client has cancelled the host task.
 
         A task group of the client does so if a child fails. A time-out does so if it expires.
@@ -296,7 +296,7 @@ class CallStage:
             self._host_cancelled_when = "used"
             self._stop()
 
-    def _cancelled_host(self) -> RuntimeError:
+    def _host_cancelled_error(self) -> RuntimeError:
         when = self._host_cancelled_when or "closed"
         return RuntimeError(f"using: the context manager was cancelled while it was {when}")
 
@@ -304,7 +304,7 @@ class CallStage:
         if not host.cancelled() and (failure := host.exception()) is not None:
             self._set_failure(failure)
         elif self._host_cancelled_when or (host.cancelled() and not self._stopping):
-            self._set_failure(self._cancelled_host())
+            self._set_failure(self._host_cancelled_error())
         self._end()
 
     def _make_engine(self, client: tuple[Any, ...]) -> None:
@@ -320,11 +320,11 @@ class CallStage:
             journal=self._journal,
             threads=None if options.is_async else self._partition.threads,
             capacity=options.window_rows,
-            **self._window_words,
+            **self._window_arguments,
         )
         self._pump = CallPump(self._engine, self._source, self._out)
 
-    def _late(self) -> TimeoutError:
+    def _timeout_error(self) -> TimeoutError:
         most = self._options.bounds.seconds
         return TimeoutError(f"the task took longer than Bounds(seconds={most:g})")
 
@@ -402,17 +402,17 @@ class CallStage:
                 raise
 
     def _step(self, engine: CallEngine, pump: CallPump) -> None:
-        self._spend_time()
+        self._count_time()
         self._state = "waiting_function"
         if pump.move():
             self._loop.call_soon(self._go_on)
-        self._account(engine, pump)
+        self._update_counters(engine, pump)
         if engine.window.failure is not None:
             self._fail(self._call_failed(*engine.window.failure))
         else:
             if self._source.ended and not pump.waiting_items:
                 engine.flush()
-            self._look_ahead(pump)
+            self._end_or_flush(pump)
 
     def _call_failed(self, item: Any, error: BaseException) -> BaseException:
         label = self._counters.stage
@@ -426,7 +426,7 @@ class CallStage:
             error = cancelled
         return noted(error, f"raised by {label} for {self._source.name_of(item)}")
 
-    def _look_ahead(self, pump: CallPump) -> None:
+    def _end_or_flush(self, pump: CallPump) -> None:
         """Emit the results of an incomplete output batch. End the stage after the last row.
 
         If calls are still running, the results are emitted after ``FLUSH_SECONDS``.
@@ -458,7 +458,7 @@ class CallStage:
 
     # -- metrics -----------------------------------------------------------------------------------
 
-    def _account(self, engine: CallEngine, pump: CallPump) -> None:
+    def _update_counters(self, engine: CallEngine, pump: CallPump) -> None:
         counters, window = self._counters, engine.window
         engine.count()
         if self._options.dedupe:
@@ -473,10 +473,10 @@ class CallStage:
             state = "waiting_upstream"
         else:
             state = "waiting_function"
-        self._spend_time()
+        self._count_time()
         self._state = state
 
-    def _spend_time(self) -> None:
+    def _count_time(self) -> None:
         counters, now = self._counters, time.monotonic()
         setattr(counters, self._state, getattr(counters, self._state) + now - self._since)
         self._since = now
@@ -484,6 +484,6 @@ class CallStage:
     def _report(self) -> None:
         engine, pump = self._engine, self._pump
         if engine is not None and pump is not None and not (self._stopping or self._finishing):
-            self._account(engine, pump)
+            self._update_counters(engine, pump)
         self._writer.write_if_due()
         self._loop.call_later(REPORT_SECONDS, self._report)

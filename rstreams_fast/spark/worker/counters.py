@@ -59,7 +59,7 @@ class Counters(StageMetrics):
             self.attempt = context.attemptNumber()
             self.task = context.taskAttemptId()
 
-    def hold(self, batches: int, rows: int, size: int) -> None:
+    def count_buffered(self, batches: int, rows: int, size: int) -> None:
         """Count batches that were read; with negative numbers, batches that were released."""
         if batches > 0:
             self.batches_in += batches
@@ -142,7 +142,7 @@ class MetricsWriter:
             gone = self._written and isinstance(refused, FileNotFoundError)
             # FileNotFoundError is no failure here: cleanup() may have removed the folder.
             if not gone:
-                _tell_once(self._file.parent, refused)
+                _warn_once(self._file.parent, refused)
         else:
             self._written = True
 
@@ -156,7 +156,7 @@ class MetricsWriter:
             return
         # If the append below fails (the disk is full), the file of this run keeps the counts.
         self.write(last=True)
-        with contextlib.suppress(OSError), _ending:
+        with contextlib.suppress(OSError), _ended_lock:
             folder = self._file.parent
             lines, number = _ended.get(folder, (-1, 0))
             if lines < 0:  # this is the first run that ends in this process
@@ -182,12 +182,12 @@ class MetricsWriter:
         return json.dumps(fields_of(self.counters.snapshot()))
 
 
-_ending: Final = threading.Lock()
+_ended_lock: Final = threading.Lock()
 _ended: Final[dict[Path, tuple[int, int]]] = {}
 """For each folder: how many lines this process's current file has, and the file's number."""
 
 
-def _tell_once(folder: Path, refused: OSError) -> None:
+def _warn_once(folder: Path, refused: OSError) -> None:
     warn_once(
         folder, "metrics: %s cannot be written, and figures are missing (%s)", folder, refused
     )

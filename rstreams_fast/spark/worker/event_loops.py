@@ -7,7 +7,7 @@ from collections.abc import Callable
 from traceback import walk_tb
 from typing import Any, Final
 
-__all__ = ["end_tasks", "is_the_stages", "new_loop"]
+__all__ = ["end_tasks", "new_loop", "raised_by_stage"]
 
 _WORKER: Final = f"{__package__}."
 
@@ -37,7 +37,7 @@ def new_loop(
     return uvloop.new_event_loop()
 
 
-def is_the_stages(raised: BaseException) -> bool:
+def raised_by_stage(raised: BaseException) -> bool:
     """Return whether a callback of the stage raised the exception, and not a user's callback."""
     return any(
         frame.f_globals.get("__name__", "").startswith(_WORKER)

@@ -12,13 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["hang_up"]
+__all__ = ["hang_up_check"]
 
 DESCRIPTORS: Final = 3
 """A forked worker has at least this many descriptors of Spark's socket: two are copies."""
 
 
-def hang_up() -> Callable[[], bool] | None:
+def hang_up_check() -> Callable[[], bool] | None:
     """Return a function that tells whether Spark has closed its end of this worker's socket.
 
     ``None`` if the socket is not found, or the system has no ``POLLRDHUP``.

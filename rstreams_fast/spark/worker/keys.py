@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PythonColumn",
-    "as_given",
+    "as_argument",
     "fields_of",
+    "hashable_keys",
     "keys_of",
     "loaded_pandas",
     "own_names",
-    "plain",
-    "shareable",
+    "to_plain",
 ]
 
 
@@ -65,7 +65,7 @@ def keys_of(array: pa.Array | PythonColumn, name: str) -> list[Any]:
         return array.values
     kind = array.type
     try:
-        return _listed(array, kind)
+        return _to_list(array, kind)
     except TypeError as unhashable:
         raise TypeError(
             f"the key column {name} of {kind} has map keys that are no keys of a dict "
@@ -114,7 +114,7 @@ class _KeyDict(dict[Any, Any]):
         return dict, (dict(self),)  # the copy or pickle of a key is a plain dict
 
 
-def shareable(keys: list[Any], array: pa.Array | PythonColumn) -> list[Any]:
+def hashable_keys(keys: list[Any], array: pa.Array | PythonColumn) -> list[Any]:
     """Return keys of ``array`` as hashable values, which are equal if Spark's keys are equal.
 
     Structs, lists and maps become dicts and lists that have a hash. Every NaN becomes the same
@@ -124,15 +124,15 @@ def shareable(keys: list[Any], array: pa.Array | PythonColumn) -> list[Any]:
 
     kind = None if isinstance(array, PythonColumn) else array.type
     if kind is None or pa.types.is_nested(kind) or pa.types.is_timestamp(kind):
-        return list(map(_shareable, keys))
-    return list(map(_one_nan, keys)) if pa.types.is_floating(kind) else keys
+        return list(map(_hashable, keys))
+    return list(map(_same_nan, keys)) if pa.types.is_floating(kind) else keys
 
 
-def _one_nan(value: Any) -> Any:
+def _same_nan(value: Any) -> Any:
     return value if value == value else math.nan  # noqa: PLR0124 - only NaN is not
 
 
-def _one_moment(value: dt.datetime) -> dt.datetime:
+def _with_fold_zone(value: dt.datetime) -> dt.datetime:
     """Return ``value``. If it has ``fold=1``, replace its zone by another object of the same zone.
 
     Python ignores ``fold`` when it compares two datetimes that have the same zone object.
@@ -140,18 +140,18 @@ def _one_moment(value: dt.datetime) -> dt.datetime:
     zone = value.tzinfo
     if not value.fold or not isinstance(zone, zoneinfo.ZoneInfo):
         return value
-    return value.replace(tzinfo=_own_clock(zone.key))
+    return value.replace(tzinfo=_fold_zone(zone.key))
 
 
 @functools.cache
-def _own_clock(zone: str) -> zoneinfo.ZoneInfo:
+def _fold_zone(zone: str) -> zoneinfo.ZoneInfo:
     return zoneinfo.ZoneInfo.no_cache(zone)
 
 
-def as_given(value: Any) -> Any:
-    """Undo the changes of ``shareable``, so that the user's function gets the usual value.
+def as_argument(value: Any) -> Any:
+    """Undo the changes of ``hashable_keys``, so that the user's function gets the usual value.
 
-    ``shareable`` replaces the zones of datetimes with ``fold=1``, and makes lists and dicts
+    ``hashable_keys`` replaces the zones of datetimes with ``fold=1``, and makes lists and dicts
     hashable.
     """
     if type(value) is dt.datetime:
@@ -160,23 +160,23 @@ def as_given(value: Any) -> Any:
             return value.replace(tzinfo=zoneinfo.ZoneInfo(zone.key))
         return value
     if isinstance(value, dict):
-        return {as_given(key): as_given(one) for key, one in value.items()}
+        return {as_argument(key): as_argument(one) for key, one in value.items()}
     if isinstance(value, list):
-        return list(map(as_given, value))
-    return tuple(map(as_given, value)) if type(value) is tuple else value
+        return list(map(as_argument, value))
+    return tuple(map(as_argument, value)) if type(value) is tuple else value
 
 
-def _shareable(value: Any) -> Any:
-    make = _SHAREABLE.get(type(value))
+def _hashable(value: Any) -> Any:
+    make = _MAKE_HASHABLE.get(type(value))
     return value if make is None else make(value)
 
 
-_SHAREABLE: dict[type, Callable[[Any], Any]] = {
-    float: _one_nan,
-    dt.datetime: _one_moment,
-    list: lambda values: _KeyList(map(_shareable, values)),
+_MAKE_HASHABLE: dict[type, Callable[[Any], Any]] = {
+    float: _same_nan,
+    dt.datetime: _with_fold_zone,
+    list: lambda values: _KeyList(map(_hashable, values)),
     dict: lambda items: _KeyDict(
-        (_shareable(key), _shareable(value)) for key, value in items.items()
+        (_hashable(key), _hashable(value)) for key, value in items.items()
     ),
 }
 
@@ -217,14 +217,14 @@ def loaded_pandas() -> Any:
     return pandas if hasattr(pandas, "DataFrame") else None
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Convert a value of numpy, pandas or Spark to a plain Python value that Arrow can convert.
 
     Elements of lists, tuples and dicts are converted, too.
     """
     # ``__UDT__`` marks a value of a user-defined type of Spark.
     if (udt := getattr(value, "__UDT__", None)) is not None:
-        return plain(udt.serialize(value))
+        return to_plain(udt.serialize(value))
     # If numpy or pandas is not imported, ``value`` cannot be of its types.
     np, pd = sys.modules.get("numpy"), loaded_pandas()
     if np is not None and isinstance(value, np.datetime64):
@@ -241,34 +241,34 @@ def plain(value: Any) -> Any:
     elif pd is not None and isinstance(value, pd.Timedelta):
         value = value.to_pytimedelta()
     elif isinstance(value, list) or (np is not None and isinstance(value, np.ndarray)):
-        return [plain(one) for one in value]
+        return [to_plain(one) for one in value]
     elif isinstance(value, tuple):
-        names, values = own_names(value), tuple(map(plain, value))
+        names, values = own_names(value), tuple(map(to_plain, value))
         if names is None or len(set(names)) != len(names):
             return values
         return dict(zip(names, values, strict=True))
     elif isinstance(value, dict):
-        return {plain(key): plain(one) for key, one in value.items()}
+        return {to_plain(key): to_plain(one) for key, one in value.items()}
     elif (fields := fields_of(value)) is not None:
-        return plain(fields)
+        return to_plain(fields)
     elif type(value).__name__ == "VariantVal":  # since Spark 4.0
         return {"value": bytes(value.value), "metadata": bytes(value.metadata)}
     return value
 
 
-def _listed(array: pa.Array, kind: pa.DataType) -> list[Any]:
+def _to_list(array: pa.Array, kind: pa.DataType) -> list[Any]:
     try:
-        return _read(array, kind)
+        return _to_pylist(array, kind)
     except (KeyError, ValueError):
-        name = _zone_within(kind)
+        name = _zone_of_type(kind)
         if name is None:
             raise
         zone = zone_of(name)  # Python converts: Arrow lacks some of Spark's zones
-        in_utc = _in_utc(kind)
-        return [_in_zone(value, zone) for value in _read(array.cast(in_utc), in_utc)]
+        utc_kind = _type_in_utc(kind)
+        return [_value_in_zone(value, zone) for value in _to_pylist(array.cast(utc_kind), utc_kind)]
 
 
-def _read(array: pa.Array, kind: pa.DataType) -> list[Any]:
+def _to_pylist(array: pa.Array, kind: pa.DataType) -> list[Any]:
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind) and kind.tz is not None:
@@ -281,7 +281,7 @@ def _read(array: pa.Array, kind: pa.DataType) -> list[Any]:
     return python_values(array)
 
 
-def _zone_within(kind: pa.DataType) -> str | None:
+def _zone_of_type(kind: pa.DataType) -> str | None:
     """Return the time zone of the timestamps in the type ``kind``; ``None`` if they have none."""
     import pyarrow as pa
 
@@ -289,31 +289,31 @@ def _zone_within(kind: pa.DataType) -> str | None:
         zone: str | None = kind.tz
         return zone
     parts = (kind.field(place).type for place in range(kind.num_fields))
-    return next(filter(None, map(_zone_within, parts)), None)
+    return next(filter(None, map(_zone_of_type, parts)), None)
 
 
-def _in_utc(kind: pa.DataType) -> pa.DataType:
+def _type_in_utc(kind: pa.DataType) -> pa.DataType:
     """Return the type ``kind`` with UTC in place of the time zones of its timestamps."""
     import pyarrow as pa
 
-    def part(place: int) -> pa.Field:
+    def field_in_utc(place: int) -> pa.Field:
         field = kind.field(place)
-        return field.with_type(_in_utc(field.type))
+        return field.with_type(_type_in_utc(field.type))
 
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp(kind.unit, "UTC")
     if pa.types.is_struct(kind):
-        return pa.struct(list(map(part, range(kind.num_fields))))
+        return pa.struct(list(map(field_in_utc, range(kind.num_fields))))
     if pa.types.is_map(kind):
-        return pa.map_(_in_utc(kind.key_type), _in_utc(kind.item_type))
+        return pa.map_(_type_in_utc(kind.key_type), _type_in_utc(kind.item_type))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return (pa.list_ if pa.types.is_list(kind) else pa.large_list)(part(0))
+        return (pa.list_ if pa.types.is_list(kind) else pa.large_list)(field_in_utc(0))
     return kind
 
 
-def _in_zone(value: Any, zone: dt.tzinfo) -> Any:
+def _value_in_zone(value: Any, zone: dt.tzinfo) -> Any:
     if isinstance(value, dt.datetime):
         return value if value.tzinfo is None else value.astimezone(zone)
     if isinstance(value, dict):
-        return {_in_zone(key, zone): _in_zone(one, zone) for key, one in value.items()}
-    return [_in_zone(one, zone) for one in value] if isinstance(value, list) else value
+        return {_value_in_zone(key, zone): _value_in_zone(one, zone) for key, one in value.items()}
+    return [_value_in_zone(one, zone) for one in value] if isinstance(value, list) else value

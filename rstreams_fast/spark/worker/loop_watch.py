@@ -23,7 +23,7 @@ __all__ = ["LoopWatch"]
 LOOP_CHECK_SECONDS: Final = 0.05
 """Seconds between two checks. The main thread checks only while it waits for a result."""
 
-LOOKS: Final = 2
+BLOCKED_CHECKS: Final = 2
 """A function blocks the loop if this many checks in a row find the loop inside the function."""
 
 MOST_PLACES: Final = 16
@@ -62,7 +62,7 @@ class LoopWatch:
         self._counters = counters
         self._thread: int | None = None
         self._answered = True
-        self._seen = 0
+        self._checks_in_function = 0
         self._since = 0.0
 
     def begin(self) -> None:
@@ -73,23 +73,23 @@ class LoopWatch:
         """Return the seconds until the next check, or until ``moment`` if that is earlier."""
         return min(LOOP_CHECK_SECONDS, max(0.0, moment - time.monotonic()))
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check whether the user's function blocks the loop. The main thread calls this method."""
         now = time.monotonic()
         if self._answered:
             self._answered = False
-            self._seen = 0
+            self._checks_in_function = 0
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._answer)
             return
         frame = self._frame_of_function()
         if frame is None:
-            self._seen = 0
+            self._checks_in_function = 0
             return
-        if not self._seen:
+        if not self._checks_in_function:
             self._since = now
-        self._seen += 1
-        if self._seen >= LOOKS:
+        self._checks_in_function += 1
+        if self._checks_in_function >= BLOCKED_CHECKS:
             self._count(frame, now - self._since)
             self._since = now
             if self._code not in _warned:

@@ -122,12 +122,12 @@ class OutcomeForm:
         """Return the column of the calls' outcomes; null for a row without a call."""
         import pyarrow as pa
 
-        told = [None if result is None else self._told(result) for result in results]
-        return pa.array(told, pa.struct(self._fields))
+        structs = [None if result is None else self._struct_of(result) for result in results]
+        return pa.array(structs, pa.struct(self._fields))
 
-    def _told(self, result: Outcome) -> dict[str, Any]:
+    def _struct_of(self, result: Outcome) -> dict[str, Any]:
         error = result.error
-        told: dict[str, Any] = {
+        struct: dict[str, Any] = {
             "error": None if error is None else _text_of(error),
             "attempts": result.attempts,
             "seconds": result.seconds,
@@ -136,8 +136,8 @@ class OutcomeForm:
             # Rows that share a call share this dict. The first row takes the amounts out of it, so
             # that the sum over all rows is what the calls have spent.
             usage = result.usage or {}
-            told[USAGE] = {unit: usage.pop(unit, 0.0) for unit in self._units}
-        return told
+            struct[USAGE] = {unit: usage.pop(unit, 0.0) for unit in self._units}
+        return struct
 
     def within(self, values: pa.Array, results: list[Outcome | None]) -> pa.Array:
         """Return a column of structs of value and outcome; null for a row without a call."""
@@ -159,16 +159,16 @@ class OutcomeForm:
 
         total = max(1, sum(rows))
         usage = {unit: amount / total for unit, amount in (outcome.usage or {}).items()}
-        told = self.array([outcome._replace(usage=usage)])[0]
+        struct = self.array([outcome._replace(usage=usage)])[0]
         inputs = pa.struct(list(batch.schema))
         fields = [*self._fields, pa.field(INPUT, inputs)]
         columns = []
         for count in rows:
             if outcome.error is None:
-                given = pa.nulls(count, inputs)
+                input_rows = pa.nulls(count, inputs)
             else:
-                given = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
-            parts = [*pa.repeat(told, count).flatten(), given]
+                input_rows = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
+            parts = [*pa.repeat(struct, count).flatten(), input_rows]
             columns.append(pa.StructArray.from_arrays(parts, fields=fields))
         return columns
 

@@ -10,7 +10,7 @@ from rstreams_fast.calls.thread_group import STAGE_CLOSE_SECONDS, ThreadGroup
 from rstreams_fast.spark.metrics import Metrics
 from rstreams_fast.spark.worker.counters import Counters, MetricsWriter, task_context
 from rstreams_fast.spark.worker.read_ahead import ByteBudget, ByteLease, ReadAhead
-from rstreams_fast.spark.worker.shared_variables import lock_what_threads_share
+from rstreams_fast.spark.worker.shared_variables import make_shared_variables_thread_safe
 
 __all__ = ["Output", "Partition", "StageSource", "first_of"]
 
@@ -85,18 +85,18 @@ class Partition:
         self.read_ahead = ReadAhead(upstream, self.budget, count_rows)
         self.threads = ThreadGroup()
 
-    def at_work(self, first: list[Any], stop: Callable[[], object]) -> AtWork:
+    def running(self, first: list[Any], stop: Callable[[], object]) -> RunningPartition:
         """Return a context manager that reads ahead.
 
         At its exit it ends the reading, calls ``stop`` and waits for the threads. ``first`` is a
         list with the first batch, which was already pulled. The reading thread pops the batch to
         free its memory early.
         """
-        return AtWork(self, first, stop)
+        return RunningPartition(self, first, stop)
 
 
-class AtWork:
-    """The context manager of ``Partition.at_work``; it sets the state that the metrics show.
+class RunningPartition:
+    """The context manager of ``Partition.running``; it sets the state that the metrics show.
 
     It does not use ``contextlib.contextmanager``, which sets the ``__traceback__`` of an exception:
     some exceptions (a frozen dataclass) refuse that.
@@ -110,7 +110,7 @@ class AtWork:
     def __enter__(self) -> None:
         partition, first = self._partition, self._first
         if task_context() is not None:
-            lock_what_threads_share()
+            make_shared_variables_thread_safe()
         partition.counters.state = "running"
         partition.writer.write()
         try:

@@ -10,7 +10,7 @@ from rstreams_fast.core import DemandCounter, SpscRing
 from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.worker.counters import Counters
 
-__all__ = ["READ_AHEAD_BATCHES", "ByteBudget", "ByteLease", "ReadAhead", "Waiting", "size_of"]
+__all__ = ["READ_AHEAD_BATCHES", "ByteBudget", "ByteLease", "LeasedBatch", "ReadAhead", "size_of"]
 
 READ_AHEAD_BATCHES: Final = 16
 """The most batches in the ring between the reading thread and the thread that takes them."""
@@ -71,7 +71,7 @@ class ByteBudget:
         with self._changed:
             charge = min(size, self._free.pending)
             self._free.fulfil(charge)
-            self._counters.hold(1, rows, size)
+            self._counters.count_buffered(1, rows, size)
         return ByteLease(size, charge, rows)
 
     def release(self, lease: ByteLease) -> None:
@@ -80,7 +80,7 @@ class ByteBudget:
             if lease.released:
                 return
             lease.released = True
-            self._counters.hold(-1, -lease.rows, -lease.size)
+            self._counters.count_buffered(-1, -lease.rows, -lease.size)
             if lease.charge:
                 self._free.request(lease.charge)
             self._changed.notify_all()
@@ -92,7 +92,7 @@ class ByteBudget:
             self._changed.notify_all()
 
 
-class Waiting(NamedTuple):
+class LeasedBatch(NamedTuple):
     """A batch that was read ahead, and the bytes of the budget that it takes."""
 
     batch: Any
@@ -110,7 +110,7 @@ class ReadAhead:
         self, upstream: Iterator[Any], budget: ByteBudget, count_rows: Callable[[Any], int]
     ) -> None:
         self.ring = SpscRing(READ_AHEAD_BATCHES)
-        """Holds a ``Waiting`` for each batch: the reading thread puts it in, the stage takes it."""
+        """Holds a ``LeasedBatch`` per batch: the reading thread puts it in, the stage takes it."""
         self.on_batch: Callable[[], object] = lambda: None
         """Called when a batch or the end has come, if the last ``poll`` found nothing."""
         self.error: BaseException | None = None
@@ -122,7 +122,7 @@ class ReadAhead:
         self._budget = budget
         self._count_rows = count_rows
         self._cancelled = False
-        self._polled_in_vain = False
+        self._last_poll_was_empty = False
 
     def run(self, first: Any) -> None:
         """Read batches until the end or a cancel. ``first`` is a batch that was read before."""
@@ -131,7 +131,7 @@ class ReadAhead:
             while first is not None and not self._cancelled:
                 size = size_of(first)
                 lease = self._budget.take(size, self._count_rows(first))
-                self.ring.put(Waiting(first, lease))
+                self.ring.put(LeasedBatch(first, lease))
                 first = None
                 self._notify()
                 if not self._budget.wait_for_room(size, self.patience):
@@ -154,16 +154,16 @@ class ReadAhead:
         self._notify()
 
     def _notify(self) -> None:
-        if self._polled_in_vain:
-            self._polled_in_vain = False
+        if self._last_poll_was_empty:
+            self._last_poll_was_empty = False
             try:
                 self.on_batch()
             except BaseException:
                 # ``on_batch`` failed: ``run`` calls it again at its end.
-                self._polled_in_vain = True
+                self._last_poll_was_empty = True
                 raise
 
-    def poll(self) -> Waiting | None:
+    def poll(self) -> LeasedBatch | None:
         """Return the next batch, or ``None``.
 
         ``None`` means that no batch is there yet, or that the end was reached (``ended``). If no
@@ -171,14 +171,14 @@ class ReadAhead:
         """
         if self.ended:
             return None
-        found: Waiting | None = self.ring.poll()
+        found: LeasedBatch | None = self.ring.poll()
         if found is None:
-            self._polled_in_vain = True
+            self._last_poll_was_empty = True
             closed = self.ring.closed
-            # Poll again: a batch may have come before ``_polled_in_vain`` was set.
+            # Poll again: a batch may have come before ``_last_poll_was_empty`` was set.
             found = self.ring.poll()
             if found is not None or closed:
-                self._polled_in_vain = False
+                self._last_poll_was_empty = False
                 self.ended = found is None
         return found
 

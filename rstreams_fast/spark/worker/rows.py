@@ -20,7 +20,7 @@ from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.answer_forms import ColumnForm
 from rstreams_fast.spark.worker.call_stage import CallStage
 from rstreams_fast.spark.worker.counters import Counters
-from rstreams_fast.spark.worker.keys import as_given, keys_of, shareable
+from rstreams_fast.spark.worker.keys import as_argument, hashable_keys, keys_of
 from rstreams_fast.spark.worker.outcomes import OUTCOME, OutcomeForm, RowFailures
 from rstreams_fast.spark.worker.partition import Output, Partition, first_of
 from rstreams_fast.spark.worker.read_ahead import ByteLease
@@ -207,7 +207,7 @@ class KeySource:
             for index, array in enumerate(arrays)
         ]
         if self._compares:
-            lists = list(map(shareable, lists, arrays))
+            lists = list(map(hashable_keys, lists, arrays))
         keys = list(zip(*lists, strict=True)) if self._spread else lists[0]
         if self._next_row == batch.total:
             batch.keys = ()
@@ -260,15 +260,15 @@ class ResultColumns:
         An error message names the key of a wrong result. ``key_at(index)`` returns this key.
         """
         layout = self.layout
-        values = self._values(results)
+        values = self._values_of(results)
         try:
-            arrays = self._converted(values, key_at)
+            arrays = self._convert(values, key_at)
         except (TypeError, ValueError) as mismatch:
             if self._options.on_failure != "column":
                 raise noted(mismatch, f"returned by {self._options.label}") from mismatch.__cause__
-            results = [self._fitting(*each, key_at) for each in enumerate(results)]
-            values = self._values(results)
-            arrays = self._converted(values, key_at)
+            results = [self._result_or_failure(*each, key_at) for each in enumerate(results)]
+            values = self._values_of(results)
+            arrays = self._convert(values, key_at)
         if results:
             nulls = arrays[0].null_count if len(arrays) == 1 else values.count(None)
             self._counters.nulls += nulls
@@ -277,26 +277,26 @@ class ResultColumns:
         elif layout.outcome == "beside":
             arrays.append(self._outcomes.array(results))
         if results:
-            self._learn(sum(array.nbytes for array in arrays) / len(results))
+            self._adapt_bounds(sum(array.nbytes for array in arrays) / len(results))
         return arrays
 
-    def _values(self, results: list[Any]) -> list[Any]:
+    def _values_of(self, results: list[Any]) -> list[Any]:
         if not self.layout.outcome:
             return results
         return [None if result is None else result.value for result in results]
 
-    def _converted(self, values: list[Any], key_at: Callable[[int], Any]) -> list[pa.Array]:
+    def _convert(self, values: list[Any], key_at: Callable[[int], Any]) -> list[pa.Array]:
         key_text = self.layout.key_text
         return self._columns.arrays(values, lambda index: key_text(key_at(index)))
 
-    def _fitting(self, index: int, result: Any, key_at: Callable[[int], Any]) -> Any:
+    def _result_or_failure(self, index: int, result: Any, key_at: Callable[[int], Any]) -> Any:
         try:
-            self._converted(self._values([result]), lambda _: key_at(index))
+            self._convert(self._values_of([result]), lambda _: key_at(index))
         except (TypeError, ValueError) as mismatch:
             return self.failures.refuse(result, mismatch)
         return result
 
-    def _learn(self, bytes_per_row: float) -> None:
+    def _adapt_bounds(self, bytes_per_row: float) -> None:
         """Set the bound on pending calls so that their results fit in the byte budget."""
         options = self._options
         fitting = int(options.bounds.bytes / max(bytes_per_row, 1))
@@ -360,10 +360,10 @@ class OrderedSink(_RowSink):
 
     def take(self, window: CallWindow, most: int) -> int:
         results = window.take(most)
-        self._put(results)
+        self._put_results(results)
         return len(results)
 
-    def _put(self, results: list[Any]) -> None:
+    def _put_results(self, results: list[Any]) -> None:
         position = 0
         while self._expected:
             head = self._expected[0]
@@ -386,7 +386,7 @@ class OrderedSink(_RowSink):
         return head is not None and (bool(head.results) or not head.left)
 
     def flush(self) -> None:
-        self._put([])
+        self._put_results([])
         if self.waiting:
             head = self._expected[0]
             end = len(head.keys) - head.left
@@ -403,7 +403,7 @@ class OrderedSink(_RowSink):
         arrays = columns.arrays(results, lambda index: chunk.keys[first + index])
         count = end - start
         if chunk.valid is not None:
-            arrays = _spread_out(arrays, chunk.valid.slice(start, count))
+            arrays = _with_nulls(arrays, chunk.valid.slice(start, count))
         chunk.results = []
         chunk.rows_out = end
         rows = None
@@ -412,7 +412,7 @@ class OrderedSink(_RowSink):
         columns.emit(chunk.batch, rows, count, arrays)
 
 
-def _spread_out(arrays: list[pa.Array], valid: pa.Array) -> list[pa.Array]:
+def _with_nulls(arrays: list[pa.Array], valid: pa.Array) -> list[pa.Array]:
     """Return ``arrays`` with a null for each row that is not ``valid``."""
     import pyarrow.compute as pc
 
@@ -458,10 +458,10 @@ class UnorderedSink(_RowSink):
     def _complete(
         self, chunk: _Chunk, rows: list[int], keys: list[Any], results: list[Any]
     ) -> None:
-        into, start = self._completed[chunk.batch], chunk.start
-        into.rows += [start + row for row in rows]
-        into.keys += keys
-        into.results += results
+        completed, start = self._completed[chunk.batch], chunk.start
+        completed.rows += [start + row for row in rows]
+        completed.keys += keys
+        completed.results += results
         self._waiting += len(rows)
 
     def take(self, window: CallWindow, most: int) -> int:
@@ -538,12 +538,12 @@ def run_rows(
             partition.counters,
             as_outcomes=options.as_outcomes,
         )
-    argument_of = as_given if options.compares_keys and "timestamp" in str(key_types) else None
+    argument_of = as_argument if options.compares_keys and "timestamp" in str(key_types) else None
     columns = ResultColumns(options, layout, partition.counters)
     sink = OrderedSink if options.ordered else UnorderedSink
     turns = None
     if (place := options.serialize_by) is not None:
-        turns = itemgetter(place) if spread else _itself
+        turns = itemgetter(place) if spread else _identity
     stage = CallStage(
         partition,
         options,
@@ -566,5 +566,5 @@ def run_rows(
         yield from stage.outputs(held)
 
 
-def _itself(item: Any) -> Any:
+def _identity(item: Any) -> Any:
     return item

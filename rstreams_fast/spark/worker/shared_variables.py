@@ -6,11 +6,11 @@ import functools
 import threading
 from typing import Any
 
-__all__ = ["lock_what_threads_share"]
+__all__ = ["make_shared_variables_thread_safe"]
 
 
 @functools.cache
-def lock_what_threads_share() -> None:
+def make_shared_variables_thread_safe() -> None:
     """Put locks around ``Accumulator.add`` and around the loading of a broadcast's value.
 
     Call this in Spark's workers only, because it replaces methods of pyspark's classes.

@@ -48,7 +48,7 @@ def run_stream(
         # A cancel does not wait for the stream's threads. So the partition waits for them.
         partition.threads.adopt_streams(before)
 
-    with partition.at_work(held, stop):
+    with partition.running(held, stop):
         stream = built_stream(build, from_publisher(source), label)
         with stream.iterate(prefetch=BATCHES_AHEAD) as batches:
             begin = time.monotonic()

@@ -71,14 +71,14 @@ class Client:
             return
         # This uses no ExitStack of contextlib, which sets the __context__ of an exception: some
         # exceptions refuse that.
-        told: tuple[Any, ...] = (None, None, None)
+        exc_info: tuple[Any, ...] = (None, None, None)
         if failure is not None:
-            told = (type(failure), failure, failure.__traceback__)
+            exc_info = (type(failure), failure, failure.__traceback__)
         try:
             if self._is_async:
-                await manager.__aexit__(*told)
+                await manager.__aexit__(*exc_info)
             else:
-                manager.__exit__(*told)
+                manager.__exit__(*exc_info)
         except Exception as raised:
             _raise_noted(raised)
 

@@ -13,7 +13,7 @@ from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from rstreams_fast.spark.worker.keys import fields_of, own_names, plain
+from rstreams_fast.spark.worker.keys import fields_of, own_names, to_plain
 from rstreams_fast.spark.worker.values.arrow_parts import (
     LIST,
     decoded,
@@ -168,7 +168,7 @@ class Columns:
         except _refusals() as refused:
             # Arrow converts most values of numpy and pandas itself. ``plain`` converts the others.
             try:
-                return self._converted(index, [plain(value) for value in values])
+                return self._converted(index, [to_plain(value) for value in values])
             except _refusals():
                 raise refused from None
 

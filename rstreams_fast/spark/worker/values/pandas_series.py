@@ -11,7 +11,7 @@ import datetime as dt
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from rstreams_fast.spark.worker.keys import PythonColumn, plain
+from rstreams_fast.spark.worker.keys import PythonColumn, to_plain
 from rstreams_fast.spark.worker.values.arrow_parts import python_values
 from rstreams_fast.spark.worker.values.zones import zone_of
 
@@ -49,7 +49,7 @@ def _keys_of(series: tuple[pd.Series, ...]) -> Any:
             own_zone = zone_of(zone)
             values = [_moment(texts[place], own_zone) for texts in moments]
         else:
-            values = [plain(one[0]) if len(one) else None for one in key]
+            values = [to_plain(one[0]) if len(one) else None for one in key]
         columns.append(PythonColumn(values, kind))
     return columns[0] if len(columns) == 1 else tuple(columns)
 

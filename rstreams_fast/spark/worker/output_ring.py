@@ -10,7 +10,7 @@ from rstreams_fast.calls.pump import ResultSink
 from rstreams_fast.core import CallWindow, SpscRing
 from rstreams_fast.spark.worker.partition import Output
 
-__all__ = ["OUTPUT_BATCHES", "OutputSink", "WayOut"]
+__all__ = ["OUTPUT_BATCHES", "OutputRing", "OutputSink"]
 
 OUTPUT_BATCHES: Final = 4
 """The most output batches in the ring between the loop and the main thread."""
@@ -34,7 +34,7 @@ class OutputSink(ResultSink, Protocol):
         """Raise an error if output rows are missing at the end, so that no loss is silent."""
 
 
-class WayOut:
+class OutputRing:
     """Puts a sink's output batches into a ring. While the ring is full, ``take`` returns 0."""
 
     def __init__(self, sink: OutputSink, on_room: Callable[[], None]) -> None:
@@ -42,7 +42,7 @@ class WayOut:
         self._sink = sink
         self._on_room = on_room
         self._ring = SpscRing(OUTPUT_BATCHES)
-        self._for_room = False
+        self._waits_for_room = False
         """Whether the loop waits for room in the ring, so that the main thread must wake it."""
         self.expect: Final = sink.expect
         self.check_end: Final = sink.check_end
@@ -51,8 +51,8 @@ class WayOut:
     def get(self, timeout: float | None) -> Output:
         """Wait for the next output and return it. Only the main thread calls this method."""
         output: Output = self._ring.get(timeout)
-        if self._for_room:
-            self._for_room = False
+        if self._waits_for_room:
+            self._waits_for_room = False
             self._on_room()
         return output
 
@@ -74,26 +74,26 @@ class WayOut:
         return self._sink.waiting
 
     def take(self, window: CallWindow, most: int) -> int:
-        if not self._hand_over():
+        if not self._move_outputs():
             return 0
         taken = self._sink.take(window, most)
-        self._hand_over()
+        self._move_outputs()
         return taken
 
     def flush(self) -> None:
         if self._sink.waiting and not self._sink.outputs:
             self._sink.flush()
-            self._hand_over()
+            self._move_outputs()
 
-    def _hand_over(self) -> bool:
+    def _move_outputs(self) -> bool:
         """Move outputs to the ring; ``False`` when the ring is full."""
         outputs = self._sink.outputs
         while outputs:
             if not self._ring.offer(outputs[0]):
-                self._for_room = True
+                self._waits_for_room = True
                 # Try again: the main thread may have made room meanwhile.
                 if not self._ring.offer(outputs[0]):
                     return False
-                self._for_room = False
+                self._waits_for_room = False
             outputs.popleft()
         return True

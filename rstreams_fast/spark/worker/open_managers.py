@@ -13,14 +13,14 @@ from typing import Any, Final, NoReturn
 
 from rstreams_fast.spark.worker.counters import task_context
 
-__all__ = ["opened"]
+__all__ = ["open_once"]
 
 _lock: Final = threading.RLock()  # reentrant, since a factory may itself open another PerWorker
-_values: Final[dict[str, _Opened]] = {}
+_values: Final[dict[str, _OpenManager]] = {}
 _stack: Final = ExitStack()
 
 
-class _Opened:
+class _OpenManager:
     """Stands for a context manager that is already open. Partitions enter and leave this object.
 
     ``__enter__`` of this object sets the context variables that the opening of the manager set.
@@ -65,12 +65,12 @@ class _Opened:
         """Do nothing: the manager stays open until the worker ends."""
 
 
-def opened(key: str, factory: Callable[[], Any]) -> _Opened:
+def open_once(key: str, factory: Callable[[], Any]) -> _OpenManager:
     """Return the open manager of ``key``; if there is none, open one that ``factory`` makes."""
     with _lock:
         found = _values.get(key)
         if found is None:
-            found = _Opened(factory)
+            found = _OpenManager(factory)
             if not _values:
                 _close_at_the_end()
             _values[key] = found
@@ -93,13 +93,13 @@ def _close_at_the_end() -> None:
     if task_context() is not None:
         # Spark's daemon ends its workers by os._exit, which runs no atexit functions. So this
         # function replaces os._exit.
-        leave = os._exit
+        exit_process = os._exit
 
-        def close_and_leave(status: int) -> NoReturn:
+        def close_and_exit(status: int) -> NoReturn:
             try:
                 close()
             finally:
                 # End the process even if close() raises: Spark's daemon must not get the exception.
-                leave(status)
+                exit_process(status)
 
-        os._exit = close_and_leave
+        os._exit = close_and_exit
