@@ -40,7 +40,7 @@ INTERNAL = {
     "Pipeline": {"parts", "publisher_itself", "source", "with_part", "with_stage"},
     "Queue": {"all_tasks_done", "mutex", "not_empty", "not_full", "queue"},
     "OpenTelemetry": {"client"},
-    "PostgresSink": {"begin", "commit", "drain", "finish", "with_words"},
+    "PostgresSink": {"begin", "commit", "drain", "finish", "with_options"},
     "PriorityQueue": {"queue"},
     "Run": {"claim", "settle"},
     "RunSubscriber": {"ask", "drop_references", "fail", "finish", "is_called_by", "upstream"},

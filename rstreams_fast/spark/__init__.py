@@ -39,7 +39,7 @@ from rstreams_fast.spark.lookups import Enrich, Lookup, enrich, lookup
 from rstreams_fast.spark.metrics import Metrics, StageMetrics
 from rstreams_fast.spark.options import Bounds, Failures
 from rstreams_fast.spark.per_worker import PerWorker
-from rstreams_fast.spark.sinks.letters import DeadLetters, dead_letters
+from rstreams_fast.spark.sinks.dead_letters import DeadLetters, dead_letters
 from rstreams_fast.spark.sinks.report import WriteReport
 from rstreams_fast.spark.sinks.write import Writer, write, writer
 from rstreams_fast.spark.stream_stage import StreamStage, stage

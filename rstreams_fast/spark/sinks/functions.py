@@ -26,9 +26,9 @@ from rstreams_fast.calls.policy import PolicyFunction
 from rstreams_fast.spark.frames import MapFunction
 from rstreams_fast.spark.lookups import Lookup, lookup
 from rstreams_fast.spark.options import Failures
-from rstreams_fast.spark.sinks.letters import DeadLetters, LetterFile, remove_others
+from rstreams_fast.spark.sinks.dead_letters import DeadLetterFile, DeadLetters, remove_other_files
 from rstreams_fast.spark.sinks.report import PartCounts
-from rstreams_fast.spark.sinks.sink import Frame, Sink, SinkWords
+from rstreams_fast.spark.sinks.sink import Frame, Sink, SinkOptions
 from rstreams_fast.spark.worker.counters import task_context
 from rstreams_fast.spark.worker.outcomes import OUTCOME
 from rstreams_fast.spark.worker.values.conversions import Columns
@@ -44,7 +44,7 @@ DEFAULT_CALLS: Final = 4
 DEFAULT_ROWS: Final = 100
 """The most rows of a call, by default."""
 
-TOLD: Final = "rstreams_fast.outcome"
+OUTCOME_COLUMN: Final = "rstreams_fast.outcome"
 """The column of a partition's output with the outcome of each row."""
 
 
@@ -95,7 +95,7 @@ class _RowIds:
         return self._digest(tuple(row[place] for place in self._places))
 
 
-def _one_of(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+def _only_row(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
     if len(rows) > 1:
         raise RuntimeError("this call is of several rows: give call_id the one that is meant")
     # Return the row as a dict from names to values: the value of a single column may itself be a
@@ -106,7 +106,7 @@ def _one_of(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> tuple[Any, .
 class FunctionSink(Sink):
     """Writes rows by calling a function under its policy, in the same way as ``lookup``."""
 
-    def __init__(self, fn: Callable[..., Any], words: SinkWords) -> None:
+    def __init__(self, fn: Callable[..., Any], options: SinkOptions) -> None:
         if not callable(fn):
             raise TypeError(
                 "sink must be a function, a class of subscribers or one of sinks, "
@@ -119,41 +119,41 @@ class FunctionSink(Sink):
                 raise ValueError("a sink takes no cache: it would keep back rows that are equal")
         self._fn, self._label = fn, label_of(fn)
         self._target = fn.target if isinstance(fn, CalledSink) else ""
-        concurrency = words.concurrency or DEFAULT_CALLS
-        batch, using = Batching(DEFAULT_ROWS), words.using
+        concurrency = options.concurrency or DEFAULT_CALLS
+        batch, using = Batching(DEFAULT_ROWS), options.using
         if isinstance(fn, CalledSink):
-            words.refuse(self._label, "using")
+            options.refuse(self._label, "using")
             batch, using = fn.batch, partial(fn.client, concurrency)
-        self._batch = words.batch or batch
-        self._words = replace(words, using=using, concurrency=concurrency, batch=self._batch)
+        self._batch = options.batch or batch
+        self._options = replace(options, using=using, concurrency=concurrency, batch=self._batch)
         # Make a stage now, only because this raises an error if the arguments do not fit a sink.
         self._stage(self._calls(None), "")
 
     def drain(self, frame: Frame) -> MapFunction:
-        names, words = frame.names, self._words
-        if unknown := sorted(set(words.key) - set(names)):
+        names, options = frame.names, self._options
+        if unknown := sorted(set(options.key) - set(names)):
             raise ValueError(
                 f"key: the frame has no column {', '.join(unknown)}; it has {', '.join(names)}"
             )
         part = "" if frame.batch is None else str(frame.batch)
         version = self._version(frame.job, part)
-        calls = self._calls(_RowIds(names, words.key or names, self._label, version))
-        outcomes = self._stage(calls, version).as_map_fn(names, TOLD)
-        drain = _Drain(calls, outcomes, words.letters, self._letters_of(frame))
+        calls = self._calls(_RowIds(names, options.key or names, self._label, version))
+        outcomes = self._stage(calls, version).as_map_fn(names, OUTCOME_COLUMN)
+        drain = _Drain(calls, outcomes, options.dead_letters, self._dead_letter_prefix(frame))
         if self._policy is not None and self._policy.journal is not None and frame.batch:
             # Spark begins a batch after the previous batch is committed. It never repeats the
             # previous batch, whose answers are useless now.
             journal = self._journal(self._version(frame.job, str(frame.batch - 1)))
-            folder_name = folder_name_of(self._label, journal.version, str(_answers()))
-            drain.useless = journal.uri, folder_name
+            folder_name = folder_name_of(self._label, journal.version, str(_result_type()))
+            drain.obsolete_journal = journal.uri, folder_name
         return drain
 
     def commit(self, frame: Frame, tokens: list[str], rows: int) -> bool:  # noqa: ARG002
-        if self._words.letters is not None and frame.job:
-            remove_others(self._words.letters, self._letters_of(frame), tokens)
+        if self._options.dead_letters is not None and frame.job:
+            remove_other_files(self._options.dead_letters, self._dead_letter_prefix(frame), tokens)
         return True
 
-    def _letters_of(self, frame: Frame) -> str:
+    def _dead_letter_prefix(self, frame: Frame) -> str:
         """Return the prefix of the names of this write's dead-letter files.
 
         Several sinks of a batch may write dead letters to the same directory.
@@ -173,29 +173,29 @@ class FunctionSink(Sink):
 
     def _calls(self, ids: _RowIds | None) -> _Calls:
         kind = _AsyncCalls if is_coroutine_function(self._fn) else _PlainCalls
-        return kind(self._fn, self._words.using is not None, ids)
+        return kind(self._fn, self._options.using is not None, ids)
 
     def _stage(self, calls: _Calls, version: str) -> Lookup:
-        words, policy, letters = self._words, self._policy, self._words.letters
-        called: Any = calls
+        options, policy, letters = self._options, self._policy, self._options.dead_letters
+        fn: Any = calls
         if policy is not None:
             if policy.journal is not None:
                 policy = replace(policy, journal=self._journal(version))
-            called = policy(calls)
+            fn = policy(calls)
         return lookup(
-            called,
-            _answers(),
-            using=words.using,
-            concurrency=words.concurrency or DEFAULT_CALLS,
-            batch=words.batch,
+            fn,
+            _result_type(),
+            using=options.using,
+            concurrency=options.concurrency or DEFAULT_CALLS,
+            batch=options.batch,
             on_null="call",
             on_failure="raise" if letters is None else Failures("column", letters.at_most),
-            bounds=words.bounds,
-            metrics=words.metrics,
+            bounds=options.bounds,
+            metrics=options.metrics,
         )
 
 
-def _answers() -> Any:
+def _result_type() -> Any:
     """Return the Arrow type of a row's result: a boolean."""
     return pyarrow_for("rstreams_fast.spark").bool_()
 
@@ -207,14 +207,14 @@ class _Calls:
         self.__qualname__ = label_of(fn)
         self._fn = fn
         self._ids = ids
-        self._gives_batches = _takes_batches(fn, 1 if has_client else 0)
+        self._gets_batches = _takes_batches(fn, 1 if has_client else 0)
         self._schema: Any = None
         self._columns: Any = None
         self.counts = PartCounts()
         self.failed = 0
         """How often sending a row failed."""
 
-    def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def count(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the ``batches`` of a partition. This resets the counts of calls and rows."""
         self.counts, self.failed = PartCounts(), 0
         for batch in batches:
@@ -224,22 +224,22 @@ class _Calls:
             yield batch
 
     @contextlib.contextmanager
-    def _call(self, keys: list[Any]) -> Iterator[Any]:
+    def _argument_of(self, keys: list[Any]) -> Iterator[Any]:
         """Yield the function's argument: the rows. In the block ``call_id`` returns their ids."""
         ids, schema = self._ids, self._schema
         assert ids is not None  # noqa: S101 - for mypy
         rows = keys if len(ids.names) > 1 else [(key,) for key in keys]
-        if not self._gives_batches:
-            given: Any = [dict(zip(ids.names, row, strict=True)) for row in rows]
+        if not self._gets_batches:
+            argument: Any = [dict(zip(ids.names, row, strict=True)) for row in rows]
         else:
             import pyarrow as pa
 
             if self._columns is None:
                 self._columns = Columns(schema.names, schema.types)
             arrays = self._columns.arrays(keys, lambda index: f"row {index} of a call")
-            given = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        with named(ids, lambda: _one_of(ids.names, rows)):
-            yield given
+            argument = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        with named(ids, lambda: _only_row(ids.names, rows)):
+            yield argument
 
     def _results(self, returned: Any, rows: int) -> list[Any]:
         """Return the result of each row: ``True``, or the row's exception."""
@@ -268,8 +268,8 @@ class _AsyncCalls(_Calls):
         rows = len(keys)
         self.counts.calls += 1
         try:
-            with self._call(keys) as given:
-                return self._results(await self._fn(*client, given), rows)
+            with self._argument_of(keys) as argument:
+                return self._results(await self._fn(*client, argument), rows)
         except BaseException:
             self.failed += rows
             raise
@@ -286,8 +286,8 @@ class _PlainCalls(_Calls):
         with self._lock:
             self.counts.calls += 1
         try:
-            with self._call(keys) as given:
-                returned = self._fn(*client, given)
+            with self._argument_of(keys) as argument:
+                returned = self._fn(*client, argument)
             refuse_coroutine("write", self._fn, returned, "; make the function async")
             with self._lock:
                 return self._results(returned, rows)
@@ -312,47 +312,47 @@ class _Drain:
     """The function that writes the batches of a partition. The workers get its pickle."""
 
     def __init__(
-        self, calls: _Calls, outcomes: MapFunction, letters: DeadLetters | None, prefix: str
+        self, calls: _Calls, outcomes: MapFunction, dead_letters: DeadLetters | None, prefix: str
     ) -> None:
         self._calls = calls
         self._outcomes = outcomes
-        self._letters = letters
+        self._dead_letters = dead_letters
         self._prefix = prefix
-        self.useless: tuple[str, str] | None = None
+        self.obsolete_journal: tuple[str, str] | None = None
         """The URI and the folder of a journal that no batch needs any more."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all rows of ``batches``, then yield one batch of counts."""
-        calls, refused = self._calls, 0
+        calls, never_sent = self._calls, 0
         context = task_context()
         partition = 0 if context is None else context.partitionId()
         name = f"{self._prefix}{partition:05d}"
         with contextlib.ExitStack() as stack:
-            if self._letters is not None:
-                file = stack.enter_context(LetterFile(self._letters, name))
-            outputs = stack.enter_context(contextlib.closing(self._outcomes(calls.of(batches))))  # type: ignore[type-var]
+            if self._dead_letters is not None:
+                file = stack.enter_context(DeadLetterFile(self._dead_letters, name))
+            outputs = stack.enter_context(contextlib.closing(self._outcomes(calls.count(batches))))  # type: ignore[type-var]
             for output in outputs:
                 calls.counts.rows += output.num_rows
-                if self._letters is not None and (dead := _dead_of(output)) is not None:
+                if self._dead_letters is not None and (dead := _failed_rows(output)) is not None:
                     file.put(dead)
                     calls.counts.dead += dead.num_rows
-                    refused += _never_sent(dead)
-        if self.useless is not None and not partition:
-            Folder(*self.useless).remove_all()
+                    never_sent += _count_never_sent(dead)
+        if self.obsolete_journal is not None and not partition:
+            Folder(*self.obsolete_journal).remove_all()
         counts = calls.counts
         counts.token = name
-        counts.retried = max(0, calls.failed - (counts.dead - refused))
+        counts.retried = max(0, calls.failed - (counts.dead - never_sent))
         counts.rows -= counts.dead
         yield counts.batch()
 
 
-def _dead_of(output: pa.RecordBatch) -> pa.RecordBatch | None:
+def _failed_rows(output: pa.RecordBatch) -> pa.RecordBatch | None:
     """Return the failed rows of ``output``, with the outcome as the last column."""
     import pyarrow as pa
 
-    told = output.column(output.num_columns - 1)
-    fields = [told.type.field(place) for place in range(1, told.type.num_fields)]
-    parts = told.flatten()[1:]
+    outcomes = output.column(output.num_columns - 1)
+    fields = [outcomes.type.field(place) for place in range(1, outcomes.type.num_fields)]
+    parts = outcomes.flatten()[1:]
     failed = parts[0].is_valid()
     if not failed.true_count:
         return None
@@ -362,7 +362,7 @@ def _dead_of(output: pa.RecordBatch) -> pa.RecordBatch | None:
     return pa.RecordBatch.from_arrays(columns, names).filter(failed)
 
 
-def _never_sent(dead: pa.RecordBatch) -> int:
+def _count_never_sent(dead: pa.RecordBatch) -> int:
     """Return how many of the ``dead`` rows were never sent, because a circuit was open."""
     outcomes: list[Any] = dead.column(dead.num_columns - 1).to_pylist()
     return sum(one["error"]["type"] == CircuitOpenError.__qualname__ for one in outcomes)

@@ -21,7 +21,7 @@ from rstreams_fast.spark.sinks.json_values import json_text
 
 __all__ = ["HttpError", "HttpSink", "http"]
 
-SHOWN: Final = 500
+MOST_CHARACTERS: Final = 500
 """The most characters of an answer that an error shows."""
 
 _MEDIA: Final = {
@@ -30,7 +30,7 @@ _MEDIA: Final = {
     "elasticsearch-bulk": "application/x-ndjson",
 }
 
-_PASSING: Final = (
+_TRANSIENT: Final = (
     HTTPStatus.REQUEST_TIMEOUT,
     HTTPStatus.CONFLICT,  # an earlier request with the same idempotency key still runs
     HTTPStatus.LOCKED,
@@ -39,7 +39,7 @@ _PASSING: Final = (
 )
 """The statuses below 500 after which the same request may succeed."""
 
-_ASKS_TO_WAIT: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+_RETRY_AFTER_STATUSES: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 
 Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
 
@@ -64,7 +64,7 @@ class HttpError(Exception):
         """Whether the same request would fail again: true for statuses below 500, except 408, 409,
         423, 425 and 429.
         """
-        return self.status < HTTPStatus.INTERNAL_SERVER_ERROR and self.status not in _PASSING
+        return self.status < HTTPStatus.INTERNAL_SERVER_ERROR and self.status not in _TRANSIENT
 
     def __str__(self) -> str:
         return f"HTTP status {self.status}" + (self.text and f": {self.text}")
@@ -161,8 +161,8 @@ class HttpSink(CalledSink):
             import aiohttp
         pool = aiohttp.TCPConnector(limit=concurrency)
         # Set no time-out: the policy has the time-outs.
-        waits = aiohttp.ClientTimeout(total=None)
-        async with aiohttp.ClientSession(connector=pool, timeout=waits) as session:
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with aiohttp.ClientSession(connector=pool, timeout=timeout) as session:
             yield _Client(session, self)
 
     async def __call__(self, client: _Client, rows: list[dict[str, Any]]) -> list[Any] | None:
@@ -171,7 +171,7 @@ class HttpSink(CalledSink):
         for place, row in enumerate(rows):
             own = call_id(row)
             try:
-                bodies.append(self._encoded(row, own))
+                bodies.append(self._encode(row, own))
             except (TypeError, ValueError) as refused:
                 # An error of one row must not fail the whole list.
                 results[place] = refused
@@ -184,7 +184,7 @@ class HttpSink(CalledSink):
                 results[place] = answer
         return results
 
-    def _encoded(self, row: dict[str, Any], own: str) -> bytes:
+    def _encode(self, row: dict[str, Any], own: str) -> bytes:
         if self.id_field is not None:
             row = {**row, self.id_field: own}
         text = json_text(row, allow_nan=False, separators=(",", ":"))
@@ -205,8 +205,8 @@ class _Client:
         self._headers = self._new_headers()
 
     def _new_headers(self) -> dict[str, str]:
-        given = self._sink.headers
-        own = (given() if callable(given) else given) or {}
+        headers = self._sink.headers
+        own = (headers() if callable(headers) else headers) or {}
         if not isinstance(own, Mapping):
             raise TypeError(f"headers must be a mapping, got {type(own).__name__}")
         for name, value in own.items():
@@ -226,18 +226,18 @@ class _Client:
         if status == HTTPStatus.UNAUTHORIZED and callable(sink.headers):
             self._headers = self._new_headers()
             status, text, headers = await self._request(content, ids)
-        if status in _ASKS_TO_WAIT:
-            raise _asking(headers.get("Retry-After"))
+        if status in _RETRY_AFTER_STATUSES:
+            raise _retry_after(headers.get("Retry-After"))
         if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             if (moved := headers.get("Location")) is not None:
                 raise HttpError(status, f"a redirect to {shown_uri(moved)}")
-            raise HttpError(status, _shown(text))
+            raise HttpError(status, _shortened(text))
         if sink.partial is None and sink.body != "elasticsearch-bulk":
             return [None] * rows
         try:
             answer = json.loads(text)
         except ValueError:
-            raise ValueError(f"{sink!r}: the answer {_shown(text)!r} is no JSON") from None
+            raise ValueError(f"{sink!r}: the answer {_shortened(text)!r} is no JSON") from None
         if sink.partial is None:
             giver, found = "the answer", _results_of(answer)
         else:
@@ -264,7 +264,7 @@ class _Client:
             return response.status, await response.read(), response.headers
 
 
-def _asking(after: str | None) -> RetryAfter:
+def _retry_after(after: str | None) -> RetryAfter:
     with contextlib.suppress(ValueError):  # ignore a malformed header
         return RetryAfter(after)
     return RetryAfter()
@@ -274,23 +274,25 @@ def _digest(ids: list[str]) -> str:
     return hashlib.blake2b("".join(ids).encode(), digest_size=16).hexdigest()
 
 
-def _shown(text: bytes) -> str:
-    return text[:SHOWN].decode(errors="replace")
+def _shortened(text: bytes) -> str:
+    return text[:MOST_CHARACTERS].decode(errors="replace")
 
 
 def _results_of(answer: Any) -> list[Exception | None]:
     """Return the results of the rows from Elasticsearch's bulk answer."""
     if not isinstance(answer, dict) or "items" not in answer:
-        raise ValueError(f"the answer {json.dumps(answer)[:SHOWN]!r} is none of Elasticsearch's")
+        raise ValueError(
+            f"the answer {json.dumps(answer)[:MOST_CHARACTERS]!r} is none of Elasticsearch's"
+        )
     return [_result_of(item) for item in answer["items"]]
 
 
 def _result_of(item: dict[str, Any]) -> Exception | None:
     """Return a row's failure, read from its item in Elasticsearch's bulk answer; or ``None``."""
-    told = next(iter(item.values()))
-    status = told["status"]
-    if status in _ASKS_TO_WAIT:
+    result = next(iter(item.values()))
+    status = result["status"]
+    if status in _RETRY_AFTER_STATUSES:
         return RetryAfter()
     if status < HTTPStatus.MULTIPLE_CHOICES:
         return None
-    return HttpError(status, json.dumps(told.get("error"))[:SHOWN])
+    return HttpError(status, json.dumps(result.get("error"))[:MOST_CHARACTERS])

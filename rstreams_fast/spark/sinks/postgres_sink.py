@@ -17,7 +17,7 @@ from rstreams_fast.calls.journal.uris import check_no_keys
 from rstreams_fast.spark.frames import MapFunction
 from rstreams_fast.spark.options import column_names
 from rstreams_fast.spark.sinks.json_values import json_text
-from rstreams_fast.spark.sinks.sink import Frame, Sink, SinkWords
+from rstreams_fast.spark.sinks.sink import Frame, Sink, SinkOptions
 from rstreams_fast.spark.sinks.subscribers import SubscriberSink
 from rstreams_fast.spark.worker.counters import task_context
 from rstreams_fast.spark.worker.values.arrow_parts import python_values
@@ -115,44 +115,46 @@ class PostgresSink(Sink):
     dsn: str | Callable[[], str]
     table: str
     key: tuple[str, ...]
-    _words: SinkWords = field(default_factory=SinkWords)
+    _options: SinkOptions = field(default_factory=SinkOptions)
 
-    def with_words(self, words: SinkWords) -> PostgresSink:
-        words.refuse("sinks.postgres", "key", "using", "concurrency", "batch", "letters")
-        return PostgresSink(self.dsn, self.table, self.key, words)
+    def with_options(self, options: SinkOptions) -> PostgresSink:
+        options.refuse("sinks.postgres", "key", "using", "concurrency", "batch", "dead_letters")
+        return PostgresSink(self.dsn, self.table, self.key, options)
 
     def drain(self, frame: Frame) -> MapFunction:
         if unknown := sorted(set(self.key) - set(frame.names)):
             raise ValueError(f"key: the frame has no column {', '.join(unknown)}")
-        copied = partial(_Copied, self.dsn, self._beside(self._stage_of(frame)), frame.names)
-        return SubscriberSink(copied, self._words).drain(frame)
+        make_subscriber = partial(
+            _CopySubscriber, self.dsn, self._in_same_schema(self._staging_table(frame)), frame.names
+        )
+        return SubscriberSink(make_subscriber, self._options).drain(frame)
 
     def begin(self, frame: Frame) -> bool:
-        with _connected(self.dsn) as db:
+        with _connect(self.dsn) as db:
             is_new = not frame.job or self._is_new(db, frame)
             if is_new:
-                self._run(
+                self._execute(
                     db,
                     "create unlogged table {stage} as "
                     "select {columns}, 0::bigint as {part} from {table} with no data",
                     frame,
                 )
             if frame.job:
-                self._drop(db, frame, self._stages_but_own(db, frame))
+                self._drop_tables(db, frame, self._old_staging_tables(db, frame))
         return is_new
 
     def _is_new(self, db: Any, frame: Frame) -> bool:
         """Whether the ledger, the table of committed writes, lacks this write. Makes the ledger."""
         # A lock keeps two runs of a write from beginning at once: so the second run drops the
         # staging table of the first, and only one of them makes the ledger.
-        self._run(db, "select pg_advisory_xact_lock(hashtext({name}))", frame, name=LEDGER)
-        self._run(
+        self._execute(db, "select pg_advisory_xact_lock(hashtext({name}))", frame, name=LEDGER)
+        self._execute(
             db,
             "create table if not exists {ledger} (job text, batch bigint, target text, "
             "rows bigint, at timestamptz default now(), primary key (job, batch, target))",
             frame,
         )
-        found = self._run(
+        found = self._execute(
             db,
             "select 1 from {ledger} where (job, batch, target) = ({job}, {batch}, {target})",
             frame,
@@ -160,29 +162,29 @@ class PostgresSink(Sink):
         return found.fetchone() is None
 
     def commit(self, frame: Frame, tokens: list[str], rows: int) -> bool:
-        with _connected(self.dsn) as db:
+        with _connect(self.dsn) as db:
             if frame.job:
-                noted = self._run(
+                inserted = self._execute(
                     db,
                     "insert into {ledger} values ({job}, {batch}, {target}, {rows}) "
                     "on conflict do nothing",
                     frame,
                     rows=rows,
                 )
-                if not noted.rowcount:
+                if not inserted.rowcount:
                     return False
-                self._run(
+                self._execute(
                     db,
                     "delete from {ledger} "
                     "where (job, target) = ({job}, {target}) and batch between 0 and {oldest}",
                     frame,
-                    oldest=_number_of(frame) - KEPT_BATCHES - 1,
+                    oldest=_batch_number(frame) - KEPT_BATCHES - 1,
                 )
             staged = {"tokens": [int(token) for token in tokens if token]}
-            moved = self._run(db, self._move(frame), frame, **staged).rowcount
+            moved = self._execute(db, self._move_statement(frame), frame, **staged).rowcount
             if self.key:  # rows with the same key are one row of the table
                 counting = "select count(*) from {stage} where {part} = any({tokens}::bigint[])"
-                (moved,) = self._run(db, counting, frame, **staged).fetchone()
+                (moved,) = self._execute(db, counting, frame, **staged).fetchone()
             if moved != rows:  # a crashed server empties the staging table
                 raise RuntimeError(f"{moved} of {rows} rows are in the staging table")
         return True
@@ -190,14 +192,14 @@ class PostgresSink(Sink):
     def finish(self, frame: Frame) -> None:
         import psycopg
 
-        stage = self._stage_of(frame)
+        stage = self._staging_table(frame)
         try:
-            with _connected(self.dsn) as db:
-                self._drop(db, frame, [stage])
+            with _connect(self.dsn) as db:
+                self._drop_tables(db, frame, [stage])
         except psycopg.Error as refused:
-            _warn_of(stage, refused)
+            _warn_left_table(stage, refused)
 
-    def _move(self, frame: Frame) -> str:
+    def _move_statement(self, frame: Frame) -> str:
         if not self.key:
             return (
                 "insert into {table} ({columns}) "
@@ -213,10 +215,10 @@ class PostgresSink(Sink):
             + ("update set ({others}) = row({replaced})" if others else "nothing")
         )
 
-    def _stages_but_own(self, db: Any, frame: Frame) -> list[str]:
+    def _old_staging_tables(self, db: Any, frame: Frame) -> list[str]:
         """Return the names of the staging tables that earlier runs of this write have left."""
-        own = self._stage_of(frame)
-        found = self._run(
+        own = self._staging_table(frame)
+        found = self._execute(
             db,
             "select relname from pg_class where relkind = 'r' "
             "and starts_with(relname, {prefix}) and relname <> {own}",
@@ -226,16 +228,16 @@ class PostgresSink(Sink):
         )
         return [name for (name,) in found.fetchall()]
 
-    def _drop(self, db: Any, frame: Frame, stages: list[str]) -> None:
+    def _drop_tables(self, db: Any, frame: Frame, stages: list[str]) -> None:
         """Drop staging tables, and end the sessions of tasks that still copy rows into them."""
         import psycopg
 
-        self._run(db, "set local lock_timeout = {most}", frame, most=f"{DROP_SECONDS}s")
+        self._execute(db, "set local lock_timeout = {most}", frame, most=f"{DROP_SECONDS}s")
         for stage in stages:
-            old = self._beside(stage)
+            old = self._in_same_schema(stage)
             try:
                 with db.transaction():
-                    self._run(
+                    self._execute(
                         db,
                         "select pg_terminate_backend(pid) "
                         "from pg_locks join pg_stat_activity using (pid) "
@@ -244,30 +246,30 @@ class PostgresSink(Sink):
                         frame,
                         name=old.as_string(db),
                     )
-                    self._run(db, "drop table if exists {old}", frame, old=old)
+                    self._execute(db, "drop table if exists {old}", frame, old=old)
             except psycopg.Error as refused:
-                _warn_of(stage, refused)
+                _warn_left_table(stage, refused)
 
-    def _beside(self, name: str) -> Any:
+    def _in_same_schema(self, name: str) -> Any:
         """Return the name of a table in the same schema as the sink's table."""
         from psycopg import sql
 
         return sql.Identifier(*self.table.split(".")[:-1], name)
 
-    def _run(self, db: Any, text: str, frame: Frame, **more: Any) -> Any:
+    def _execute(self, db: Any, text: str, frame: Frame, **more: Any) -> Any:
         """Execute ``text``, with names and values for its fields in braces."""
         from psycopg import sql
 
         others = [name for name in frame.names if name not in self.key]
-        values = {"job": frame.job, "batch": _number_of(frame), "target": self.table, **more}
+        values = {"job": frame.job, "batch": _batch_number(frame), "target": self.table, **more}
         parts = {
-            "columns": _names(frame.names),
-            "key": _names(self.key),
-            "others": _names(others),
+            "columns": _identifiers(frame.names),
+            "key": _identifiers(self.key),
+            "others": _identifiers(others),
             "replaced": sql.SQL(", ").join(sql.Identifier("excluded", name) for name in others),
             "part": sql.Identifier(PART),
-            "ledger": self._beside(LEDGER),
-            "stage": self._beside(self._stage_of(frame)),
+            "ledger": self._in_same_schema(LEDGER),
+            "stage": self._in_same_schema(self._staging_table(frame)),
             "table": sql.Identifier(*self.table.split(".")),
             **{
                 name: value if isinstance(value, sql.Composable) else sql.Literal(value)
@@ -277,9 +279,9 @@ class PostgresSink(Sink):
         statement: Any = text
         return db.execute(sql.SQL(statement).format(**parts))
 
-    def _stage_of(self, frame: Frame) -> str:
+    def _staging_table(self, frame: Frame) -> str:
         """Return the name of this run's staging table. All runs of a write use one prefix."""
-        text = ascii((frame.job, _number_of(frame), self.table))
+        text = ascii((frame.job, _batch_number(frame), self.table))
         write = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
         return f"rstreams_{write}_{frame.attempt[:16]}"
 
@@ -287,30 +289,30 @@ class PostgresSink(Sink):
         return f"postgres({self.table!r})"
 
 
-def _number_of(frame: Frame) -> int:
+def _batch_number(frame: Frame) -> int:
     return -1 if frame.batch is None else frame.batch
 
 
-def _warn_of(stage: str, refused: Exception) -> None:
+def _warn_left_table(stage: str, refused: Exception) -> None:
     logging.getLogger("rstreams_fast").warning(
         "sinks.postgres: the staging table %s is left (%s)", stage, refused
     )
 
 
-def _names(columns: Sequence[str]) -> Any:
+def _identifiers(columns: Sequence[str]) -> Any:
     from psycopg import sql
 
     return sql.SQL(", ").join(map(sql.Identifier, columns))
 
 
-def _connected(dsn: str | Callable[[], str]) -> Any:
+def _connect(dsn: str | Callable[[], str]) -> Any:
     """Return a connection, whose ``with`` block commits."""
     with importing("psycopg", "sinks.postgres", "'rstreams_fast[postgres]'"):
         import psycopg
     text = dsn() if callable(dsn) else dsn
     if not isinstance(text, str):
         raise TypeError(f"dsn must return a str, got {type(text).__name__}")
-    if not _is_clear(text):
+    if not _is_valid_dsn(text):
         # libpq's own error would show parts of the string, such as the end of a password.
         raise ValueError(
             "dsn is no connection string of libpq: a password with spaces or quotes must be quoted "
@@ -319,7 +321,7 @@ def _connected(dsn: str | Callable[[], str]) -> Any:
     return psycopg.connect(text)
 
 
-def _is_clear(text: str) -> bool:
+def _is_valid_dsn(text: str) -> bool:
     """Whether libpq can read the connection string, and finds no part of a password in the host."""
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
@@ -331,7 +333,7 @@ def _is_clear(text: str) -> bool:
     return "@" not in str(host)[1:]  # a name that begins with @ is an abstract socket
 
 
-class _Copied:
+class _CopySubscriber:
     """Copies the batches of a partition into the staging table, in one transaction."""
 
     def __init__(self, dsn: str | Callable[[], str], stage: Any, names: tuple[str, ...]) -> None:
@@ -341,12 +343,12 @@ class _Copied:
         self._columns = (*names, PART)
         self._dsn = dsn
         self._db: Any = None
-        self._block: Any = None
+        self._copy_context: Any = None
         self._copy: Any = None
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         self._subscription = subscription
-        self._db = _connected(self._dsn)
+        self._db = _connect(self._dsn)
         from psycopg import sql
 
         found = self._db.execute(
@@ -356,9 +358,9 @@ class _Copied:
         )
         self._arrays = {name for (name,) in found}
         statement = sql.SQL("copy {stage} ({columns}) from stdin (format csv)")
-        parts = {"stage": self._stage, "columns": _names(self._columns)}
-        self._block = self._db.cursor().copy(statement.format(**parts))
-        self._copy = self._block.__enter__()
+        parts = {"stage": self._stage, "columns": _identifiers(self._columns)}
+        self._copy_context = self._db.cursor().copy(statement.format(**parts))
+        self._copy = self._copy_context.__enter__()
         subscription.request(1)
 
     def on_next(self, batch: pa.RecordBatch, /) -> None:
@@ -369,7 +371,7 @@ class _Copied:
         self._db.close()
 
     def on_complete(self) -> None:
-        self._block.__exit__(None, None, None)
+        self._copy_context.__exit__(None, None, None)
         self._db.commit()
         self._db.close()
 
@@ -384,7 +386,7 @@ def _csv_of(batch: pa.RecordBatch, token: int, arrays: set[str]) -> bytes:
 
     names = batch.schema.names
     columns = [
-        _writable(column, _array_text if name in arrays else json_text)
+        _csv_column(column, _array_text if name in arrays else json_text)
         for name, column in zip(names, batch.columns, strict=True)
     ]
     columns.append(pa.repeat(pa.scalar(token, pa.int64()), batch.num_rows))
@@ -394,7 +396,7 @@ def _csv_of(batch: pa.RecordBatch, token: int, arrays: set[str]) -> bytes:
     return out.getvalue()
 
 
-def _writable(column: pa.Array, nested: Callable[[Any], str]) -> pa.Array:
+def _csv_column(column: pa.Array, nested: Callable[[Any], str]) -> pa.Array:
     """Return ``column``, as texts if PostgreSQL could not read what pyarrow writes for its type.
 
     ``nested`` makes a text of a list, a struct or a map.

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["COUNTED", "PartCounts", "WriteReport", "counted_struct", "sum_of"]
+__all__ = ["COUNT_FIELDS", "PartCounts", "WriteReport", "counts_struct", "sum_of"]
 
 
 @dataclass(frozen=True)
@@ -68,19 +68,19 @@ class PartCounts:
         return pa.RecordBatch.from_arrays(columns, list(asdict(self)))
 
 
-COUNTED: Final = ("rows", "retried", "dead", "calls", "bytes")
+COUNT_FIELDS: Final = ("rows", "retried", "dead", "calls", "bytes")
 
 
-def counted_struct() -> StructType:
+def counts_struct() -> StructType:
     """Return Spark's type of the rows in which partitions report their counts."""
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-    fields = [StructField(name, LongType()) for name in COUNTED]
+    fields = [StructField(name, LongType()) for name in COUNT_FIELDS]
     return StructType([*fields, StructField("token", StringType())])
 
 
 def sum_of(parts: Iterable[Any]) -> WriteReport:
     """Return the report of all partitions. ``parts`` has the row of each partition."""
     rows = list(parts)
-    sums: dict[str, Any] = {name: sum(row[name] for row in rows) for name in COUNTED}
+    sums: dict[str, Any] = {name: sum(row[name] for row in rows) for name in COUNT_FIELDS}
     return WriteReport(**sums)

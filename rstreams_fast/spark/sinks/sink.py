@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rstreams_fast.spark.frames import MapFunction
 from rstreams_fast.spark.options import Bounds
-from rstreams_fast.spark.sinks.letters import DeadLetters
+from rstreams_fast.spark.sinks.dead_letters import DeadLetters
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rstreams_fast.calls.lists.batching import Batching
     from rstreams_fast.spark.metrics import Metrics
 
-__all__ = ["Frame", "Sink", "SinkWords"]
+__all__ = ["Frame", "Sink", "SinkOptions"]
 
 
 @dataclass(frozen=True)
@@ -42,22 +42,22 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class SinkWords:
+class SinkOptions:
     """The arguments of ``write`` and ``writer``; ``None`` means the sink's own default."""
 
     key: tuple[str, ...] = ()
     using: Callable[[], Any] | None = None
     concurrency: int | None = None
     batch: Batching | None = None
-    letters: DeadLetters | None = None
+    dead_letters: DeadLetters | None = None
     bounds: Bounds = field(default_factory=Bounds)
     metrics: Metrics | None = None
 
-    def refuse(self, what: str, *words: str) -> None:
-        """Raise an error if an argument in ``words`` was given, because ``what`` lacks them."""
-        for word in words:
-            if getattr(self, word) not in (None, ()):
-                name = "on_failure" if word == "letters" else word
+    def refuse(self, what: str, *arguments: str) -> None:
+        """Raise an error if an argument in ``arguments`` was given, because ``what`` lacks them."""
+        for argument in arguments:
+            if getattr(self, argument) not in (None, ()):
+                name = "on_failure" if argument == "dead_letters" else argument
                 raise ValueError(f"{name} does not suit {what}")
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rstreams_fast import Stream, create
 from rstreams_fast.calls.functions import label_of, unwrapped
 from rstreams_fast.spark.frames import MapFunction
-from rstreams_fast.spark.sinks.report import PartCounts, counted_struct
-from rstreams_fast.spark.sinks.sink import Frame, Sink, SinkWords
+from rstreams_fast.spark.sinks.report import PartCounts, counts_struct
+from rstreams_fast.spark.sinks.sink import Frame, Sink, SinkOptions
 from rstreams_fast.spark.stream_stage import stage
 
 if TYPE_CHECKING:
@@ -31,26 +31,28 @@ def makes_subscribers(sink: object) -> bool:
 class SubscriberSink(Sink):
     """Makes a subscriber with ``factory`` for the batches of each partition."""
 
-    def __init__(self, factory: Callable[[], Subscriber[pa.RecordBatch]], words: SinkWords) -> None:
+    def __init__(
+        self, factory: Callable[[], Subscriber[pa.RecordBatch]], options: SinkOptions
+    ) -> None:
         self._factory = factory
-        self._words = words
-        words.refuse(
+        self._options = options
+        options.refuse(
             f"the subscriber {label_of(factory)}",
-            *("key", "using", "concurrency", "batch", "letters"),
+            *("key", "using", "concurrency", "batch", "dead_letters"),
         )
 
     def drain(self, frame: Frame) -> MapFunction:  # noqa: ARG002
-        words = self._words
-        whole = stage(
-            _Subscribed(self._factory),
-            counted_struct(),
-            bounds=words.bounds,
-            metrics=words.metrics,
+        options = self._options
+        subscriber_stage = stage(
+            _StreamBuilder(self._factory),
+            counts_struct(),
+            bounds=options.bounds,
+            metrics=options.metrics,
         )
-        return whole.as_map_fn()
+        return subscriber_stage.as_map_fn()
 
 
-class _Subscribed:
+class _StreamBuilder:
     """Makes the stream of a partition. Its only element, the counts, comes after the last write."""
 
     def __init__(self, factory: Callable[[], Subscriber[pa.RecordBatch]]) -> None:
@@ -59,12 +61,12 @@ class _Subscribed:
 
     def __call__(self, batches: Stream[pa.RecordBatch]) -> Stream[pa.RecordBatch]:
         def start(end: Any) -> None:
-            batches.subscribe(_Counted(self._factory(), end, self.__qualname__))
+            batches.subscribe(_CountingSubscriber(self._factory(), end, self.__qualname__))
 
         return create(start)
 
 
-class _Counted:
+class _CountingSubscriber:
     """Passes the signals to the user's subscriber, and calls ``end`` with the outcome."""
 
     def __init__(self, subscriber: Subscriber[pa.RecordBatch], end: Any, label: str) -> None:
@@ -77,40 +79,42 @@ class _Counted:
     def on_subscribe(self, subscription: Subscription, /) -> None:
         self._upstream = subscription
         self._end.on_cancel(subscription.cancel)
-        self._told(self._subscriber.on_subscribe, _Requested(subscription, self._cancelled))
+        self._signal(
+            self._subscriber.on_subscribe, _UserSubscription(subscription, self._on_early_cancel)
+        )
 
     def on_next(self, batch: pa.RecordBatch, /) -> None:
         counts = self._counts
         counts.rows += batch.num_rows
         counts.bytes += batch.nbytes
         counts.calls += 1
-        self._told(self._subscriber.on_next, batch)
+        self._signal(self._subscriber.on_next, batch)
 
     def on_error(self, error: BaseException, /) -> None:
-        self._told(self._subscriber.on_error, error)
+        self._signal(self._subscriber.on_error, error)
         self._end.error(error)
 
     def on_complete(self) -> None:
-        if self._told(self._subscriber.on_complete):
+        if self._signal(self._subscriber.on_complete):
             self._counts.token = getattr(self._subscriber, "token", "")  # of sinks.postgres
             self._end.next(self._counts.batch())
             self._end.complete()
 
-    def _told(self, signal: Callable[..., object], *what: Any) -> bool:
+    def _signal(self, method: Callable[..., object], *args: Any) -> bool:
         """Signal the subscriber; an exception of the subscriber fails the partition."""
         try:
-            signal(*what)
+            method(*args)
         except BaseException as raised:
             self._end.error(raised)
             return False
         return True
 
-    def _cancelled(self) -> None:
+    def _on_early_cancel(self) -> None:
         early = f"{self._label} cancelled its subscription before all rows were written"
         self._end.error(RuntimeError(early))
 
 
-class _Requested:
+class _UserSubscription:
     """The subscription of the user's subscriber. A ``cancel`` before the end is a failure."""
 
     def __init__(self, subscription: Subscription, on_cancel: Callable[[], object]) -> None:

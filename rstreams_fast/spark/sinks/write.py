@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from rstreams_fast.calls.functions import MOST_CALLS, check_positive_int
 from rstreams_fast.spark.frames import check_frame, check_intervals, map_in_arrow
 from rstreams_fast.spark.options import Bounds, batching_of, check_metrics, column_names
+from rstreams_fast.spark.sinks.dead_letters import DeadLetters
 from rstreams_fast.spark.sinks.functions import FunctionSink
-from rstreams_fast.spark.sinks.letters import DeadLetters
 from rstreams_fast.spark.sinks.postgres_sink import PostgresSink
-from rstreams_fast.spark.sinks.report import WriteReport, counted_struct, sum_of
-from rstreams_fast.spark.sinks.sink import Frame, Sink, SinkWords
+from rstreams_fast.spark.sinks.report import WriteReport, counts_struct, sum_of
+from rstreams_fast.spark.sinks.sink import Frame, Sink, SinkOptions
 from rstreams_fast.spark.sinks.subscribers import SubscriberSink, makes_subscribers
 from rstreams_fast.spark.worker.outcomes import OUTCOME
 
@@ -169,23 +169,23 @@ def writer(
     bounds = Bounds() if bounds is None else bounds
     if not isinstance(bounds, Bounds):
         raise TypeError(f"bounds must be a Bounds, got {type(bounds).__name__}")
-    words = SinkWords(
+    options = SinkOptions(
         key=column_names("key", key),
         using=using,
         concurrency=concurrency,
         batch=batching_of(batch),
-        letters=on_failure if isinstance(on_failure, DeadLetters) else None,
+        dead_letters=on_failure if isinstance(on_failure, DeadLetters) else None,
         bounds=bounds,
         metrics=check_metrics(metrics),
     )
     made: Sink
     if isinstance(sink, PostgresSink):
-        made = sink.with_words(words)
+        made = sink.with_options(options)
     elif makes_subscribers(sink):
-        made = SubscriberSink(sink, words)
+        made = SubscriberSink(sink, options)
     else:
-        made = FunctionSink(sink, words)
-    return Writer(made, job, has_letters=words.letters is not None)
+        made = FunctionSink(sink, options)
+    return Writer(made, job, has_dead_letters=options.dead_letters is not None)
 
 
 class Writer:
@@ -194,10 +194,10 @@ class Writer:
     report: WriteReport | None = None
     """The report of the latest batch."""
 
-    def __init__(self, sink: Sink, job: str | None, *, has_letters: bool) -> None:
+    def __init__(self, sink: Sink, job: str | None, *, has_dead_letters: bool) -> None:
         self._sink = sink
         self._job = job
-        self._has_letters = has_letters
+        self._has_dead_letters = has_dead_letters
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Write ``frame``, the batch ``batch_id`` of a stream."""
@@ -211,7 +211,7 @@ class Writer:
         for name in schema.names:
             if schema.names.count(name) > 1:
                 raise ValueError(f"the frame has two columns {name!r}: give them other names")
-        if self._has_letters and OUTCOME in names:
+        if self._has_dead_letters and OUTCOME in names:
             raise ValueError(f"the frame has a column {OUTCOME!r}, which dead letters add")
         check_intervals(frame)
         run = uuid.uuid4().hex if not job else hashlib.blake2b(job.encode()).hexdigest()[:32]
@@ -220,7 +220,7 @@ class Writer:
         if not sink.begin(written):
             return WriteReport(repeated=True, seconds=time.monotonic() - begin)
         try:
-            parts = map_in_arrow(frame, drain, counted_struct()).collect()
+            parts = map_in_arrow(frame, drain, counts_struct()).collect()
             report = sum_of(parts)
             if not sink.commit(written, [part["token"] for part in parts], report.rows):
                 report = WriteReport(repeated=True)

@@ -18,7 +18,7 @@ from rstreams_fast.spark.options import Failures
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DeadLetters", "LetterFile", "dead_letters", "remove_others"]
+__all__ = ["DeadLetterFile", "DeadLetters", "dead_letters", "remove_other_files"]
 
 _WHOLE_AT_CLOSE: Final = ("s3", "gcs", "abfs")
 """The object stores: a file appears there when it is complete."""
@@ -82,7 +82,7 @@ class DeadLetters:
         return f"dead_letters({shown_uri(self.uri)!r})"
 
 
-def remove_others(letters: DeadLetters, prefix: str, names: list[str]) -> None:
+def remove_other_files(dead_letters: DeadLetters, prefix: str, names: list[str]) -> None:
     """Remove the files whose names begin with ``prefix``, except ``names``.
 
     The removed files are from an earlier run of the same write, which had more partitions.
@@ -90,7 +90,7 @@ def remove_others(letters: DeadLetters, prefix: str, names: list[str]) -> None:
     from pyarrow import fs
 
     try:
-        files, folder = _made_folder(letters)
+        files, folder = _make_folder(dead_letters)
         for info in files.get_file_info(fs.FileSelector(folder)):
             name = info.base_name.removesuffix(".parquet")
             if name.startswith(prefix) and name not in names:
@@ -101,12 +101,12 @@ def remove_others(letters: DeadLetters, prefix: str, names: list[str]) -> None:
         )
 
 
-def _made_folder(letters: DeadLetters) -> tuple[Any, str]:
+def _make_folder(dead_letters: DeadLetters) -> tuple[Any, str]:
     """Return the file system and the path of the directory, which is made if it is missing."""
     pa = pyarrow_for("dead_letters")
     from pyarrow import fs
 
-    uri, why = letters.uri, None
+    uri, why = dead_letters.uri, None
     try:
         files, root = fs.FileSystem.from_uri(uri)
         folder = root.rstrip("/")
@@ -120,12 +120,12 @@ def _made_folder(letters: DeadLetters) -> tuple[Any, str]:
     return files, folder
 
 
-class LetterFile:
+class DeadLetterFile:
     """The dead letters of a partition: written to a local file, which is copied at success."""
 
-    def __init__(self, letters: DeadLetters, name: str) -> None:
+    def __init__(self, dead_letters: DeadLetters, name: str) -> None:
         # Make the folder now: if this fails, no row has been sent yet.
-        self._files, self._folder = _made_folder(letters)
+        self._files, self._folder = _make_folder(dead_letters)
         self._path = f"{self._folder}/{name}.parquet"
         self._aside: IO[bytes] | None = None
         self._writer: Any = None
