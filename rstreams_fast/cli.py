@@ -105,9 +105,9 @@ def _info(options: argparse.Namespace) -> int:
 
 
 def _drop_in() -> dict[str, str]:
-    from rstreams_fast.spark.daemon.recognised import told
+    from rstreams_fast.spark.daemon.seam_check import seam_status
 
-    return {"spark daemon": told()}
+    return {"spark daemon": seam_status()}
 
 
 def _bounds() -> dict[str, str]:

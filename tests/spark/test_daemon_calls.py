@@ -17,14 +17,14 @@ import pytest
 
 from rstreams_fast.spark.daemon.admission import Admission
 from rstreams_fast.spark.daemon.calls import (
+    CallSubmitter,
     LoopCalls,
-    Submits,
     ThreadCalls,
     batches_in_order,
     rows_in_order,
 )
 from rstreams_fast.spark.daemon.compare import compared_rows
-from rstreams_fast.spark.daemon.recognised import unrecognised
+from rstreams_fast.spark.daemon.seam_check import seam_mismatch
 from rstreams_fast.spark.daemon.steps import Step
 from tests.helpers import DEADLINE, run_python, wait_until
 
@@ -264,22 +264,22 @@ def test_what_calls_leave_on_the_loop_ends_with_it_or_is_left(
 
 
 def test_worker_py_is_recognised_by_what_it_contains() -> None:
-    assert unrecognised() is None
+    assert seam_mismatch() is None
     found = find_spec("pyspark.worker")
     assert found is not None
     assert found.origin is not None
     source = Path(found.origin).read_text(encoding="utf-8")
     for name in ("def read_single_udf", "def chain", "SQL_BATCHED_UDF"):
-        refusal = unrecognised(source.replace(name, "def another" if "def" in name else "ANOTHER"))
+        refusal = seam_mismatch(source.replace(name, "def another" if "def" in name else "ANOTHER"))
         assert refusal is not None
         assert name.split()[-1] in refusal
-    assert "evaluate" in str(unrecognised(source.replace("evaluate", "assess")))
+    assert "evaluate" in str(seam_mismatch(source.replace("evaluate", "assess")))
 
 
 # -- failures and bounds --------------------------------------------------------------------------
 @contextlib.contextmanager
-def calling(kind: str, admission: Admission, size: int = 4) -> Iterator[Submits]:
-    window: Submits = (
+def calling(kind: str, admission: Admission, size: int = 4) -> Iterator[CallSubmitter]:
+    window: CallSubmitter = (
         ThreadCalls(size, "test", admission)
         if kind == "threads"
         else LoopCalls(size, 64, admission)
@@ -353,7 +353,7 @@ def test_of_two_failures_the_first_in_order_is_raised_if_its_call_ends(
         waits = lambda x: x in paused and not paused[x].is_set()  # noqa: E731
         fn = user_function("threads", fails_at(2), waits)
 
-    def each(calls: Submits) -> Iterator[Any]:
+    def each(calls: CallSubmitter) -> Iterator[Any]:
         for x in range(100):
             taken.append(x)
             if of_batches:

@@ -7,8 +7,8 @@ import sys
 from typing import Any
 
 from rstreams_fast._third_parties import pyspark_for
-from rstreams_fast.spark.daemon.recognised import WORKER, unrecognised
 from rstreams_fast.spark.daemon.seam import install
+from rstreams_fast.spark.daemon.seam_check import WORKER, seam_mismatch
 
 
 def main() -> None:
@@ -17,11 +17,11 @@ def main() -> None:
     from pyspark import daemon
 
     if sys.argv[1:] in ([], [WORKER]):
-        refusal = unrecognised()
-        if refusal is None:
+        mismatch = seam_mismatch()
+        if mismatch is None:
             daemon.worker = _with_windows(daemon.worker)
         else:
-            print(f"rstreams_fast.spark.daemon: {refusal}: workers run as ever", file=sys.stderr)
+            print(f"rstreams_fast.spark.daemon: {mismatch}: workers run as ever", file=sys.stderr)
     # Spark's logging, and processes that a worker spawns, read the spec of the main module:
     # it must name Spark's daemon.
     sys.modules["__main__"].__spec__ = daemon.__spec__

@@ -29,10 +29,10 @@ MAIN_CHECK_SECONDS: Final = 0.1
 LARGE_RESULT: Final = 4096
 """Results of fewer bytes are not counted: the bound on rows keeps their sum to a few MiB."""
 
-SAMPLE: Final = 8
+SAMPLED_ELEMENTS: Final = 8
 """How many elements of a container are measured; the others are assumed to be as large."""
 
-DEPTH: Final = 4
+MOST_DEPTH: Final = 4
 """How many levels of nested containers count when the bytes of a result are estimated."""
 
 #: Types of results whose bytes need no estimate, since they are small.
@@ -48,12 +48,12 @@ class Abandoned(RuntimeError):
         super().__init__("the task ended before this call was made")
 
 
-def _bytes_of(result: Any, depth: int = DEPTH) -> int:
+def _bytes_of(result: Any, depth: int = MOST_DEPTH) -> int:
     """Return about how many bytes ``result`` takes; a long container is sampled."""
     size = sys.getsizeof(result, 0)
     if depth and isinstance(result, list | tuple | set | frozenset | dict) and result:
         elements: Any = result.items() if isinstance(result, dict) else result
-        some = [element for element, _ in zip(elements, range(SAMPLE), strict=False)]
+        some = [element for element, _ in zip(elements, range(SAMPLED_ELEMENTS), strict=False)]
         taken = sum(_bytes_of(element, depth - 1) for element in some)
         size += taken * len(result) // len(some)
     elif depth and hasattr(result, "__dict__"):
@@ -79,7 +79,7 @@ class Admission:
         self.full = False
         self._most_bytes = most_bytes
         self._on_wait = on_wait
-        self._held = 0
+        self._held_bytes = 0
         self._failure: BaseException | None = None
         self._failed_number = 0
         self._deadline = 0.0
@@ -99,7 +99,7 @@ class Admission:
                 self._failure, self._failed_number = failed.failure, failed.number
             self._deadline = time.monotonic() + STAGE_CLOSE_SECONDS
             self.stopped = self.attention = True
-            self._tell()
+            self._wake_all()
 
     # -- for the threads and loops that make calls ------------------------------------------------
 
@@ -108,8 +108,8 @@ class Admission:
         if not self.attention:
             return True
         with self._changed:
-            self._changed.wait_for(lambda: not self._delays(call))
-            return not self._refuses(call)
+            self._changed.wait_for(lambda: not self._must_wait(call))
+            return not self._must_not_start(call)
 
     async def may_start_on_loop(self, call: UdfCall) -> bool:
         """Do what ``may_start`` does, in a coroutine."""
@@ -119,7 +119,7 @@ class Admission:
         with self._changed:
             self._on_loop.add(entry)
         try:
-            while self._delays(call):
+            while self._must_wait(call):
                 await entry[1].wait()
                 entry[1].clear()
         except asyncio.CancelledError:  # the wait is cancelled when the task has ended
@@ -127,17 +127,17 @@ class Admission:
         finally:
             with self._changed:
                 self._on_loop.discard(entry)
-        return not self._refuses(call)
+        return not self._must_not_start(call)
 
-    def _delays(self, call: UdfCall) -> bool:
+    def _must_wait(self, call: UdfCall) -> bool:
         return self.full and not self.stopped and self._needed is not call
 
-    def _refuses(self, call: UdfCall) -> bool:
+    def _must_not_start(self, call: UdfCall) -> bool:
         # Calls before the failed call are still made, since their outcomes come first. A thread may
         # have taken such a call, and not started it yet, when the later call failed.
         return self.stopped and not 0 < call.number < self._failed_number
 
-    def count(self, call: UdfCall) -> None:
+    def count_result(self, call: UdfCall) -> None:
         """Add the bytes of the result of ``call`` to the bytes held, if the result is large."""
         if not self._most_bytes:
             return
@@ -148,10 +148,10 @@ class Admission:
         if size >= LARGE_RESULT:
             call.size = size
             with self._changed:
-                self._held += size
-                if self._held >= self._most_bytes and not self.full:
+                self._held_bytes += size
+                if self._held_bytes >= self._most_bytes and not self.full:
                     self.full = self.attention = True
-                    self._tell()
+                    self._wake_all()
 
     # -- for the threads that wait for calls ------------------------------------------------------
 
@@ -170,18 +170,18 @@ class Admission:
             left = self._deadline + grace - time.monotonic() if state[0] else None
             if left is not None and left <= 0:
                 break
-            with self._needing(call):
-                self._wait(call, partial(self._is, state), left)
+            with self._letting_start(call):
+                self._wait(call, partial(self._state_is, state), left)
 
-    def given(self, call: UdfCall) -> None:
+    def release_result(self, call: UdfCall) -> None:
         """Stop counting the result of ``call``: the main thread passes it on."""
         if call.size:
             with self._changed:
-                self._held -= call.size
-                if self.full and self._held < self._most_bytes:
+                self._held_bytes -= call.size
+                if self.full and self._held_bytes < self._most_bytes:
                     self.full = False
                     self.attention = self.stopped
-                    self._tell()
+                    self._wake_all()
 
     def failure_among(self, calls: Iterable[UdfCall]) -> BaseException:
         """Return the first failure among ``calls``; else the failure that stopped the task."""
@@ -191,11 +191,11 @@ class Admission:
                 return failed
         return self._failure or Abandoned()
 
-    def _is(self, state: tuple[bool, bool]) -> bool:
+    def _state_is(self, state: tuple[bool, bool]) -> bool:
         return state == (self.stopped, self.full)
 
     @contextmanager
-    def _needing(self, call: UdfCall) -> Iterator[None]:
+    def _letting_start(self, call: UdfCall) -> Iterator[None]:
         # Later results are held until the result of this call is there. So this call may start even
         # if the bound on results is reached.
         if not self.full:
@@ -203,13 +203,13 @@ class Admission:
             return
         with self._changed:
             self._needed = call
-            self._let_calls_look()
+            self._wake_calls()
         try:
             yield
         finally:
             self._needed = None
 
-    def _wait(self, call: UdfCall, asleep: Callable[[], bool], seconds: float | None) -> None:
+    def _wait(self, call: UdfCall, goes_on: Callable[[], bool], seconds: float | None) -> None:
         waiter = allocate_lock()
         waiter.acquire()
         with self._changed:
@@ -219,9 +219,9 @@ class Admission:
         begun = time.monotonic()
         ends = None if seconds is None else begun + seconds
         try:
-            # ``done`` and ``asleep`` are read after other threads can see the waiter. So the
+            # ``done`` and ``goes_on`` are read after other threads can see the waiter. So the
             # waiter misses no change.
-            while not call.done and asleep():
+            while not call.done and goes_on():
                 left = -1.0
                 if ends is not None:
                     left = max(0.0, ends - time.monotonic())
@@ -231,7 +231,7 @@ class Admission:
                     now = time.monotonic()
                     if main:
                         begun = self._count_wait(begun, now)
-                        self._look()
+                        self._check_hang_up()
                     if ends is not None and now >= ends:
                         break
         finally:
@@ -245,7 +245,7 @@ class Admission:
             self._on_wait(now - begun)
         return now
 
-    def _look(self) -> None:
+    def _check_hang_up(self) -> None:
         if self._has_hung_up is None:
             found = hang_up_check() if task_context() is not None else None
             self._has_hung_up = found or (lambda: False)
@@ -253,14 +253,14 @@ class Admission:
             self.stop()
             raise GeneratorExit("Spark has hung up")
 
-    def _tell(self) -> None:
-        self._let_calls_look()
+    def _wake_all(self) -> None:
+        self._wake_calls()
         for waiter in self._waiters:
             # RuntimeError: the end of the awaited call has woken this thread already.
             with suppress(RuntimeError):
                 waiter.release()
 
-    def _let_calls_look(self) -> None:
+    def _wake_calls(self) -> None:
         self._changed.notify_all()
         for loop, event in self._on_loop:
             with suppress(RuntimeError):  # the loop is closed

@@ -18,16 +18,23 @@ from rstreams_fast.calls.threads import CallThreads
 from rstreams_fast.calls.words import CallSettings, PolicyWords
 from rstreams_fast.core import CallWindow
 from rstreams_fast.spark.daemon.admission import LARGE_RESULT, NEVER_LARGE, Abandoned, Admission
-from rstreams_fast.spark.daemon.figures import Figures
 from rstreams_fast.spark.daemon.steps import drive
+from rstreams_fast.spark.daemon.task_metrics import TaskMetrics
 from rstreams_fast.spark.worker.event_loops import end_tasks
 
-__all__ = ["LoopCalls", "Submits", "ThreadCalls", "UdfCall", "batches_in_order", "rows_in_order"]
+__all__ = [
+    "CallSubmitter",
+    "LoopCalls",
+    "ThreadCalls",
+    "UdfCall",
+    "batches_in_order",
+    "rows_in_order",
+]
 
 CALLS_PER_TURN = 1024
 """The most calls that the loop takes from the queue at once."""
 
-NONE = PolicyWords()
+NO_POLICY = PolicyWords()
 """No policy: only the user's function itself may have one."""
 
 BATCH_GRACE_SECONDS = 0.5
@@ -74,7 +81,7 @@ class UdfCall:
             # A character takes at most four bytes: a text of fewer characters is never large.
             kind is not str or len(self.result) > LARGE_RESULT // 4
         ):
-            self.admission.count(self)
+            self.admission.count_result(self)
         # ``done`` is set before ``waiter`` is read, since Admission sets waiter and then reads
         # done.
         self.done = True
@@ -101,11 +108,11 @@ class UdfCall:
         if not self.done:
             raise Abandoned
         if self.size:
-            self.admission.given(self)
+            self.admission.release_result(self)
         return self.result
 
 
-class Submits(Protocol):
+class CallSubmitter(Protocol):
     """A thread pool or loop that makes calls."""
 
     def submit(self, fn: Callable[..., Any], args: Any) -> UdfCall:
@@ -122,12 +129,12 @@ class ThreadCalls:
     """Makes calls on up to ``size`` threads, started as needed, in the order of submission."""
 
     def __init__(
-        self, size: int, name: str, admission: Admission, figures: Figures | None = None
+        self, size: int, name: str, admission: Admission, metrics: TaskMetrics | None = None
     ) -> None:
         self._admission = admission
         self._numbers = itertools.count(1)
         self._group = ThreadGroup()
-        make = UdfCall.run if figures is None else figures.run
+        make = UdfCall.run if metrics is None else metrics.run
         self._threads = CallThreads(make, UdfCall.abandon, size, self._group.start, name)
 
     def submit(self, fn: Callable[..., Any], args: Any) -> UdfCall:
@@ -156,10 +163,10 @@ class LoopCalls:
         concurrency: int,
         capacity: int,
         admission: Admission,
-        figures: Figures | None = None,
+        metrics: TaskMetrics | None = None,
     ) -> None:
         self._settings = CallSettings(
-            drive if figures is None else figures.drive, NONE, concurrency
+            drive if metrics is None else metrics.drive, NO_POLICY, concurrency
         )
         self._admission = admission
         self._group = ThreadGroup()
@@ -169,7 +176,7 @@ class LoopCalls:
         self._pump: CallPump
         self.most_pending = capacity
         self._waiting: deque[UdfCall] = deque()
-        self._given = 0
+        self._given_count = 0
         self._last_given: deque[UdfCall] = deque(maxlen=capacity + CALLS_PER_TURN)
         """The latest calls that were given to the pump; some may not have started."""
         self._notified = False
@@ -184,7 +191,7 @@ class LoopCalls:
         self._waiting.append(call)
         if not self._notified:
             self._notified = True
-            self._call_soon(self._go_on)
+            self._call_soon(self._move_calls)
         return call
 
     def _start(self) -> None:
@@ -196,7 +203,7 @@ class LoopCalls:
                     loop,
                     CallCounts(),
                     Surroundings(),
-                    self._go_on,
+                    self._move_calls,
                     capacity=self.most_pending,
                     ordered=False,
                 )
@@ -204,10 +211,10 @@ class LoopCalls:
                 self._group.start(self._run, "loop")
                 self._loop = loop
 
-    def _call_soon(self, what: Callable[[], object]) -> None:
+    def _call_soon(self, callback: Callable[[], object]) -> None:
         with contextlib.suppress(RuntimeError):  # if the loop is closed, there is nothing to do
             if self._loop is not None:
-                self._loop.call_soon_threadsafe(what)
+                self._loop.call_soon_threadsafe(callback)
 
     def close(self) -> None:
         """Cancel running calls, make no more, and end the loop."""
@@ -234,7 +241,7 @@ class LoopCalls:
         return [waiting.popleft() for _ in range(min(len(waiting), rows))] or None
 
     def expect(self, calls: list[UdfCall]) -> list[UdfCall]:
-        self._given += len(calls)
+        self._given_count += len(calls)
         self._last_given.extend(calls)
         return calls
 
@@ -242,16 +249,16 @@ class LoopCalls:
         # The results are dropped, since each call has stored its own outcome.
         return len(window.take(most))
 
-    def _go_on(self) -> None:
+    def _move_calls(self) -> None:
         self._notified = False
         if self._closed:
             self._check_stopped()
         elif self._pump.move():
-            self._call_soon(self._go_on)
+            self._call_soon(self._move_calls)
 
     def _stop(self) -> None:
         self._engine.cancel()
-        not_begun = self._given - self._engine.window.started
+        not_begun = self._given_count - self._engine.window.started
         for call in (*list(self._last_given)[len(self._last_given) - not_begun :], *self._waiting):
             call.abandon()
         self._waiting.clear()
@@ -282,17 +289,17 @@ def rows_in_order(rows: Iterable[Any], most: int, admission: Admission) -> Itera
         pending.append(row)
         while (len(pending) >= most or (admission.full and pending)) and not admission.stopped:
             if admission.full:
-                yield _outcome(pending, admission)
+                yield _pop_outcome(pending, admission)
                 continue
             for call in _calls_of(pending[half - 1]):
                 admission.wait(call)  # one wake-up for many rows
             if not admission.attention:
                 for _ in range(half):
-                    yield _outcome(pending, admission)
+                    yield _pop_outcome(pending, admission)
         if admission.stopped:
             break
     while pending:
-        yield _outcome(pending, admission)
+        yield _pop_outcome(pending, admission)
     if admission.stopped:
         raise admission.failure_among(())
 
@@ -301,7 +308,7 @@ def _calls_of(row: Any) -> list[UdfCall]:
     return [call for call in (row if type(row) is tuple else (row,)) if type(call) is UdfCall]
 
 
-def _outcome(pending: deque[Any], admission: Admission) -> Any:
+def _pop_outcome(pending: deque[Any], admission: Admission) -> Any:
     row = pending.popleft()
     try:
         if type(row) is UdfCall:
@@ -328,12 +335,12 @@ def batches_in_order(
         pending.append((call, rows))
         held += rows
         while len(pending) > 1 and held >= most and not admission.stopped:
-            first, of_first = pending[0]
+            first, first_rows = pending[0]
             admission.wait(first)
             if not first.done:
                 continue
             pending.popleft()
-            held -= of_first
+            held -= first_rows
             yield from first.outcome()
         if admission.stopped:
             break

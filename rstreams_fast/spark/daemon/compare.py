@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-__all__ = ["compared_rows", "tell_difference", "tell_failure"]
+__all__ = ["compared_rows", "report_difference", "report_failure"]
 
-SHOWN: Final = 80
+MOST_CHARACTERS: Final = 80
 """The most characters of a result in a message."""
 
 
@@ -27,12 +27,12 @@ def compared_rows(
             if len(overlapped) < len(one_by_one):
                 overlapped.append(row)
                 if len(overlapped) == len(one_by_one):
-                    for name, alone, beside in _by_function(names, one_by_one, overlapped):
-                        tell_difference(name, alone, beside, calls)
+                    for name, serial, parallel in _by_function(names, one_by_one, overlapped):
+                        report_difference(name, serial, parallel, calls)
             yield row
     except Exception as failed:
         if len(overlapped) < len(one_by_one):
-            tell_failure(names, failed, calls)
+            report_failure(names, failed, calls)
         raise
 
 
@@ -45,7 +45,7 @@ def _by_function(
     yield from zip(names, zip(*one_by_one, strict=True), zip(*overlapped, strict=True), strict=True)
 
 
-def tell_difference(
+def report_difference(
     name: str, one_by_one: Sequence[Any], overlapped: Sequence[Any], calls: int
 ) -> None:
     """Print whether the results of one function differ, and the first row that differs."""
@@ -54,16 +54,16 @@ def tell_difference(
     if not differ:
         _print(name, f"the first {len(pairs)} rows are the same one by one and {calls} at once.")
         return
-    alone, beside = pairs[differ[0]]
+    serial, parallel = pairs[differ[0]]
     _print(
         name,
         f"{len(differ)} of the first {len(pairs)} rows differ. The first is row {differ[0]}: one "
-        f"by one {_short(alone)}, with {calls} calls at once {_short(beside)}. Either its calls "
+        f"by one {_short(serial)}, with {calls} calls at once {_short(parallel)}. Either its calls "
         "disturb each other, or its results differ from call to call.",
     )
 
 
-def tell_failure(names: Sequence[str], failed: BaseException, calls: int) -> None:
+def report_failure(names: Sequence[str], failed: BaseException, calls: int) -> None:
     """Print that the first rows failed with overlapping calls, but not one by one."""
     _print(
         ", ".join(names),
@@ -71,14 +71,14 @@ def tell_failure(names: Sequence[str], failed: BaseException, calls: int) -> Non
     )
 
 
-def _print(name: str, told: str) -> None:
+def _print(name: str, text: str) -> None:
     effects = "Its calls for these rows, and their effects, were made twice."
-    print(f"rstreams_fast: comparison of {name}: {told} {effects}", file=sys.stderr, flush=True)
+    print(f"rstreams_fast: comparison of {name}: {text} {effects}", file=sys.stderr, flush=True)
 
 
 def _short(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
 
 
 def _same(one: Any, other: Any) -> bool:

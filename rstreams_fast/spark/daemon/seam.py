@@ -28,28 +28,28 @@ from rstreams_fast.calls.functions import label_of
 from rstreams_fast.calls.words import DEFAULT_CONCURRENCY
 from rstreams_fast.spark.daemon.admission import Abandoned, Admission
 from rstreams_fast.spark.daemon.calls import (
+    CallSubmitter,
     LoopCalls,
-    Submits,
     ThreadCalls,
     batches_in_order,
     rows_in_order,
 )
-from rstreams_fast.spark.daemon.compare import compared_rows, tell_difference, tell_failure
-from rstreams_fast.spark.daemon.figures import Figures
-from rstreams_fast.spark.daemon.recognised import PER_BATCH, PER_UDF, REPLACED
+from rstreams_fast.spark.daemon.compare import compared_rows, report_difference, report_failure
+from rstreams_fast.spark.daemon.seam_check import PER_BATCH, PER_UDF, REPLACED
 from rstreams_fast.spark.daemon.steps import Step
+from rstreams_fast.spark.daemon.task_metrics import TaskMetrics
 from rstreams_fast.spark.options import MAX_DEFAULT_PENDING, PENDING_PER_CALL
 from rstreams_fast.spark.worker.shared_variables import make_shared_variables_thread_safe
 
-__all__ = ["BATCHES", "FIGURES", "VARIABLE", "install"]
+__all__ = ["BATCHES", "CONCURRENCY", "METRICS", "install"]
 
-VARIABLE: Final = "RSTREAMS_FAST_UDF_CONCURRENCY"
+CONCURRENCY: Final = "RSTREAMS_FAST_UDF_CONCURRENCY"
 """Environment variable of an executor: the number of scalar UDF calls at once, per task."""
 
 BATCHES: Final = "RSTREAMS_FAST_UDF_BATCHES"
 """Environment variable: the number of scalar pandas or Arrow UDF batches at once, per task."""
 
-FIGURES: Final = "RSTREAMS_FAST_UDF_METRICS"
+METRICS: Final = "RSTREAMS_FAST_UDF_METRICS"
 """Environment variable: the directory in which tasks with overlapping calls write metrics."""
 
 RESULT_BYTES: Final = "RSTREAMS_FAST_UDF_RESULT_BYTES"
@@ -63,16 +63,16 @@ ONE_AT_A_TIME: Final = "RSTREAMS_FAST_UDF_ONE_AT_A_TIME"
 COMPARE: Final = "RSTREAMS_FAST_UDF_COMPARE"
 """Environment variable: how many first rows of a task are also called one by one and compared."""
 
-SPARKS_OWN: Final = "spark.sql.execution.pythonUDF.arrow.concurrency.level"
+SPARK_CONCURRENCY_CONF: Final = "spark.sql.execution.pythonUDF.arrow.concurrency.level"
 
 MOST_BATCH_THREADS: Final = 32
 
-ROWS_PER_AWAKENING: Final = 512
+ROWS_PER_WAKE_UP: Final = 512
 
-OF_BATCHES: Final = ("SQL_SCALAR_PANDAS_UDF", "SQL_SCALAR_ARROW_UDF")
+BATCH_UDF_TYPES: Final = ("SQL_SCALAR_PANDAS_UDF", "SQL_SCALAR_ARROW_UDF")
 """Kinds of UDFs that are called with a batch; the second exists since 4.1."""
 
-STOCK: Final = ("pyspark.worker", "pyspark.util")
+STOCK_MODULES: Final = ("pyspark.worker", "pyspark.util")
 """The modules of Spark whose functions assemble a UDF."""
 
 DAEMON_FOLDER: Final = str(Path(__file__).parent)
@@ -87,7 +87,7 @@ def install() -> bool:
     if isinstance(getattr(worker.read_udfs, "__self__", None), _Seam):
         return False
     seam = _Seam(worker)
-    for name in (*REPLACED, seam.tells):
+    for name in (*REPLACED, seam.error_reporter_name):
         setattr(worker, name, getattr(seam, name))
     return True
 
@@ -102,16 +102,16 @@ class _Seam:
         self._chain = worker.chain
         #: The function of pyspark.worker that is replaced so that reports of exceptions to the JVM
         #: show no frames of this folder.
-        self.tells = "handle_worker_exception"
-        if not hasattr(worker, self.tells):  # PySpark 3.5
-            self.tells = "try_simplify_traceback"
-        self._tell = getattr(worker, self.tells)
+        self.error_reporter_name = "handle_worker_exception"
+        if not hasattr(worker, self.error_reporter_name):  # PySpark 3.5
+            self.error_reporter_name = "try_simplify_traceback"
+        self._report_error = getattr(worker, self.error_reporter_name)
         self._fail_on_stopiteration = worker.fail_on_stopiteration
-        self._plain = worker.PythonEvalType.SQL_BATCHED_UDF
-        self._arrow = worker.PythonEvalType.SQL_ARROW_BATCHED_UDF
-        self._of_batches = {
-            getattr(worker.PythonEvalType, name, self._arrow) for name in OF_BATCHES
-        } - {self._arrow}
+        self._plain_type = worker.PythonEvalType.SQL_BATCHED_UDF
+        self._arrow_type = worker.PythonEvalType.SQL_ARROW_BATCHED_UDF
+        self._batch_types = {
+            getattr(worker.PythonEvalType, name, self._arrow_type) for name in BATCH_UDF_TYPES
+        } - {self._arrow_type}
         self._task: _Task | None = None
         self._modules = len(sys.modules)
 
@@ -122,9 +122,9 @@ class _Seam:
             gc.freeze()
         eval_type = args[2]
         task: _Task
-        if eval_type in (self._plain, self._arrow):
-            task = _Task(eval_type == self._arrow, self._fail_on_stopiteration)
-        elif eval_type in self._of_batches and _asked(BATCHES) > 1:
+        if eval_type in (self._plain_type, self._arrow_type):
+            task = _Task(eval_type == self._arrow_type, self._fail_on_stopiteration)
+        elif eval_type in self._batch_types and _int_from_env(BATCHES) > 1:
             task = _BatchTask(self._fail_on_stopiteration)
         else:
             return self._read_udfs(*args)
@@ -133,7 +133,7 @@ class _Seam:
             func, *rest = self._read_udfs(*args)
         finally:
             self._task = None
-        return task.overlapping(func), *rest
+        return task.overlap_calls(func), *rest
 
     def read_single_udf(self, *args: Any, **kwargs: Any) -> Any:
         made = self._read_single_udf(*args, **kwargs)
@@ -154,78 +154,78 @@ class _Seam:
         return chained
 
     def handle_worker_exception(self, e: BaseException, *args: Any, **kwargs: Any) -> None:
-        e.__traceback__ = _without_ours(e.__traceback__)
-        self._tell(e, *args, **kwargs)
+        e.__traceback__ = _without_own_frames(e.__traceback__)
+        self._report_error(e, *args, **kwargs)
 
     def try_simplify_traceback(self, tb: TracebackType) -> Any:
-        return self._tell(_without_ours(tb))
+        return self._report_error(_without_own_frames(tb))
 
 
 class _Task:
     """The UDFs of one task, and the threads and loops that make their calls."""
 
     def __init__(self, arrow: bool, fail_on_stopiteration: Callable[[Function], Function]) -> None:
-        self._arrow = arrow
+        self._is_arrow = arrow
         self._fail_on_stopiteration = fail_on_stopiteration
-        self._asked = _asked(VARIABLE)
-        self._figures = Figures(os.environ[FIGURES]) if os.environ.get(FIGURES) else None
+        self._concurrency = _int_from_env(CONCURRENCY)
+        self._metrics = TaskMetrics(os.environ[METRICS]) if os.environ.get(METRICS) else None
         self.functions: list[str] = []
-        self._unnamed = 0
+        self._first_unnamed = 0
         """The functions before this index are in ``_names`` already."""
         self._adopted = False
         self._overlaps = False
         self._profiled = False
         self._names: list[str] = []
         """For each UDF the names of its functions."""
-        told = os.environ.get(ONE_AT_A_TIME, "").split(",")
-        self._one_at_a_time = {name.strip() for name in told} - {""}
-        self._main_only: set[int] = set()
+        names = os.environ.get(ONE_AT_A_TIME, "").split(",")
+        self._one_at_a_time = {name.strip() for name in names} - {""}
+        self._main_thread_ids: set[int] = set()
         """The ids of functions whose calls the main thread makes."""
-        self._alone_ids: set[int] = set()
+        self._serial_async_ids: set[int] = set()
         """The ids of async functions whose calls do not overlap."""
-        self._compares = _asked(COMPARE)
+        self._rows_to_compare = _int_from_env(COMPARE)
         self._one_by_one = False
         self._records = threading.local()
-        self._windows: dict[str, Submits] = {}
+        self._windows: dict[str, CallSubmitter] = {}
         self._admission = Admission(
-            0 if arrow else _asked(RESULT_BYTES, DEFAULT_RESULT_BYTES),
-            None if self._figures is None else self._figures.waited,
+            0 if arrow else _int_from_env(RESULT_BYTES, DEFAULT_RESULT_BYTES),
+            None if self._metrics is None else self._metrics.count_wait,
         )
 
     def adopt(self, made: Any, runner_conf: Any) -> Any:
         """Return ``made``, a UDF of ``read_single_udf``; submit its calls if they may overlap."""
-        if self._arrow:
-            level = int(runner_conf.get(SPARKS_OWN, -1))
-            self._asked = level if level > 0 else self._asked
+        if self._is_arrow:
+            level = int(runner_conf.get(SPARK_CONCURRENCY_CONF, -1))
+            self._concurrency = level if level > 0 else self._concurrency
         parts = [part for one in made if callable(one) for part in _parts(one)]
-        profiled = any(map(_profiles, parts))
+        profiled = any(map(_is_profiler, parts))
         self._profiled = self._profiled or profiled
-        alone, suspends = self._next_is_alone(), _suspends(parts)
-        if not suspends and (self._asked <= 0 or profiled or (alone and not self._arrow)):
+        serial, suspends = self._last_read_is_serial(), _suspends(parts)
+        if not suspends and (self._concurrency <= 0 or profiled or (serial and not self._is_arrow)):
             return made
         self._adopted = True
-        if alone:
-            (self._alone_ids if suspends else self._main_only).update(map(id, parts))
-        if self._arrow:
+        if serial:
+            (self._serial_async_ids if suspends else self._main_thread_ids).update(map(id, parts))
+        if self._is_arrow:
             for cell in _cells(made, (PER_UDF,)):
                 cell.cell_contents = self._evaluate_per_udf(cell.cell_contents)
                 self._overlaps = True
             return made
         self._overlaps = True
         offsets, fn = made
-        submit = self._window_for(fn, alone).submit
-        if self._compares > 0:
-            return offsets, self._comparable(fn, submit)
+        submit = self._window_for(fn, serial).submit
+        if self._rows_to_compare > 0:
+            return offsets, self._submit_or_call(fn, submit)
         return offsets, lambda *args: submit(fn, args)
 
-    def _next_is_alone(self) -> bool:
+    def _last_read_is_serial(self) -> bool:
         """Return whether the calls of the UDF that was read last must not overlap."""
-        functions, self._unnamed = self.functions[self._unnamed :], len(self.functions)
+        functions, self._first_unnamed = self.functions[self._first_unnamed :], len(self.functions)
         self._names.append(", ".join(functions))
         names = {name for label in functions for name in (label, label.rsplit(".", 1)[-1])}
         return not names.isdisjoint(self._one_at_a_time)
 
-    def _comparable(self, fn: Function, submit: Callable[[Function, Any], Any]) -> Function:
+    def _submit_or_call(self, fn: Function, submit: Callable[[Function, Any], Any]) -> Function:
         suspends = _suspends(_parts(fn))
 
         def call(*args: Any) -> Any:
@@ -235,26 +235,26 @@ class _Task:
 
         return call
 
-    def overlapping(self, func: Function) -> Function:
+    def overlap_calls(self, func: Function) -> Function:
         """Return ``func``, which maps a partition's rows or batches, changed to overlap calls."""
-        if self._adopted and self._arrow:
+        if self._adopted and self._is_arrow:
             for cell in _cells((func,), PER_BATCH):
                 cell.cell_contents = self._evaluate_batch
                 self._overlaps = True
         if not self._overlaps:
             return func
         make_shared_variables_thread_safe()
-        run = self._batches if self._arrow else self._rows
-        figures = self._figures
+        run = self._run_batches if self._is_arrow else self._run_rows
+        metrics = self._metrics
 
         def overlapped(split_index: int, data: Iterator[Any]) -> Iterator[Any]:
-            if figures is not None:
-                figures.begin(self.functions, self._calls, self._most)
-                data = figures.taking(data, _rows_of if self._arrow else lambda _: 1)
+            if metrics is not None:
+                metrics.begin(self.functions, self._calls_at_once, self._max_pending)
+                data = metrics.count_inputs(data, _rows_of if self._is_arrow else lambda _: 1)
             state = "failed"
             try:
                 results = run(func, split_index, data)
-                yield from results if figures is None else figures.giving(results)
+                yield from results if metrics is None else metrics.count_outputs(results)
                 state = "done"
             except GeneratorExit:
                 state = "stopped"
@@ -267,20 +267,20 @@ class _Task:
                     # After a failure do not wait for calls on threads: Spark ends the worker.
                     if state == "done" or isinstance(window, LoopCalls):
                         window.join()
-                if figures is not None:
-                    figures.end(state)
+                if metrics is not None:
+                    metrics.end(state)
 
         return overlapped
 
-    def _rows(self, func: Function, split_index: int, data: Iterator[Any]) -> Iterator[Any]:
-        if self._compares <= 0:
-            return rows_in_order(func(split_index, data), self._most, self._admission)
-        first = list(itertools.islice(data, self._compares))
+    def _run_rows(self, func: Function, split_index: int, data: Iterator[Any]) -> Iterator[Any]:
+        if self._rows_to_compare <= 0:
+            return rows_in_order(func(split_index, data), self._max_pending, self._admission)
+        first = list(itertools.islice(data, self._rows_to_compare))
         with self._calling_one_by_one():
             one_by_one = list(func(split_index, iter(copy.deepcopy(first))))
         data = itertools.chain(first, data)
-        rows = rows_in_order(func(split_index, data), self._most, self._admission)
-        return compared_rows(self._names, one_by_one, rows, self._calls)
+        rows = rows_in_order(func(split_index, data), self._max_pending, self._admission)
+        return compared_rows(self._names, one_by_one, rows, self._calls_at_once)
 
     @contextlib.contextmanager
     def _calling_one_by_one(self) -> Iterator[None]:
@@ -290,14 +290,14 @@ class _Task:
         finally:
             self._one_by_one = False
 
-    def _batches(self, func: Function, split_index: int, data: Iterator[Any]) -> Iterator[Any]:
-        if self._main_only:
+    def _run_batches(self, func: Function, split_index: int, data: Iterator[Any]) -> Iterator[Any]:
+        if self._main_thread_ids:
             results: Iterator[Any] = func(split_index, data)
             return results
 
         one_by_one: list[Any] = []
         first = None
-        if self._compares > 0 and (first := next(data, None)) is not None:
+        if self._rows_to_compare > 0 and (first := next(data, None)) is not None:
             one_by_one = self._first_rows_one_by_one(func, split_index, first)
             data = itertools.chain((first,), data)
 
@@ -315,11 +315,11 @@ class _Task:
                     self._windows["batch"] = self._batch_threads(rows)
                 yield self._windows["batch"].submit(run, (batch,)), self._weight(rows)
 
-        return batches_in_order(calls(), self._most, self._admission)
+        return batches_in_order(calls(), self._max_pending, self._admission)
 
     def _first_rows_one_by_one(self, func: Function, split_index: int, batch: Any) -> list[Any]:
         """Return the results of the first rows of ``batch``: a list for each UDF."""
-        rows = min(self._compares, _rows_of(batch))
+        rows = min(self._rows_to_compare, _rows_of(batch))
         head = batch.slice(0, rows) if hasattr(batch, "slice") else [some[:rows] for some in batch]
         found: list[Any] = []
         self._records.results = found
@@ -333,55 +333,55 @@ class _Task:
         try:
             results = run()
         except Exception as failed:
-            tell_failure(self._names, failed, self._calls)
+            report_failure(self._names, failed, self._calls_at_once)
             raise
         finally:
             self._records.results = None
-        for name, alone, beside in zip(self._names, one_by_one, overlapped, strict=True):
-            tell_difference(name, alone, beside[: len(alone)], self._calls)
+        for name, serial, parallel in zip(self._names, one_by_one, overlapped, strict=True):
+            report_difference(name, serial, parallel[: len(serial)], self._calls_at_once)
         return results
 
     def _batch_threads(self, rows: int) -> ThreadCalls:
-        size = min(2 + self._most // max(1, rows), MOST_BATCH_THREADS)
+        size = min(2 + self._max_pending // max(1, rows), MOST_BATCH_THREADS)
         return ThreadCalls(size, "batch", self._admission)
 
     def _weight(self, rows: int) -> int:
         return rows
 
     @property
-    def _calls(self) -> int:
-        return self._asked if self._asked > 0 else DEFAULT_CONCURRENCY
+    def _calls_at_once(self) -> int:
+        return self._concurrency if self._concurrency > 0 else DEFAULT_CONCURRENCY
 
     @property
-    def _most(self) -> int:
-        calls = self._calls
+    def _max_pending(self) -> int:
+        calls = self._calls_at_once
         return max(2, calls, min(PENDING_PER_CALL * calls, MAX_DEFAULT_PENDING))
 
-    def _window_for(self, fn: Function, alone: bool = False) -> Submits:
+    def _window_for(self, fn: Function, serial: bool = False) -> CallSubmitter:
         name = "loop" if _suspends(_parts(fn)) else "call"
         step = self._only_step(fn)
         if step is not None:
-            step.alone = True
-        if alone:
+            step.returns_awaitable = True
+        if serial:
             return self._windows.setdefault(
-                "alone", LoopCalls(1, self._most, self._admission, self._figures)
+                "serial", LoopCalls(1, self._max_pending, self._admission, self._metrics)
             )
         if name not in self._windows:
             self._windows[name] = (
-                LoopCalls(self._calls, self._most, self._admission, self._figures)
+                LoopCalls(self._calls_at_once, self._max_pending, self._admission, self._metrics)
                 if name == "loop"
                 else ThreadCalls(
-                    1 if self._profiled else max(1, self._asked),
+                    1 if self._profiled else max(1, self._concurrency),
                     name,
                     self._admission,
-                    self._figures,
+                    self._metrics,
                 )
             )
         return self._windows[name]
 
     def _only_step(self, fn: Any) -> Step | None:
         """Return the step of ``fn``, if ``fn`` only calls it and returns its result unchanged."""
-        known = [made(len).__code__.co_code for made in (_passing, self._fail_on_stopiteration)]
+        known = [made(len).__code__.co_code for made in (_forwarding, self._fail_on_stopiteration)]
         while not isinstance(fn, Step):
             cells = _named_cells(fn)
             if len(cells) != 1 or fn.__code__.co_code not in known:
@@ -397,16 +397,16 @@ class _Task:
 
     def _results_of(self, fn: Function, rows: Iterable[tuple[Any, ...]]) -> list[Any]:
         parts = {id(part) for part in _parts(fn)}
-        submit = self._window_for(fn, not self._alone_ids.isdisjoint(parts)).submit
-        on_main = self._one_by_one or not self._main_only.isdisjoint(parts)
+        submit = self._window_for(fn, not self._serial_async_ids.isdisjoint(parts)).submit
+        on_main = self._one_by_one or not self._main_thread_ids.isdisjoint(parts)
         suspends = _suspends(_parts(fn))
         fn = self._fail_on_stopiteration(fn)
         if on_main:
             return [submit(fn, row).outcome() if suspends else fn(*row) for row in rows]
         calls = [submit(fn, row) for row in rows]
         results: list[Any] = []
-        for start in range(0, len(calls), ROWS_PER_AWAKENING):
-            some = calls[start : start + ROWS_PER_AWAKENING]
+        for start in range(0, len(calls), ROWS_PER_WAKE_UP):
+            some = calls[start : start + ROWS_PER_WAKE_UP]
             self._admission.wait(some[-1])
             try:
                 results += [call.outcome() for call in some]
@@ -438,7 +438,7 @@ class _BatchTask(_Task):
 
     def __init__(self, fail_on_stopiteration: Callable[[Function], Function]) -> None:
         super().__init__(True, fail_on_stopiteration)
-        self._asked = _asked(BATCHES)
+        self._concurrency = _int_from_env(BATCHES)
 
     def adopt(self, made: Any, runner_conf: Any) -> Any:
         """Return the result of ``read_single_udf`` unchanged; note whether its calls may
@@ -446,22 +446,22 @@ class _BatchTask(_Task):
         """
         del runner_conf
         parts = [part for one in made if callable(one) for part in _parts(one)]
-        self._profiled = self._profiled or any(map(_profiles, parts))
-        self._profiled = self._next_is_alone() or self._profiled
+        self._profiled = self._profiled or any(map(_is_profiler, parts))
+        self._profiled = self._last_read_is_serial() or self._profiled
         self._overlaps = not self._profiled
         return made
 
     def _batch_threads(self, rows: int) -> ThreadCalls:
         del rows
-        return ThreadCalls(self._asked, "batch", self._admission, self._figures)
+        return ThreadCalls(self._concurrency, "batch", self._admission, self._metrics)
 
     def _weight(self, rows: int) -> int:
         del rows
         return 1
 
     @property
-    def _most(self) -> int:
-        return self._asked
+    def _max_pending(self) -> int:
+        return self._concurrency
 
 
 def _rows_of(batch: Any) -> int:
@@ -469,19 +469,19 @@ def _rows_of(batch: Any) -> int:
     return batch.num_rows if hasattr(batch, "num_rows") else len(batch[0])
 
 
-def _asked(variable: str, default: int = 0) -> int:
+def _int_from_env(variable: str, default: int = 0) -> int:
     """Return the number in an environment variable of the executor, or ``default``."""
-    told = os.environ.get(variable, str(default))
+    text = os.environ.get(variable, str(default))
     try:
-        return int(told)
+        return int(text)
     except ValueError:
-        print(f"rstreams_fast: {variable}={told!r} is no number", file=sys.stderr)
+        print(f"rstreams_fast: {variable}={text!r} is no number", file=sys.stderr)
         return default
 
 
 def _named_cells(fn: Any) -> list[tuple[str, CellType]]:
     """Return the closure variables of a function of the stock worker; none for other functions."""
-    if getattr(fn, "__globals__", {}).get("__name__") not in STOCK:
+    if getattr(fn, "__globals__", {}).get("__name__") not in STOCK_MODULES:
         return []
     return list(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
 
@@ -498,7 +498,7 @@ def _parts(fn: Function) -> Iterator[Function]:
             yield from _parts(cell.cell_contents)
 
 
-def _passing(fn: Function) -> Function:
+def _forwarding(fn: Function) -> Function:
     return lambda *a: fn(*a)  # noqa: PLW0108 - as the stock worker writes it
 
 
@@ -506,7 +506,7 @@ def _suspends(parts: Iterable[Function]) -> bool:
     return any(isinstance(part, Step) for part in parts)
 
 
-def _profiles(part: Any) -> bool:
+def _is_profiler(part: Any) -> bool:
     """Return whether ``part`` belongs to a profiler, which can measure only one call at a time."""
     code = getattr(part, "__code__", None)
     return code is not None and (
@@ -518,7 +518,7 @@ def _profiles(part: Any) -> bool:
     )
 
 
-def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
+def _without_own_frames(traceback: TracebackType | None) -> TracebackType | None:
     """Return the traceback as the stock worker would have it, without the frames of this folder."""
     frames = []
     while traceback is not None:

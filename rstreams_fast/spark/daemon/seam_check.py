@@ -6,7 +6,7 @@ import ast
 from importlib.util import find_spec
 from typing import Any, Final, cast
 
-__all__ = ["WORKER", "told", "unrecognised"]
+__all__ = ["WORKER", "seam_mismatch", "seam_status"]
 
 WORKER: Final = "pyspark.worker"
 
@@ -20,7 +20,7 @@ PER_UDF: Final = "evaluate"
 """The name, before PySpark 4.2, of each UDF's own function that calls it for each row."""
 
 
-def unrecognised(source: str | None = None) -> str | None:
+def seam_mismatch(source: str | None = None) -> str | None:
     """Return why the seam (the replaced functions) does not fit ``worker.py``; ``None`` if it fits.
 
     ``source``: the text of ``worker.py``. Default: that of the installed Spark.
@@ -44,23 +44,23 @@ def unrecognised(source: str | None = None) -> str | None:
         return f"worker.py has no {', '.join(missing or ['SQL_BATCHED_UDF'])}"
     if not any(name in functions for name in (*PER_BATCH, PER_UDF)):
         return f"worker.py has neither {PER_BATCH[0]} nor {PER_UDF}"
-    if [arg.arg for arg in functions["read_single_udf"].args.args][2:4] != EXPECTED:
+    if [arg.arg for arg in functions["read_single_udf"].args.args][2:4] != EXPECTED_PARAMETERS:
         return "worker.py's read_single_udf takes other arguments"
     return None
 
 
-EXPECTED: Final = ["eval_type", "runner_conf"]
+EXPECTED_PARAMETERS: Final = ["eval_type", "runner_conf"]
 """The third and fourth parameters of ``read_single_udf``."""
 
 
-def told() -> str:
+def seam_status() -> str:
     """Return a text for ``rstreams-fast info --spark``: whether the replaced functions fit
     Spark.
     """
     try:
-        refusal = unrecognised()
+        mismatch = seam_mismatch()
     except ModuleNotFoundError as missing:
-        refusal = f"{missing.name} is not installed"
-    if refusal is None:
+        mismatch = f"{missing.name} is not installed"
+    if mismatch is None:
         return "fits: scalar UDFs, plain and Arrow-optimised, where concurrency is asked for"
-    return f"runs stock workers: {refusal}"
+    return f"runs stock workers: {mismatch}"

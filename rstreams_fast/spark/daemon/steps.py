@@ -29,14 +29,14 @@ class _Awaiting(BaseException):
         self.awaitable = awaitable
 
 
-class _Driven(threading.local):
+class _KnownOutcomes(threading.local):
     """The known outcomes of the steps in the call that this thread makes again."""
 
     known: list[Outcome]
-    left: Iterator[Outcome]
+    remaining: Iterator[Outcome]
 
 
-_driven = _Driven()
+_outcomes = _KnownOutcomes()
 
 
 class Step:
@@ -46,23 +46,23 @@ class Step:
         self._fn = fn
         #: Whether the call returns this function's result unchanged: then the step returns the
         #: awaitable itself.
-        self.alone = False
+        self.returns_awaitable = False
 
     def __getattr__(self, name: str) -> Any:
         # Profilers read attributes of the function, such as its code.
         return getattr(self._fn, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.alone:
+        if self.returns_awaitable:
             return self._fn(*args, **kwargs)
-        for result, failure in _driven.left:
+        for result, failure in _outcomes.remaining:
             if failure is not None:
                 raise failure
             return result
         result = self._fn(*args, **kwargs)
         if inspect.isawaitable(result):
             raise _Awaiting(result)
-        _driven.known.append((result, None))
+        _outcomes.known.append((result, None))
         return result
 
 
@@ -73,14 +73,14 @@ async def drive(call: UdfCall) -> None:
         return
     known: list[Outcome] = []
     while True:
-        _driven.known = known
-        _driven.left = iter(tuple(known))
+        _outcomes.known = known
+        _outcomes.remaining = iter(tuple(known))
         try:
             result = call.fn(*call.args)
             call.result = await result if inspect.isawaitable(result) else result
             break
-        except _Awaiting as left:
-            awaitable = left.awaitable
+        except _Awaiting as awaiting:
+            awaitable = awaiting.awaitable
         except BaseException as raised:
             call.failure = raised
             break

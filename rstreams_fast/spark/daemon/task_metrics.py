@@ -16,10 +16,10 @@ from rstreams_fast.spark.worker.counters import Counters, MetricsWriter
 if TYPE_CHECKING:
     from rstreams_fast.spark.daemon.calls import UdfCall
 
-__all__ = ["Figures"]
+__all__ = ["TaskMetrics"]
 
 
-class Figures:
+class TaskMetrics:
     """Counts a task's calls and rows, and writes the metrics to ``directory``.
 
     Any thread may make and count calls.
@@ -29,7 +29,7 @@ class Figures:
         self._counters = Counters("", "udf")
         self._writer = MetricsWriter(Metrics(directory), self._counters)
         self._lock = threading.Lock()
-        self._taken: deque[int] = deque()
+        self._rows_taken: deque[int] = deque()
 
     def begin(self, functions: Iterable[str], concurrency: int, most: int) -> None:
         """Set the functions' names and the bounds: calls at once, and rows or batches held."""
@@ -44,22 +44,22 @@ class Figures:
         if call.admission.attention and not call.admission.may_start(call):
             call.abandon()
             return
-        begun = self._call_begins()
+        begun = self._count_call_begin()
         call.run()
-        self._call_ends(begun, call.failure)
+        self._count_call_end(begun, call.failure)
 
     async def drive(self, call: UdfCall) -> None:
         """Make ``call`` on this loop, and count it."""
         if call.admission.attention and not await call.admission.may_start_on_loop(call):
             call.abandon()
             return
-        begun = self._call_begins()
+        begun = self._count_call_begin()
         try:
             await drive(call)
         finally:
-            self._call_ends(begun, call.failure)
+            self._count_call_end(begun, call.failure)
 
-    def taking(self, items: Iterable[Any], rows_of: Callable[[Any], int]) -> Iterator[Any]:
+    def count_inputs(self, items: Iterable[Any], rows_of: Callable[[Any], int]) -> Iterator[Any]:
         """Yield ``items``, the input rows or batches of the task, and count them."""
         counters = self._counters
         begin = time.monotonic()
@@ -67,18 +67,18 @@ class Figures:
             if counters.running < counters.concurrency:
                 counters.waiting_upstream += time.monotonic() - begin
             rows = rows_of(item)
-            self._taken.append(rows)
+            self._rows_taken.append(rows)
             counters.rows_in += rows
             counters.buffered_rows += rows
             counters.max_buffered_rows = max(counters.max_buffered_rows, counters.buffered_rows)
             yield item
             begin = time.monotonic()
 
-    def giving(self, results: Iterable[Any]) -> Iterator[Any]:
+    def count_outputs(self, results: Iterable[Any]) -> Iterator[Any]:
         """Yield ``results``, one for each item taken, and count them."""
         counters = self._counters
         for result in results:
-            rows = self._taken.popleft()
+            rows = self._rows_taken.popleft()
             counters.buffered_rows -= rows
             counters.rows_out += rows
             self._writer.write_if_due()
@@ -86,7 +86,7 @@ class Figures:
             yield result
             counters.waiting_downstream += time.monotonic() - begin
 
-    def waited(self, seconds: float) -> None:
+    def count_wait(self, seconds: float) -> None:
         """Count seconds that the main thread waited for calls."""
         self._counters.waiting_function += seconds
         self._writer.write_if_due()
@@ -98,7 +98,7 @@ class Figures:
         self._counters.state = state
         self._writer.end()
 
-    def _call_begins(self) -> float:
+    def _count_call_begin(self) -> float:
         counters = self._counters
         with self._lock:
             counters.calls += 1
@@ -107,7 +107,7 @@ class Figures:
             counters.max_running = max(counters.max_running, counters.running)
         return time.monotonic()
 
-    def _call_ends(self, begun: float, failure: BaseException | None) -> None:
+    def _count_call_end(self, begun: float, failure: BaseException | None) -> None:
         counters = self._counters
         with self._lock:
             counters.running -= 1
