@@ -51,14 +51,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             group.add_argument(f"--{name}", help=text, **named)
 
 
-def _setting(text: str) -> tuple[str, str]:
+def _parse_setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (equals and name):
         raise argparse.ArgumentTypeError(f"must be NAME=VALUE, is {text}")
     return name, value
 
 
-def _count_or_share(text: str) -> float:
+def _parse_count_or_share(text: str) -> float:
     try:
         return float(text[:-1]) / 100 if text.endswith("%") else int(text)
     except ValueError:
@@ -66,7 +66,7 @@ def _count_or_share(text: str) -> float:
 
 
 _FLAG: Final[dict[str, Any]] = {"action": "store_true"}
-_MANY: Final[dict[str, Any]] = {"action": "append", "type": _setting, "default": []}
+_MANY: Final[dict[str, Any]] = {"action": "append", "type": _parse_setting, "default": []}
 
 _Argument = tuple[str | None, str, dict[str, Any]]
 
@@ -108,7 +108,7 @@ _ARGUMENTS: Final[dict[str, dict[str, _Argument]]] = {
         "max-failures": (
             "N",
             "or N%%: more dead letters fail the job (all)",
-            {"type": _count_or_share},
+            {"type": _parse_count_or_share},
         ),
     },
     "where it runs": {
@@ -149,18 +149,18 @@ def run(options: argparse.Namespace) -> int:
             with contextlib.closing(Job(options, Path(scratch), log)) as job:
                 failed = job.run()
         except KeyboardInterrupt:
-            return _say_stopped(options)
+            return _report_stopped(options)
         except (CommandError, JobError) as failure:
             if stopped:  # Ctrl-C ended Java, too, which caused this error
-                return _say_stopped(options)
-            _complain(str(failure))
+                return _report_stopped(options)
+            _print_error(str(failure))
             if isinstance(failure, CommandError):
                 return EXIT_WRONG
             if not options.log:
                 kept = Path(tempfile.mkstemp(prefix="rstreams-run-", suffix=".log")[1])
                 log.replace(kept)
                 log = kept
-            _complain(f"there is no output; Spark's log is {log}")
+            _print_error(f"there is no output; Spark's log is {log}")
             return EXIT_FAILED
         finally:
             root.removeFilter(_is_of_interest)
@@ -173,15 +173,15 @@ def _is_of_interest(record: logging.LogRecord) -> bool:
     return "while sending command" not in record.getMessage()
 
 
-def _say_stopped(options: argparse.Namespace) -> int:
+def _report_stopped(options: argparse.Namespace) -> int:
     again = (
         f"the answers are in {options.journal}, and the same command goes on from there"
         if options.journal
         else "with --journal DIR the same command would go on where it was stopped"
     )
-    _complain(f"stopped, and nothing was written; {again}")
+    _print_error(f"stopped, and nothing was written; {again}")
     return EXIT_INTERRUPTED
 
 
-def _complain(text: str) -> None:
+def _print_error(text: str) -> None:
     print(f"rstreams-fast run: {text}", file=sys.stderr)

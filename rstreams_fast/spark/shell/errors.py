@@ -16,11 +16,11 @@ __all__ = [
     "EXIT_WRONG",
     "CommandError",
     "JobError",
-    "exception_told",
-    "in_words_of_the_command",
-    "sentence_of",
-    "sentence_of_spark",
-    "told_by_worker",
+    "command_message",
+    "exception_line",
+    "one_line_message",
+    "spark_message",
+    "worker_exception",
 ]
 
 EXIT_OK: Final = 0
@@ -63,21 +63,21 @@ _OPTIONS: Final[Mapping[str, str]] = {
 """The arguments of ``enrich`` and of policies, with the command's options for them."""
 
 
-def in_words_of_the_command(refused: Exception) -> str:
+def command_message(refused: Exception) -> str:
     """Return the message of an ``enrich`` error, with the command's options for its arguments."""
-    text = sentence_of(str(refused))
+    text = one_line_message(str(refused))
     for word, option in _OPTIONS.items():
         text = re.sub(rf"^{re.escape(word)}(?=[:= ])", option, text)
     return text.replace("the frame", "the input")
 
 
-def sentence_of(text: str) -> str:
+def one_line_message(text: str) -> str:
     """Return a message of Spark on one line, without the query plan and the stack trace."""
-    said, _, _ = text.strip().partition("\n\n")
-    said, _, _ = said.partition("\n== ")
-    said, _, _ = said.partition(";\n'")
-    said, _, _ = said.partition("\nJVM stacktrace")
-    return " ".join(line.strip() for line in said.splitlines() if not _FRAME(line))
+    message, _, _ = text.strip().partition("\n\n")
+    message, _, _ = message.partition("\n== ")
+    message, _, _ = message.partition(";\n'")
+    message, _, _ = message.partition("\nJVM stacktrace")
+    return " ".join(line.strip() for line in message.splitlines() if not _FRAME(line))
 
 
 _FRAME: Final = re.compile(r"\s+at [\w.$/@]+\(|\s*\.\.\. \d+ more").match
@@ -86,29 +86,29 @@ _CONDITION: Final = re.compile(r"\[[A-Z0-9_.]+\] (.*?)(?: SQLSTATE: \w+)?$", re.
 _CAUSE: Final = re.compile(r"^Caused by: (?:\w+\.)*", re.MULTILINE)
 
 
-def sentence_of_spark(text: str) -> str:
+def spark_message(text: str) -> str:
     """Return the messages of a failed job and its causes in one line, without Java's frames.
 
     If a record cannot be read, the line also names options that may help.
     """
-    said: list[str] = []
+    messages: list[str] = []
     for each in _CAUSE.split(text):
         # Exceptions of Java itself have no condition in brackets, but may give the only reason.
-        said += map(str.strip, _CONDITION.findall(each) or [sentence_of(each)])
-    told = " ".join(filter(None, dict.fromkeys(said)))
-    if "Malformed" in told:
-        told += (
+        messages += map(str.strip, _CONDITION.findall(each) or [one_line_message(each)])
+    message = " ".join(filter(None, dict.fromkeys(messages)))
+    if "Malformed" in message:
+        message += (
             " (--read multiLine=true reads values with line breaks, "
             "and --read mode=PERMISSIVE lines with other numbers of fields)"
         )
-    return told
+    return message
 
 
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _FILE: Final = re.compile(r'  File "([^"]+)", line \d+, in ')
 
 
-def told_by_worker(text: str) -> str | None:
+def worker_exception(text: str) -> str | None:
     """Return the exception of a Python worker, with only the lines of the user's code.
 
     ``None`` if no worker raised an exception.
@@ -121,29 +121,29 @@ def told_by_worker(text: str) -> str | None:
     is_own = False
     for place, line in enumerate(lines):
         if found := _FILE.match(line):
-            is_own = _is_of_the_user(found[1])
+            is_own = _is_user_file(found[1])
         elif not line.startswith("  "):
             last = lines[place:]
             break
         if is_own:
             frames.append(line)
-    said = []
+    message = []
     for line in last:
         if _FRAME(line) or not line.strip() or line.startswith(" SQLSTATE:"):
             break
-        said.append(line)
-    return "\n".join([*said, *frames])
+        message.append(line)
+    return "\n".join([*message, *frames])
 
 
-_OTHERS: Final = ("rstreams_fast", "pyspark", "asyncio", "concurrent", "uvloop", "<frozen ")
+_LIBRARIES: Final = ("rstreams_fast", "pyspark", "asyncio", "concurrent", "uvloop", "<frozen ")
 
 
-def _is_of_the_user(file: str) -> bool:
-    return not any(part in _OTHERS for part in Path(file).parts) and not file.startswith("<")
+def _is_user_file(file: str) -> bool:
+    return not any(part in _LIBRARIES for part in Path(file).parts) and not file.startswith("<")
 
 
-def exception_told(raised: BaseException) -> str:
+def exception_line(raised: BaseException) -> str:
     """Return an exception of the user's module in one line, with the place that raised it."""
-    own = [f for f in traceback.extract_tb(raised.__traceback__) if _is_of_the_user(f.filename)]
+    own = [f for f in traceback.extract_tb(raised.__traceback__) if _is_user_file(f.filename)]
     where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
     return f"{traceback.format_exception_only(raised)[-1].strip()}{where}"

@@ -12,7 +12,7 @@ from rstreams_fast.calls.words import PolicyWords
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Estimate", "told"]
+__all__ = ["Estimate", "estimate_lines"]
 
 DEVIATION: Final = 0.01
 """The relative standard deviation of the number of different keys."""
@@ -119,7 +119,7 @@ class Estimate:
         return {unit: each * sum(weights[unit] for weights in weighed) for unit in limit.units}
 
 
-def told(
+def estimate_lines(
     estimate: Estimate, policy: PolicyWords, *, concurrency: int, batch: int | None
 ) -> list[str]:
     """Return lines of text about the calls, the seconds, and the load on the service."""
@@ -129,7 +129,7 @@ def told(
     lines = [
         f"  rows: {estimate.rows:,}, of which {without:,} have a null key and make no call",
         f"  different keys: about {estimate.different:,}",
-        f"  calls: about {calls:,}{lists}" + _why(estimate, policy, batch, calls),
+        f"  calls: about {calls:,}{lists}" + _calls_note(estimate, policy, batch, calls),
     ]
     if policy.retry is not None:
         lines.append(f"  attempts: at most {policy.retry.times + 1} for each call")
@@ -159,7 +159,7 @@ def told(
     return lines
 
 
-def _why(estimate: Estimate, policy: PolicyWords, batch: int | None, calls: int) -> str:
+def _calls_note(estimate: Estimate, policy: PolicyWords, batch: int | None, calls: int) -> str:
     if policy.cache is None:
         fewer = estimate.different
         if batch is None and fewer < calls:

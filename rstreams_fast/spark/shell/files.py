@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Target",
     "check_apart",
-    "found",
     "kind_of",
     "read",
+    "reader_path",
     "settings_of",
     "target_of",
     "write",
@@ -41,10 +41,10 @@ _SUFFIXES: Final = {
     ".jsonl": "json",
     ".ndjson": "json",
 }
-_PACKED: Final = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", ".xz")
+_COMPRESSIONS: Final = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", ".xz")
 
 _ESCAPE_OF_ESCAPE: Final = "charToEscapeQuoteEscaping"
-_READING: Final[Mapping[str, Mapping[str, str]]] = {
+_READ_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "parquet": {},
     # In a quoted value, other programs double each quote. A line with too many or too few fields is
     # an error.
@@ -58,29 +58,29 @@ _READING: Final[Mapping[str, Mapping[str, str]]] = {
     "json": {"mode": "FAILFAST"},
 }
 # Spark's own formats cut times to milliseconds.
-_TIMES: Final[Mapping[str, str]] = {
+_TIME_FORMATS: Final[Mapping[str, str]] = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
 }
-_WRITING: Final[Mapping[str, Mapping[str, str]]] = {
+_WRITE_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "parquet": {},
     "csv": {
         "header": "true",
         "escape": '"',
         "ignoreLeadingWhiteSpace": "false",
         "ignoreTrailingWhiteSpace": "false",
-        **_TIMES,
+        **_TIME_FORMATS,
     },
-    "json": _TIMES,
+    "json": _TIME_FORMATS,
 }
-_PARTITIONS: Final = "spark.sql.sources.partitionColumnTypeInference.enabled"
+_PARTITION_TYPES: Final = "spark.sql.sources.partitionColumnTypeInference.enabled"
 
 
 def settings_of(kind: str) -> dict[str, str]:
     """Return Spark's settings for an input. All columns of CSV are strings, also columns from names
     of directories, such as ``code=0012``.
     """
-    return {_PARTITIONS: "false"} if kind == "csv" else {}
+    return {_PARTITION_TYPES: "false"} if kind == "csv" else {}
 
 
 def check_apart(paths: Mapping[str, str], targets: Collection[str]) -> None:
@@ -88,7 +88,7 @@ def check_apart(paths: Mapping[str, str], targets: Collection[str]) -> None:
 
     ``paths``: the path of each option. ``targets``: the options whose paths are targets.
     """
-    places = {option: _place_of(path) for option, path in paths.items()}
+    places = {option: _comparable_path(path) for option, path in paths.items()}
     for target in targets:
         for option, place in places.items():
             if option != target and place.is_relative_to(places[target]):
@@ -98,7 +98,7 @@ def check_apart(paths: Mapping[str, str], targets: Collection[str]) -> None:
                 )
 
 
-def _place_of(path: str) -> Path:
+def _comparable_path(path: str) -> Path:
     """Return a path that can be compared with others; for a URI, too."""
     local = re.sub("^file:(//)?", "", path)
     if SCHEME.match(local):
@@ -109,8 +109,8 @@ def _place_of(path: str) -> Path:
 def kind_of(path: str, option: str, otherwise: str | None) -> str:
     """Return the kind of files at ``path``, by its suffix."""
     name = path.rstrip("/").rpartition("/")[2].lower()
-    for packed in _PACKED:
-        name = name.removesuffix(packed)
+    for suffix in _COMPRESSIONS:
+        name = name.removesuffix(suffix)
     kind = _SUFFIXES.get(os.path.splitext(name)[1], otherwise)  # noqa: PTH122 - may be a URI
     if kind is None:
         raise CommandError(
@@ -140,8 +140,8 @@ def read(
         options: Options of Spark's reader.
     """
     if here and not SCHEME.match(path):
-        path = found(path)
-    words = dict(_READING[kind])
+        path = reader_path(path)
+    words = dict(_READ_OPTIONS[kind])
     if "escape" in map(str.lower, options):
         words.pop(_ESCAPE_OF_ESCAPE, None)  # Spark's default is the given escape then
     reader = spark.read.format(kind).options(**{**words, **options})
@@ -164,7 +164,7 @@ def read(
     return reader.schema(schema).load(path)
 
 
-def found(path: str) -> str:
+def reader_path(path: str) -> str:
     """Return ``path`` for Spark's reader, which expands patterns only if no such file exists."""
     absolute = str(Path(path).absolute())
     if Path(absolute).exists():
@@ -176,7 +176,7 @@ def found(path: str) -> str:
 
 def write(frame: DataFrame, path: str, kind: str, options: Mapping[str, str]) -> None:
     """Write ``frame`` to ``path``; replace existing files."""
-    writer = frame.write.format(kind).options(**{**_WRITING[kind], **options})
+    writer = frame.write.format(kind).options(**{**_WRITE_OPTIONS[kind], **options})
     writer.mode("overwrite").save(path)
 
 
@@ -205,7 +205,7 @@ class Target(ABC):
     def close(self) -> None:  # noqa: B027
         """Remove files that were written, but not published. Idempotent."""
 
-    def _refuse(self) -> CommandError:
+    def _exists_error(self) -> CommandError:
         return CommandError(f"{self.option} {self.path} exists; --overwrite replaces it")
 
 
@@ -220,23 +220,23 @@ class _LocalTarget(Target):
         self._place = place.resolve() if place.name in ("", "..") else place
         if not self._place.name:
             raise CommandError(f"{option} {path}: cannot be replaced")
-        self._beside = self._place.with_name(f"{self._place.name}.partial")
+        self._partial = self._place.with_name(f"{self._place.name}.partial")
         # A new name for each run: the JVM of a killed run may still write to the old one.
-        self._new = self._beside / uuid.uuid4().hex
+        self._new_folder = self._partial / uuid.uuid4().hex
         self._lock = -1
 
     @property
     def written_to(self) -> str:
-        return f"file:{self._new}"
+        return f"file:{self._new_folder}"
 
     def claim(self) -> None:
         if os.path.lexists(self._place) and not self._overwrite:
-            raise self._refuse()
+            raise self._exists_error()
         try:
-            self._beside.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self._beside, os.O_RDONLY)
+            self._partial.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self._partial, os.O_RDONLY)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for left in self._beside.iterdir():
+            for left in self._partial.iterdir():
                 _remove(left)
         except BlockingIOError:
             os.close(self._lock)
@@ -247,12 +247,12 @@ class _LocalTarget(Target):
 
     def publish(self) -> None:
         if os.path.lexists(self._place):
-            self._place.rename(self._beside / "replaced")
-        self._new.rename(self._place)
+            self._place.rename(self._partial / "replaced")
+        self._new_folder.rename(self._place)
 
     def close(self) -> None:
         if self._lock >= 0:
-            _remove(self._beside)
+            _remove(self._partial)
             os.close(self._lock)
             self._lock = -1
 
@@ -273,7 +273,7 @@ class _SparkTarget(Target):
 
     def check(self, spark: SparkSession) -> None:
         if not self._overwrite and _has_files(spark, self.path):
-            raise self._refuse()
+            raise self._exists_error()
 
 
 def _has_files(spark: SparkSession, path: str) -> bool:

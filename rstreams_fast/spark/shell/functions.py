@@ -13,15 +13,22 @@ from typing import TYPE_CHECKING, Any
 from rstreams_fast.calls.functions import label_of
 from rstreams_fast.calls.policy import Policy, PolicyFunction
 from rstreams_fast.calls.words import PolicyWords
-from rstreams_fast.spark.shell.errors import CommandError, exception_told
+from rstreams_fast.spark.shell.errors import CommandError, exception_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["check_arguments", "found", "policy_of", "send_by_value", "send_files", "with_policy"]
+__all__ = [
+    "check_arguments",
+    "load_callable",
+    "policy_of",
+    "send_by_value",
+    "send_files",
+    "with_policy",
+]
 
 
-def found(option: str, name: str) -> Callable[..., Any]:
+def load_callable(option: str, name: str) -> Callable[..., Any]:
     """Return the callable that ``package.module:name`` names.
 
     Like ``python -m``, this also finds modules in the working directory.
@@ -36,12 +43,12 @@ def found(option: str, name: str) -> Callable[..., Any]:
         thing: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as missing:
         if missing.name is None or not f"{module_name}.".startswith(f"{missing.name}."):
-            raise CommandError(f"{option} {name}: {exception_told(missing)}") from None
+            raise CommandError(f"{option} {name}: {exception_line(missing)}") from None
         raise CommandError(
             f"{option} {name}: there is no module {missing.name!r} in {here} or installed"
         ) from None
     except Exception as raised:
-        raise CommandError(f"{option} {name}: {exception_told(raised)}") from None
+        raise CommandError(f"{option} {name}: {exception_line(raised)}") from None
     for part in attribute.split("."):
         if not hasattr(thing, part):
             raise CommandError(f"{option} {name}: {module_name} has no {attribute!r}")
@@ -79,9 +86,9 @@ def check_arguments(fn: Callable[..., Any], count: int, *, using: bool, lists: b
     except (TypeError, ValueError):
         # Some functions in C have no signature: then nothing is checked.
         return
-    given = int(using) + (1 if lists else count)
+    count_given = int(using) + (1 if lists else count)
     try:
-        signature.bind(*range(given))
+        signature.bind(*range(count_given))
     except TypeError:
         keys = "a list of keys" if lists else f"{count} key{'s' if count > 1 else ''}"
         client = "the client of --using and " if using else ""

@@ -24,12 +24,12 @@ from rstreams_fast.spark.shell import files, functions
 from rstreams_fast.spark.shell.errors import (
     CommandError,
     JobError,
-    in_words_of_the_command,
-    sentence_of_spark,
-    told_by_worker,
+    command_message,
+    spark_message,
+    worker_exception,
 )
-from rstreams_fast.spark.shell.estimate import Estimate, told
-from rstreams_fast.spark.shell.sessions import check_installed, runs_here, session, slots_of
+from rstreams_fast.spark.shell.estimate import Estimate, estimate_lines
+from rstreams_fast.spark.shell.sessions import check_installed, runs_locally, session, slots_of
 from rstreams_fast.spark.worker.outcomes import OUTCOME
 
 if TYPE_CHECKING:
@@ -78,21 +78,21 @@ class Job:
         packages = ["pyspark", "pyarrow", *["rich"] * self._reports]
         packages += ["matplotlib"] * bool(options.picture)
         check_installed(packages, options.master, options.remote)
-        self._here = runs_here(options.master, options.remote)
+        self._is_local = runs_locally(options.master, options.remote)
         self._on = [name.strip() for name in options.on.split(",")]
         self._input_kind = files.kind_of(options.input, "--input", options.format)
-        self._fn, self._kept = self._function()
-        shared = options.metrics or (scratch / "metrics" if self._here else None)
+        self._fn, self._kept_words = self._load_function()
+        shared = options.metrics or (scratch / "metrics" if self._is_local else None)
         if options.live and options.quiet:
             raise CommandError("--live prints the address of the page, which --quiet forbids")
         if shared is None and (self._draws or options.live):
             raise CommandError(
                 "--live, --page and --picture need --metrics: a directory that all hosts share"
             )
-        with _refusing():
+        with _as_command_errors():
             self._metrics = None if shared is None else Metrics(shared)
-        if self._here and not SCHEME.match(options.input):
-            files.found(options.input)
+        if self._is_local and not SCHEME.match(options.input):
+            files.reader_path(options.input)
         if not options.explain:
             self._output_kind = files.kind_of(
                 options.output, "--output", options.format or self._input_kind
@@ -109,20 +109,20 @@ class Job:
     def _target(self, word: str) -> files.Target:
         path, option = getattr(self._options, word), _PATHS[word]
         overwrite = self._options.overwrite
-        return files.target_of(path, option, here=self._here, overwrite=overwrite)
+        return files.target_of(path, option, here=self._is_local, overwrite=overwrite)
 
     def close(self) -> None:
         """Remove incomplete output."""
         for target in self._targets:
             target.close()
 
-    def _function(self) -> tuple[Callable[..., Any], list[str]]:
+    def _load_function(self) -> tuple[Callable[..., Any], list[str]]:
         options = self._options
-        fn = functions.found("--call", options.call)
-        self._using = functions.found("--using", options.using) if options.using else None
+        fn = functions.load_callable("--call", options.call)
+        self._using = functions.load_callable("--using", options.using) if options.using else None
         lists = options.batch is not None
         functions.check_arguments(fn, len(self._on), using=self._using is not None, lists=lists)
-        with _refusing():
+        with _as_command_errors():
             words: dict[str, Any] = {}
             if options.limit is not None or options.rate is not None:
                 words["limit"] = Limit(
@@ -138,7 +138,7 @@ class Job:
                 words["cache"] = Cache(options.cache)
             if options.journal:
                 uri = options.journal
-                if self._here and not SCHEME.match(uri):
+                if self._is_local and not SCHEME.match(uri):
                     uri = str(Path(uri).absolute())
                 words["journal"] = Journal(uri, version=options.journal_version or options.call)
             return functions.with_policy(fn, words)
@@ -170,17 +170,17 @@ class Job:
         options = self._options
         for target in self._targets:
             target.claim()
-        self._say_what_holds()
-        self._say("Starting Spark")
+        self._print_kept_policy()
+        self._print("Starting Spark")
         conf = {**files.settings_of(self._input_kind), **dict(options.conf)}
         with session(options.master, options.remote, conf, self._log) as spark:
-            with _refusing():
+            with _as_command_errors():
                 for target in self._targets:
                     target.check(spark)
                 frame = self._read(spark)
                 stage = self._stage()
                 enriched = frame.transform(stage)
-            with _failing():
+            with _as_job_errors():
                 if options.explain:
                     self._explain(frame, stage, slots_of(spark))
                     return 0
@@ -189,12 +189,12 @@ class Job:
                 target.publish()
         if self._draws and self._watch is not None:
             self._draw(self._watch)
-        self._say_what_was_written(failed)
+        self._print_result(failed)
         return failed
 
     def _read(self, spark: SparkSession) -> DataFrame:
         options = self._options
-        if not self._here:
+        if not self._is_local:
             functions.send_by_value([fn for fn in (self._fn, self._using) if fn is not None])
         if options.py_files:
             functions.send_files(spark, options.py_files.split(","))
@@ -202,7 +202,7 @@ class Job:
             spark,
             options.input,
             self._input_kind,
-            here=self._here,
+            here=self._is_local,
             types=options.types,
             options=dict(options.read),
         )
@@ -215,7 +215,7 @@ class Job:
         if options.dead_letters:
             good, bad = split_failures(enriched.persist(StorageLevel.DISK_ONLY))
         place = self._targets[0].written_to
-        with self._watched(frame):
+        with self._with_progress(frame):
             files.write(good, place, self._output_kind, dict(options.write))
         if not options.dead_letters:
             return 0
@@ -225,7 +225,7 @@ class Job:
         return bad.count()
 
     @contextlib.contextmanager
-    def _watched(self, frame: DataFrame) -> Iterator[None]:
+    def _with_progress(self, frame: DataFrame) -> Iterator[None]:
         """Show a progress bar while the block runs, and tables of metrics at its end."""
         if self._metrics is None or not self._reports:
             yield
@@ -259,36 +259,36 @@ class Job:
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         if not self._options.quiet or self._options.explain:
             print(text, flush=True)
 
-    def _say_what_holds(self) -> None:
+    def _print_kept_policy(self) -> None:
         own = functions.policy_of(self._fn)
-        for word in self._kept:
+        for word in self._kept_words:
             value = getattr(own, word)
-            self._say(
+            self._print(
                 f"--call {self._options.call} has a Policy with {word}={value!r}, which holds"
             )
         journal = own.journal
         if journal is not None and _has_entries(journal.uri):
-            self._say(f"Going on from the journal {self._options.journal or journal.uri}")
+            self._print(f"Going on from the journal {self._options.journal or journal.uri}")
 
-    def _say_what_was_written(self, failed: int) -> None:
+    def _print_result(self, failed: int) -> None:
         options = self._options
         if self._metrics is not None and (hits := self._metrics.totals().journal_hits):
-            self._say(f"{hits:,} rows had their answer in the journal, and made no call")
+            self._print(f"{hits:,} rows had their answer in the journal, and made no call")
         if failed:
-            self._say(f"{failed:,} rows whose call failed: {options.dead_letters}")
-        self._say(f"Output: {options.output}")
+            self._print(f"{failed:,} rows whose call failed: {options.dead_letters}")
+        self._print(f"Output: {options.output}")
 
     def _explain(self, frame: DataFrame, stage: Enrich, slots: int | None) -> None:
         policy, batch = functions.policy_of(self._fn), self._options.batch
         sampled = policy.limit is not None and bool(policy.limit.units)
         estimate = Estimate.of(frame, self._on, slots, sampled=sampled)
-        lines = told(estimate, policy, concurrency=self._concurrency, batch=batch)
-        self._say(f"{label_of(self._fn)} for {self._options.input}, by {', '.join(self._on)}:")
-        self._say("\n".join([*lines, stage.describe(), "Nothing was called or written."]))
+        lines = estimate_lines(estimate, policy, concurrency=self._concurrency, batch=batch)
+        self._print(f"{label_of(self._fn)} for {self._options.input}, by {', '.join(self._on)}:")
+        self._print("\n".join([*lines, stage.describe(), "Nothing was called or written."]))
 
 
 def _column(name: str) -> Any:
@@ -303,18 +303,18 @@ def _has_entries(uri: str) -> bool:
 
 
 @contextlib.contextmanager
-def _refusing() -> Iterator[None]:
+def _as_command_errors() -> Iterator[None]:
     """Turn errors of Spark and the stages before the first call into a ``CommandError``."""
     kinds: tuple[type[Exception], ...]
     kinds = (*_spark_errors(), OSError, ValueError, TypeError, RuntimeError)
     try:
         yield
     except kinds as refused:
-        raise CommandError(in_words_of_the_command(refused)) from None
+        raise CommandError(command_message(refused)) from None
 
 
 @contextlib.contextmanager
-def _failing() -> Iterator[None]:
+def _as_job_errors() -> Iterator[None]:
     """Turn failures in Spark into a ``JobError`` with the user's own exception."""
     from pyspark.errors import AnalysisException
 
@@ -322,10 +322,10 @@ def _failing() -> Iterator[None]:
         yield
     except AnalysisException as refused:
         # Spark raises this error, for example, for a type that CSV cannot store.
-        raise CommandError(in_words_of_the_command(refused)) from None
+        raise CommandError(command_message(refused)) from None
     except _spark_errors() as failed:
         text = str(failed)
-        raise JobError(told_by_worker(text) or sentence_of_spark(text)) from None
+        raise JobError(worker_exception(text) or spark_message(text)) from None
 
 
 def _spark_errors() -> tuple[type[Exception], ...]:

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rstreams_fast.spark.shell.errors import CommandError, sentence_of
+from rstreams_fast.spark.shell.errors import CommandError, one_line_message
 from rstreams_fast.spark.versions import spark_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["check_installed", "runs_here", "session", "slots_of"]
+__all__ = ["check_installed", "runs_locally", "session", "slots_of"]
 
 _UNDER_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
 """The environment variable that spark-submit sets in a process that it starts."""
@@ -35,7 +35,7 @@ def session(
         conf: Further settings.
         log: The file for the standard error of Spark and its workers.
     """
-    remote = _remote(master, remote)
+    remote = _remote_address(master, remote)
     if _starts_java(remote):
         _prepare_workers()
     from pyspark.sql import SparkSession
@@ -55,7 +55,7 @@ def session(
         with _standard_error_to(log):
             spark: SparkSession = builder.appName("rstreams-fast run").getOrCreate()
     except Exception as failed:
-        raise CommandError(_not_started(failed, log)) from None
+        raise CommandError(_start_error(failed, log)) from None
     try:
         yield spark
     except KeyboardInterrupt:
@@ -81,7 +81,7 @@ def check_installed(packages: Sequence[str], master: str | None, remote: str | N
         spark_version()
     except RuntimeError as unsupported:
         raise CommandError(str(unsupported)) from None
-    if _starts_java(_remote(master, remote)):
+    if _starts_java(_remote_address(master, remote)):
         _check_java()
 
 
@@ -89,15 +89,15 @@ def _starts_java(remote: str | None) -> bool:
     return _UNDER_SUBMIT not in os.environ and not (remote or "").startswith("sc:")
 
 
-def runs_here(master: str | None, remote: str | None) -> bool:
+def runs_locally(master: str | None, remote: str | None) -> bool:
     """Whether the workers will run on this machine, and so can use its paths."""
-    remote = _remote(master, remote)
+    remote = _remote_address(master, remote)
     if remote or _UNDER_SUBMIT in os.environ:
         return (remote or master or "").startswith("local")
     return (master or "local").startswith("local")
 
 
-def _remote(master: str | None, remote: str | None) -> str | None:
+def _remote_address(master: str | None, remote: str | None) -> str | None:
     return remote or (None if master else os.environ.get("SPARK_REMOTE"))
 
 
@@ -129,10 +129,10 @@ def _prepare_workers() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(parts)
 
 
-def _not_started(failed: Exception, log: Path) -> str:
-    said = [line for line in log.read_text(errors="replace").splitlines() if "rror" in line]
-    why = f": {said[-1].strip()}" if said else ""
-    text = f"Spark did not start: {sentence_of(str(failed))}{why}"
+def _start_error(failed: Exception, log: Path) -> str:
+    errors = [line for line in log.read_text(errors="replace").splitlines() if "rror" in line]
+    why = f": {errors[-1].strip()}" if errors else ""
+    text = f"Spark did not start: {one_line_message(str(failed))}{why}"
     if "gateway" in text.lower():
         text += "; it needs Java 17 or 21, and 'rstreams-fast info' tells which it finds"
     return text
