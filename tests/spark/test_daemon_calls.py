@@ -171,7 +171,7 @@ def test_coroutines_overlap_on_the_loop_and_none_of_a_chain_runs_twice(
     assert most == [4]
 
 
-def test_a_step_alone_runs_the_code_above_it_once(loop: LoopCalls) -> None:
+def test_a_step_that_returns_the_awaitable_runs_the_code_above_it_once(loop: LoopCalls) -> None:
     calls = []
 
     async def suspends(x: int) -> int:
@@ -181,7 +181,7 @@ def test_a_step_alone_runs_the_code_above_it_once(loop: LoopCalls) -> None:
         return 2 * x
 
     step = Step(suspends)
-    step.alone = True
+    step.returns_awaitable = True
 
     def passes(x: int) -> object:
         calls.append(x)

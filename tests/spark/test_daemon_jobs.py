@@ -66,7 +66,7 @@ async def cancelled(x):
     raise KeyError("in a coroutine")
 
 async def alone(x):
-    return any(type(thing).__name__ == "Step" and thing.alone for thing in gc.get_objects())
+    return any(type(o).__name__ == "Step" and o.returns_awaitable for o in gc.get_objects())
 
 def message(column):
     return failure(numbers.select(column))
