@@ -12,7 +12,7 @@ from rstreams_fast.calls.attempts import longest_retry_after
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.errors import as_timeout
 from rstreams_fast.calls.retry import RetryAfter
-from rstreams_fast.calls.words import CallSettings
+from rstreams_fast.calls.settings import CallSettings
 
 __all__ = ["AdaptiveGate", "Gradient"]
 

@@ -18,8 +18,8 @@ from rstreams_fast.calls.errors import (
 )
 from rstreams_fast.calls.latest import LatestUsed
 from rstreams_fast.calls.retry import Retry, RetryAfter, is_worth_it
+from rstreams_fast.calls.settings import PolicySettings
 from rstreams_fast.calls.traces import current
-from rstreams_fast.calls.words import PolicyWords
 
 __all__ = ["CallAttempts", "RetryRules", "longest_retry_after"]
 
@@ -74,7 +74,7 @@ _budgets: Final[LatestUsed[_Budget]] = LatestUsed()
 class RetryRules:
     """The retry rules and the retry budget for the calls of a stage. Thread-safe."""
 
-    def __init__(self, policy: PolicyWords, label: str, counts: CallCounts) -> None:
+    def __init__(self, policy: PolicySettings, label: str, counts: CallCounts) -> None:
         """``label`` names the function in warnings. ``counts`` counts the further attempts."""
         self.retry = retry = policy.retry
         self.label = label

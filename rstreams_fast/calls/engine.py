@@ -25,11 +25,11 @@ from rstreams_fast.calls.lists.calls import BatchedCalls
 from rstreams_fast.calls.memory.cache import CachedResults
 from rstreams_fast.calls.retry import RetryAfter
 from rstreams_fast.calls.samples import WindowSamples
+from rstreams_fast.calls.settings import CallSettings
 from rstreams_fast.calls.thread_group import ThreadGroup
 from rstreams_fast.calls.threads import ThreadedCalls
 from rstreams_fast.calls.traces import Tracer, sampled, traced_call
 from rstreams_fast.calls.usage import Weigh
-from rstreams_fast.calls.words import CallSettings
 from rstreams_fast.core import CallWindow
 
 __all__ = ["CallEngine", "Surroundings", "surrounded"]

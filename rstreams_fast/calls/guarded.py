@@ -18,9 +18,9 @@ from rstreams_fast.calls.limits.blocking import TimedGate
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.retry import RetryAfter
+from rstreams_fast.calls.settings import CallSettings
 from rstreams_fast.calls.traces import Tracer
 from rstreams_fast.calls.usage import Meter, Weigh, meter_of
-from rstreams_fast.calls.words import CallSettings
 
 __all__ = [
     "DEADLINE_SCOPE",

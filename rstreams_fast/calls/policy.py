@@ -25,7 +25,7 @@ from rstreams_fast.calls.limits.blocking import BlockingGate, TimedGate
 from rstreams_fast.calls.limits.nesting import begin_holding
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.memory.cache import CachedResults
-from rstreams_fast.calls.words import CallSettings, PolicyWords
+from rstreams_fast.calls.settings import CallSettings, PolicySettings
 from rstreams_fast.runtime.executors import process_id
 
 __all__ = ["Policy", "PolicyFunction"]
@@ -38,7 +38,7 @@ _NESTED: Final = (tuple, frozenset)
 _Call = Callable[[tuple[Any, ...], dict[str, Any]], Coroutine[Any, Any, Any]]
 
 
-class Policy(PolicyWords):
+class Policy(PolicySettings):
     """Rules for each call of a function: time-outs, further attempts, limits, caches.
 
     ``Policy(...)(fn)`` has the signature of ``fn``. It can be called in an asyncio program, in a
@@ -136,7 +136,7 @@ class PolicyFunction:
         return self._settings.fn
 
     @property
-    def policy(self) -> PolicyWords:
+    def policy(self) -> PolicySettings:
         """The policy of the function."""
         return self._settings.policy
 
@@ -274,7 +274,7 @@ def _type(value: Any) -> Any:
     return type(value), frozenset(zip(items, _types(items), strict=True))
 
 
-def _function_named(policy: PolicyWords, module: str, name: str, called_id: str) -> Any:
+def _function_named(policy: PolicySettings, module: str, name: str, called_id: str) -> Any:
     """Unpickle a function with a policy: find it as ``name`` in ``module``, and set its id."""
     found: Any = importlib.import_module(module)
     for part in name.split("."):

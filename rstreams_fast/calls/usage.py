@@ -21,7 +21,7 @@ from rstreams_fast.calls.limits.limit import Limit, weights_of_key
 from rstreams_fast.calls.limits.pace import Pace
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.retry import RetryAfter
-from rstreams_fast.calls.words import CallSettings, PolicyWords
+from rstreams_fast.calls.settings import CallSettings, PolicySettings
 
 __all__ = ["Meter", "Usage", "Weigh", "meter_of", "observed", "spent"]
 
@@ -165,7 +165,7 @@ class Meter:
 
     def __init__(
         self,
-        policy: PolicyWords,
+        policy: PolicySettings,
         gate: PermitGate | TimedGate | None,
         loop: asyncio.AbstractEventLoop | None,
         counts: CallCounts,

@@ -12,7 +12,7 @@ import rstreams_fast.spark as rs
 from rstreams_fast.calls.adaptive import AdaptiveGate, Gradient
 from rstreams_fast.calls.circuit import CircuitState
 from rstreams_fast.calls.errors import OUT_OF_TIME
-from rstreams_fast.calls.words import CallSettings
+from rstreams_fast.calls.settings import CallSettings
 from rstreams_fast.spark.worker.counters import Counters, MetricsWriter
 
 

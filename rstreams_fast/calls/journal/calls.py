@@ -18,7 +18,7 @@ from rstreams_fast.calls.journal.segments import enforce_max_bytes, latest_time
 from rstreams_fast.calls.journal.writer import JournalWriter
 from rstreams_fast.calls.keys import KeyDigest, own_copy
 from rstreams_fast.calls.outcome import Outcome
-from rstreams_fast.calls.words import CallSettings
+from rstreams_fast.calls.settings import CallSettings
 from rstreams_fast.core import MISSING
 
 __all__ = [

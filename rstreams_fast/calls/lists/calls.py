@@ -16,7 +16,7 @@ from rstreams_fast.calls.counts import CallCounts, Waits, added
 from rstreams_fast.calls.guarded import DEADLINE_SCOPE
 from rstreams_fast.calls.limits.limit import Limit, weights_of_key
 from rstreams_fast.calls.outcome import Outcome
-from rstreams_fast.calls.words import CallSettings
+from rstreams_fast.calls.settings import CallSettings
 
 __all__ = ["BatchedCalls"]
 

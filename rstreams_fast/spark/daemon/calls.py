@@ -13,9 +13,9 @@ from typing import Any, Protocol
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.engine import CallEngine, Surroundings
 from rstreams_fast.calls.pump import CallPump
+from rstreams_fast.calls.settings import CallSettings, PolicySettings
 from rstreams_fast.calls.thread_group import STAGE_CLOSE_SECONDS, ThreadGroup
 from rstreams_fast.calls.threads import CallThreads
-from rstreams_fast.calls.words import CallSettings, PolicyWords
 from rstreams_fast.core import CallWindow
 from rstreams_fast.spark.daemon.admission import LARGE_RESULT, NEVER_LARGE, Abandoned, Admission
 from rstreams_fast.spark.daemon.steps import drive
@@ -34,7 +34,7 @@ __all__ = [
 CALLS_PER_TURN = 1024
 """The most calls that the loop takes from the queue at once."""
 
-NO_POLICY = PolicyWords()
+NO_POLICY = PolicySettings()
 """No policy: only the user's function itself may have one."""
 
 BATCH_GRACE_SECONDS = 0.5

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from rstreams_fast._checks import is_coroutine_function
 from rstreams_fast.calls.functions import label_of
-from rstreams_fast.calls.words import DEFAULT_CONCURRENCY
+from rstreams_fast.calls.settings import DEFAULT_CONCURRENCY
 from rstreams_fast.spark.daemon.admission import Abandoned, Admission
 from rstreams_fast.spark.daemon.calls import (
     CallSubmitter,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from rstreams_fast.calls.words import PolicyWords
+from rstreams_fast.calls.settings import PolicySettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -102,12 +102,12 @@ class Estimate:
         """The number of rows without a null in their key."""
         return sum(part.with_key for part in self.workers)
 
-    def calls(self, policy: PolicyWords, batch: int | None) -> int:
+    def calls(self, policy: PolicySettings, batch: int | None) -> int:
         """Return how many calls the run will make, with lists of ``batch`` keys if it is given."""
         entries = None if policy.cache is None else policy.cache.entries
         return sum(math.ceil(part.calls(entries) / (batch or 1)) for part in self.workers)
 
-    def units(self, policy: PolicyWords) -> dict[str, float]:
+    def units(self, policy: PolicySettings) -> dict[str, float]:
         """Return the cost of all calls, in the units of the limit."""
         limit, keys = policy.limit, list(self.sample)
         if limit is None or not limit.units or not keys:
@@ -120,7 +120,7 @@ class Estimate:
 
 
 def estimate_lines(
-    estimate: Estimate, policy: PolicyWords, *, concurrency: int, batch: int | None
+    estimate: Estimate, policy: PolicySettings, *, concurrency: int, batch: int | None
 ) -> list[str]:
     """Return lines of text about the calls, the seconds, and the load on the service."""
     without = estimate.rows - estimate.with_key
@@ -159,7 +159,7 @@ def estimate_lines(
     return lines
 
 
-def _calls_note(estimate: Estimate, policy: PolicyWords, batch: int | None, calls: int) -> str:
+def _calls_note(estimate: Estimate, policy: PolicySettings, batch: int | None, calls: int) -> str:
     if policy.cache is None:
         fewer = estimate.different
         if batch is None and fewer < calls:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rstreams_fast.calls.functions import label_of
 from rstreams_fast.calls.policy import Policy, PolicyFunction
-from rstreams_fast.calls.words import PolicyWords
+from rstreams_fast.calls.settings import PolicySettings
 from rstreams_fast.spark.shell.errors import CommandError, exception_line
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ def load_callable(option: str, name: str) -> Callable[..., Any]:
     return function
 
 
-def policy_of(fn: Callable[..., Any]) -> PolicyWords:
+def policy_of(fn: Callable[..., Any]) -> PolicySettings:
     """Return the policy of the function, or an empty policy."""
-    return fn.policy if isinstance(fn, PolicyFunction) else PolicyWords()
+    return fn.policy if isinstance(fn, PolicyFunction) else PolicySettings()
 
 
 def with_policy(

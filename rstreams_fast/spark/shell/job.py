@@ -15,7 +15,7 @@ from rstreams_fast.calls.journal.uris import SCHEME, shown_uri
 from rstreams_fast.calls.limits.limit import Limit
 from rstreams_fast.calls.memory.cache import Cache
 from rstreams_fast.calls.retry import Retry
-from rstreams_fast.calls.words import DEFAULT_CONCURRENCY
+from rstreams_fast.calls.settings import DEFAULT_CONCURRENCY
 from rstreams_fast.spark.failures import split_failures
 from rstreams_fast.spark.lookups import Enrich, enrich
 from rstreams_fast.spark.metrics import Metrics

@@ -23,14 +23,14 @@ from rstreams_fast.calls.lists.batching import Batching
 from rstreams_fast.calls.memory.cache import Cache
 from rstreams_fast.calls.retry import PATIENCE_SECONDS, Retry
 
-__all__ = ["DEFAULT_CONCURRENCY", "CallSettings", "PolicyWords"]
+__all__ = ["DEFAULT_CONCURRENCY", "CallSettings", "PolicySettings"]
 
 DEFAULT_CONCURRENCY: Final = 64
 """Calls that run at once, in a partition or a stream."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PolicyWords:
+class PolicySettings:
     """The checked keyword arguments of a policy. ``Policy`` documents each of them."""
 
     timeout: float | None = None
@@ -99,7 +99,7 @@ class CallSettings:
     """A function, its policy, and the number of its calls at once."""
 
     fn: Callable[..., Any]
-    policy: PolicyWords = field(default_factory=PolicyWords)
+    policy: PolicySettings = field(default_factory=PolicySettings)
     concurrency: int = DEFAULT_CONCURRENCY
     batch: Batching | None = None
     as_outcomes: bool = False
