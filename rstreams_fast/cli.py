@@ -111,7 +111,7 @@ def _drop_in() -> dict[str, str]:
 
 
 def _bounds() -> dict[str, str]:
-    from rstreams_fast.calls.words import DEFAULT_CONCURRENCY
+    from rstreams_fast.calls.settings import DEFAULT_CONCURRENCY
     from rstreams_fast.spark.options import DEFAULT_BUFFER_BYTES
 
     return {

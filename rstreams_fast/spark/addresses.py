@@ -29,7 +29,7 @@ def own_addresses() -> tuple[str, str]:
         return _without_brackets(here), _without_brackets(host)
     # A client of Spark Connect is not the driver. Its executors may reach the address from which
     # this client reaches the server.
-    host = _way_to(_without_brackets(session.client.host))
+    host = _address_towards(_without_brackets(session.client.host))
     return host, host
 
 
@@ -38,7 +38,7 @@ def _without_brackets(host: str) -> str:
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
 
-def _way_to(server: str) -> str:
+def _address_towards(server: str) -> str:
     """Return this machine's address on the way to ``server``, an IPv4 address if there is one."""
     refused: OSError | None = None
     try:
@@ -48,9 +48,9 @@ def _way_to(server: str) -> str:
     found.sort(key=lambda address: address[0] != socket.AF_INET)
     for family, kind, protocol, _, address in found:
         try:
-            with socket.socket(family, kind, protocol) as way:
-                way.connect(address)  # sends nothing, but chooses the address of this machine
-                return str(way.getsockname()[0])
+            with socket.socket(family, kind, protocol) as sock:
+                sock.connect(address)  # sends nothing, but chooses the address of this machine
+                return str(sock.getsockname()[0])
         except OSError as raised:
             refused = raised
     raise RuntimeError(

@@ -13,8 +13,8 @@ from rstreams_fast.spark.frames import (
     Description,
     FrameMap,
     check_intervals,
+    describe_policy,
     describe_read_ahead,
-    describe_words,
 )
 from rstreams_fast.spark.options import Bounds, Failures, options_of
 from rstreams_fast.spark.worker.batches import OUTPUTS_AHEAD, can_emit_before_end, run_batches
@@ -158,7 +158,7 @@ class MapBatches(FrameMap):
             results,
             f"  threads: {', '.join(threads)}",
         ]
-        return Description("\n".join(lines + describe_words(options)))
+        return Description("\n".join(lines + describe_policy(options)))
 
     def __repr__(self) -> str:
         return f"<map_batches {self.options.label}>"

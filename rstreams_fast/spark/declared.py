@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["as_arrow_has_it", "resolve_schema", "resolve_type"]
+__all__ = ["resolve_schema", "resolve_type", "with_arrow_precision"]
 
 _DeclaredT = TypeVar("_DeclaredT", bound="DataType")
 
@@ -35,7 +35,7 @@ def resolve_type(declared: Any, what: str) -> tuple[DataType, pa.DataType]:
     if isinstance(declared, pa.DataType):
         declared = _spark_type(declared, what)
     elif isinstance(declared, str):
-        declared = _parsed(declared, what)
+        declared = _parse(declared, what)
     declared = _without_lengths(declared)
     if not isinstance(declared, DataType):
         raise TypeError(
@@ -60,7 +60,7 @@ def resolve_schema(declared: Any, what: str) -> tuple[StructType, pa.Schema]:
             [StructField(f.name, _spark_type(f.type, column(f.name)), f.nullable) for f in declared]
         )
     elif isinstance(declared, str):
-        declared = _parsed(declared, what)
+        declared = _parse(declared, what)
     declared = _without_lengths(declared)
     if not isinstance(declared, StructType):
         raise TypeError(
@@ -80,7 +80,7 @@ def resolve_schema(declared: Any, what: str) -> tuple[StructType, pa.Schema]:
     return declared, pa.schema(fields)
 
 
-def as_arrow_has_it(declared: _DeclaredT) -> _DeclaredT:
+def with_arrow_precision(declared: _DeclaredT) -> _DeclaredT:
     """Return a Spark type whose times and intervals have the finest precision, as in Arrow."""
     from pyspark.sql import types as t
 
@@ -89,7 +89,7 @@ def as_arrow_has_it(declared: _DeclaredT) -> _DeclaredT:
             return type(part)()
         return part
 
-    found: _DeclaredT = _with_parts(declared, finest)
+    found: _DeclaredT = _map_parts(declared, finest)
     return found
 
 
@@ -103,30 +103,30 @@ def _without_lengths(declared: Any) -> Any:
     def text(part: Any) -> Any:
         return t.StringType() if isinstance(part, t.CharType | t.VarcharType) else part
 
-    return _with_parts(declared, text)
+    return _map_parts(declared, text)
 
 
-def _with_parts(declared: Any, change: Callable[[Any], Any]) -> Any:
+def _map_parts(declared: Any, change: Callable[[Any], Any]) -> Any:
     """Return ``declared`` with each type in it, at any depth, replaced by ``change(type)``."""
     from pyspark.sql import types as t
 
     if isinstance(declared, t.ArrayType):
-        return t.ArrayType(_with_parts(declared.elementType, change), declared.containsNull)
+        return t.ArrayType(_map_parts(declared.elementType, change), declared.containsNull)
     if isinstance(declared, t.MapType):
-        key = _with_parts(declared.keyType, change)
-        value = _with_parts(declared.valueType, change)
+        key = _map_parts(declared.keyType, change)
+        value = _map_parts(declared.valueType, change)
         return t.MapType(key, value, declared.valueContainsNull)
     if isinstance(declared, t.StructType):
         return t.StructType(
             [
-                t.StructField(f.name, _with_parts(f.dataType, change), f.nullable, f.metadata)
+                t.StructField(f.name, _map_parts(f.dataType, change), f.nullable, f.metadata)
                 for f in declared.fields
             ]
         )
     return change(declared)
 
 
-def _parsed(ddl: str, what: str) -> DataType:
+def _parse(ddl: str, what: str) -> DataType:
     try:
         found: DataType | None = parse_ddl(ddl)
     except ValueError as refused:
@@ -191,7 +191,7 @@ def _arrow_type(declared: DataType, what: str) -> pa.DataType:
                 pa.field("metadata", pa.binary(), nullable=False, metadata=tag),
             ]
         )
-    raise _unshared(what, declared)
+    raise _no_common_type(what, declared)
 
 
 def _spark_type(declared: pa.DataType, what: str) -> DataType:
@@ -233,8 +233,8 @@ def _spark_type(declared: pa.DataType, what: str) -> DataType:
         if hasattr(t, name) and pa.type_for_alias(alias) == widest:
             found: DataType = getattr(t, name)()
             return found
-    raise _unshared(what, declared)
+    raise _no_common_type(what, declared)
 
 
-def _unshared(what: str, declared: object) -> TypeError:
+def _no_common_type(what: str, declared: object) -> TypeError:
     return TypeError(f"{what} has a type that Spark does not share with Arrow: {declared}")

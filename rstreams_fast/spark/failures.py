@@ -65,13 +65,13 @@ def outcome_struct(
     from pyspark.sql import types as t
 
     error = t.StructType([t.StructField(name, t.StringType()) for name in ("type", "message")])
-    told = [
+    fields = [
         t.StructField("error", error),
         t.StructField("attempts", t.IntegerType()),
         t.StructField("seconds", t.DoubleType()),
     ]
     if usage := [t.StructField(unit, t.DoubleType()) for unit in units]:
-        told.append(t.StructField(USAGE, t.StructType(usage)))
+        fields.append(t.StructField(USAGE, t.StructType(usage)))
     first = [] if value is None else [t.StructField("value", value)]
     last = [] if inputs is None else [t.StructField(INPUT, inputs)]
-    return t.StructType([*first, *told, *last])
+    return t.StructType([*first, *fields, *last])

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rstreams_fast.spark.declared import as_arrow_has_it, resolve_schema, resolve_type
+from rstreams_fast.spark.declared import resolve_schema, resolve_type, with_arrow_precision
 from rstreams_fast.spark.lenient_types import Lenient
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.versions import session_zone
@@ -29,8 +29,8 @@ __all__ = [
     "carry_months",
     "check_frame",
     "check_intervals",
+    "describe_policy",
     "describe_read_ahead",
-    "describe_words",
     "map_in_arrow",
 ]
 
@@ -75,10 +75,10 @@ class FrameMap(ABC):
 
     def _map_fn(self, zone: str | None) -> MapFunction:
         _, schema = resolve_schema(self._schema, "schema")
-        words = {} if zone is None else {ZONE: zone.encode()}
+        metadata = {} if zone is None else {ZONE: zone.encode()}
         if isinstance(self._schema, Lenient):
-            words[LENIENT] = b"true"
-        schema = schema.with_metadata(words or None)
+            metadata[LENIENT] = b"true"
+        schema = schema.with_metadata(metadata or None)
         spec = self
 
         def run(batches: Iterable[Any]) -> Iterator[Any]:
@@ -120,7 +120,7 @@ def describe_read_ahead(options: CallOptions) -> str:
     )
 
 
-def describe_words(options: CallOptions) -> list[str]:
+def describe_policy(options: CallOptions) -> list[str]:
     """Return the lines of ``describe()`` about the policy and other bounds of the calls."""
     policy, lines = options.policy, []
     if policy.timeout is not None:
@@ -175,23 +175,23 @@ def map_in_arrow(frame: DataFrame, run: MapFunction, schema: StructType) -> Data
     columns for Spark; ``run`` gets the real names. Spark matches the results by position. Spark
     also casts times and intervals that are finer in Arrow than in ``schema``.
     """
-    carried = as_arrow_has_it(schema)
+    carried = with_arrow_precision(schema)
     if carried != schema:
         return _cast_to(map_in_arrow(frame, run, carried), schema)
     names = list(frame.columns)
-    if _are_plain(names) and _are_plain(schema.names):
+    if _are_safe_names(names) and _are_safe_names(schema.names):
         return frame.mapInArrow(run, schema)
-    inside, outside = _plain_names(names), _plain_names(schema.names)
+    inside, outside = _numbered_names(names), _numbered_names(schema.names)
 
     def run_renamed(batches: Iterable[Any]) -> Iterator[Any]:
-        with contextlib.closing(run(_renamed(batch, names) for batch in batches)) as outputs:  # type: ignore[type-var]
+        with contextlib.closing(run(_rename_columns(batch, names) for batch in batches)) as outputs:  # type: ignore[type-var]
             for batch in outputs:
-                yield _renamed(batch, outside)
+                yield _rename_columns(batch, outside)
 
     return frame.toDF(*inside).mapInArrow(run_renamed, schema)
 
 
-def _renamed(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
+def _rename_columns(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
     """Return ``batch`` with other column names: pyarrow before 16 has no method for this."""
     schema = batch.schema
     for place, name in enumerate(names):
@@ -202,7 +202,7 @@ def _renamed(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
 def _cast_to(frame: DataFrame, schema: StructType) -> DataFrame:
     from pyspark.sql.functions import col
 
-    inside = _plain_names(schema.names)
+    inside = _numbered_names(schema.names)
     columns = [
         col(name)
         if before.dataType == field.dataType
@@ -227,7 +227,7 @@ def carry_months(frame: DataFrame) -> tuple[DataFrame, Callable[[DataFrame], Dat
 
     def with_cast(before: DataFrame, to: Callable[[str], str]) -> DataFrame:
         found = list(before.columns)
-        inside = _plain_names(found)
+        inside = _numbered_names(found)
         months = {name: f"cast({name} as interval month)" for name in kinds}
         columns = [
             f"cast({months[name]} as {to(name)}) as {name}" if name in kinds else name
@@ -235,19 +235,19 @@ def carry_months(frame: DataFrame) -> tuple[DataFrame, Callable[[DataFrame], Dat
         ]
         return before.toDF(*inside).selectExpr(*columns).toDF(*found)
 
-    def back(after: DataFrame) -> DataFrame:
+    def restore(after: DataFrame) -> DataFrame:
         return with_cast(after, kinds.__getitem__)
 
-    return with_cast(frame, lambda _: "int"), back
+    return with_cast(frame, lambda _: "int"), restore
 
 
-def _are_plain(names: Sequence[str]) -> bool:
+def _are_safe_names(names: Sequence[str]) -> bool:
     return len({name.lower() for name in names}) == len(names) and not any(
         name == "*" or mark in name for name in names for mark in ".`"
     )
 
 
-def _plain_names(names: Sequence[str]) -> list[str]:
+def _numbered_names(names: Sequence[str]) -> list[str]:
     return [f"_{index}" for index in range(len(names))]
 
 

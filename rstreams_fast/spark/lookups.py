@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rstreams_fast._checks import check_bool
 from rstreams_fast.calls.lists.batching import Batching
-from rstreams_fast.calls.words import DEFAULT_CONCURRENCY
-from rstreams_fast.spark.declared import as_arrow_has_it, resolve_schema, resolve_type
+from rstreams_fast.calls.settings import DEFAULT_CONCURRENCY
+from rstreams_fast.spark.declared import resolve_schema, resolve_type, with_arrow_precision
 from rstreams_fast.spark.failures import outcome_struct
 from rstreams_fast.spark.frames import (
     Description,
@@ -18,8 +18,8 @@ from rstreams_fast.spark.frames import (
     carry_months,
     check_frame,
     check_intervals,
+    describe_policy,
     describe_read_ahead,
-    describe_words,
     folding_of,
     map_in_arrow,
 )
@@ -30,7 +30,7 @@ from rstreams_fast.spark.options import (
     Failures,
     column_names,
     options_of,
-    place_of,
+    parameter_index,
 )
 from rstreams_fast.spark.versions import arrow_function_of, column_of, session_zone
 from rstreams_fast.spark.worker.outcomes import OUTCOME
@@ -154,7 +154,7 @@ def lookup(
         ordered=ordered,
         batch=batch,
         dedupe=dedupe,
-        serialize_by=place_of(serialize_by, fn, using),
+        serialize_by=parameter_index(serialize_by, fn, using),
         on_null=on_null,
         on_failure=on_failure,
         bounds=bounds,
@@ -236,7 +236,7 @@ def enrich(
         ordered=ordered,
         batch=batch,
         dedupe=dedupe,
-        serialize_by=place_of(serialize_by, fn, using),
+        serialize_by=parameter_index(serialize_by, fn, using),
         on_null=on_null,
         on_failure=on_failure,
         bounds=bounds,
@@ -269,15 +269,15 @@ class Lookup:
             raise ValueError(f"serialize_by: there are only {len(keys)} key columns")
         self._options.declare()
         run, declared = self._column_function()
-        carried = as_arrow_has_it(declared)
+        carried = with_arrow_precision(declared)
         column = column_of(run, carried, self._options.label, keys, self.deterministic)
         return column if carried == declared else column.cast(declared)
 
     def _column_function(self) -> tuple[Callable[[Iterator[Any]], Iterator[Any]], DataType]:
         declared, kind = resolve_type(self._returns, "returns")
         options, key = self._options, self._key
-        words = _lenient_words(self._returns)
-        layout = Layout(None, ("value",), (kind,), outcome=self._outcome, **words)
+        lenient_arguments = _lenient_arguments(self._returns)
+        layout = Layout(None, ("value",), (kind,), outcome=self._outcome, **lenient_arguments)
         if self._outcome:
             declared = outcome_struct(options.policy.units, value=declared)
 
@@ -330,8 +330,8 @@ class Lookup:
         _, kind = resolve_type(self._returns, "returns")
         if not isinstance(name, str):
             raise TypeError(f"name must be a column's name, got {name!r}")
-        given, words = column_names("on", on), _lenient_words(self._returns)
-        layout = Layout(given, (name,), (kind,), "name", self._outcome, **words)
+        key_names, lenient_arguments = column_names("on", on), _lenient_arguments(self._returns)
+        layout = Layout(key_names, (name,), (kind,), "name", self._outcome, **lenient_arguments)
         return _map_function(self._options, layout, self._key)
 
     def describe(self) -> str:
@@ -361,7 +361,7 @@ class Enrich:
         before = frame.schema
         fold = folding_of(frame)
         taken = set(map(fold, before.names))
-        given_by = dict.fromkeys(declared.names, "output")
+        added_by = dict.fromkeys(declared.names, "output")
         if self._options.on_failure == "column":
             if OUTCOME in map(fold, declared.names):
                 raise ValueError(
@@ -369,12 +369,12 @@ class Enrich:
                 )
             outcome = outcome_struct(self._options.policy.units)
             declared = StructType([*declared.fields, StructField(OUTCOME, outcome)])
-            given_by[OUTCOME] = "on_failure='column'"
-        for name, word in given_by.items():
+            added_by[OUTCOME] = "on_failure='column'"
+        for name, word in added_by.items():
             if fold(name) in taken:
                 raise ValueError(f"{word}: the frame has a column {name!r} already")
         keys = tuple(_resolve_name(name, before.names, fold) for name in self._on)
-        carried, back = carry_months(frame)
+        carried, restore = carry_months(frame)
         for key in keys:
             if before[key] not in carried.schema.fields:
                 raise TypeError(
@@ -385,20 +385,20 @@ class Enrich:
         # Spark must know that the new columns are nullable: a null key or the function gives nulls.
         added = [StructField(f.name, f.dataType, True, f.metadata) for f in declared.fields]
         schema_after = StructType([*carried.schema.fields, *added])
-        return back(map_in_arrow(carried, self._over(keys, schema, frame), schema_after))
+        return restore(map_in_arrow(carried, self._map_fn(keys, schema, frame), schema_after))
 
     def as_map_fn(self) -> MapFunction:
         """Return the plain iterator function over record batches, as ``mapInArrow`` takes it."""
         _, schema = resolve_schema(self._output, "output")
-        return self._over(self._on, schema)
+        return self._map_fn(self._on, schema)
 
-    def _over(
+    def _map_fn(
         self, keys: tuple[str, ...], schema: pa.Schema, frame: DataFrame | None = None
     ) -> MapFunction:
         outcome: Literal["", "beside"] = "beside" if self._options.on_failure == "column" else ""
         columns = tuple(schema.names), tuple(schema.types)
-        words = _lenient_words(self._output, frame)
-        layout = Layout(keys, *columns, outcome=outcome, **words)
+        lenient_arguments = _lenient_arguments(self._output, frame)
+        layout = Layout(keys, *columns, outcome=outcome, **lenient_arguments)
         return _map_function(self._options, layout, self._key)
 
     def describe(self) -> str:
@@ -409,7 +409,7 @@ class Enrich:
         return f"<enrich {self._options.label} on {', '.join(self._on)}>"
 
 
-def _lenient_words(declared: Any, frame: DataFrame | None = None) -> dict[str, Any]:
+def _lenient_arguments(declared: Any, frame: DataFrame | None = None) -> dict[str, Any]:
     """Return the keyword arguments of a ``Layout`` for a type that may be ``Lenient``."""
     return {"lenient": True, "zone": session_zone(frame)} if isinstance(declared, Lenient) else {}
 
@@ -448,4 +448,4 @@ def _describe(what: str, options: CallOptions) -> str:
         "  threads: Spark's own, a reader, a loop"
         + ("" if options.is_async else f", up to {options.concurrency} for calls"),
     ]
-    return Description("\n".join(lines + describe_words(options)))
+    return Description("\n".join(lines + describe_policy(options)))

@@ -18,9 +18,9 @@ from rstreams_fast.calls.journal.uris import SCHEME
 from rstreams_fast.spark.runs import PATTERNS, Runs, read_runs, sum_of, totals_by_stage
 from rstreams_fast.spark.stage_metrics import StageMetrics, html_of
 from rstreams_fast.spark.telemetry.exporter import CLOSE_SECONDS, Exporter
-from rstreams_fast.spark.telemetry.figures import Figures
+from rstreams_fast.spark.telemetry.metric_reader import MetricReader
 from rstreams_fast.spark.telemetry.options import OpenTelemetry
-from rstreams_fast.spark.telemetry.prometheus import text_of
+from rstreams_fast.spark.telemetry.prometheus import prometheus_text
 from rstreams_fast.spark.telemetry.written_span import SpanOptions
 
 __all__ = ["Metrics", "StageMetrics", "spans_of"]
@@ -51,7 +51,7 @@ class Metrics:
     ) -> None:
         if telemetry is not None and not isinstance(telemetry, OpenTelemetry):
             raise TypeError(f"telemetry must be an OpenTelemetry, got {type(telemetry).__name__}")
-        self._figures = Figures()
+        self._reader = MetricReader()
         self._exporter: Exporter | None = None
         self._spans: SpanOptions | None = None
         self._made = True
@@ -80,7 +80,7 @@ class Metrics:
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
-        self._figures, self._exporter = Figures(), None
+        self._reader, self._exporter = MetricReader(), None
 
     def read(self) -> list[StageMetrics]:
         """Return the metrics of every partition and attempt so far, in order of their start.
@@ -131,7 +131,7 @@ class Metrics:
         values, ``type``, ``cause``, ``source`` or ``unit``. In the texts of one object counters
         never decrease.
         """
-        return text_of(self._figures.read(self.by_stage().values()))
+        return prometheus_text(self._reader.read(self.by_stage().values()))
 
     def flush(self, timeout: float = CLOSE_SECONDS) -> bool:
         """Send the metrics so far to the collector.

@@ -19,7 +19,7 @@ from rstreams_fast.calls.functions import (
 )
 from rstreams_fast.calls.lists.batching import Batching
 from rstreams_fast.calls.policy import PolicyFunction
-from rstreams_fast.calls.words import CallSettings, PolicyWords
+from rstreams_fast.calls.settings import CallSettings, PolicySettings
 from rstreams_fast.spark.metrics import Metrics
 from rstreams_fast.spark.runs import declare
 
@@ -31,7 +31,7 @@ __all__ = [
     "check_metrics",
     "column_names",
     "options_of",
-    "place_of",
+    "parameter_index",
 ]
 
 DEFAULT_BUFFER_BYTES: Final = 64 << 20
@@ -220,12 +220,12 @@ def options_of(
 
     ``on_failures`` are the values that ``on_failure`` may have. ``words`` are further options.
     """
-    policy = PolicyWords()
+    policy = PolicySettings()
     if isinstance(fn, PolicyFunction):
         fn, policy = fn.fn, fn.policy
     failing = on_failure if isinstance(on_failure, Failures) else None
-    word = on_failure if failing is None else failing.become
-    check_choice("on_failure", word, on_failures)
+    become = on_failure if failing is None else failing.become
+    check_choice("on_failure", become, on_failures)
     batching = batching_of(batch)
     bounds = Bounds() if bounds is None else bounds
     auto = isinstance(concurrency, str) and concurrency == "auto"
@@ -240,16 +240,16 @@ def options_of(
         policy,
         concurrency,  # type: ignore[arg-type]
         batching,
-        as_outcomes=word == "column",
+        as_outcomes=become == "column",
         auto=auto,
-        on_failure=str(word),
+        on_failure=str(become),
         at_most=None if failing is None else failing.at_most,
         bounds=bounds,
         **words,
     )
 
 
-def place_of(parameter: object, fn: Callable[..., Any], using: object) -> int | None:
+def parameter_index(parameter: object, fn: Callable[..., Any], using: object) -> int | None:
     """Return the index of the key that the ``parameter`` of ``fn`` gets, for ``serialize_by``."""
     if parameter is None:
         return None

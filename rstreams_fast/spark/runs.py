@@ -99,17 +99,17 @@ class Sums:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             content = json.loads(file.read_text(encoding="utf-8"))
             covered = {(key, stage): _numbers(text) for key, stage, text in content["covered"]}
-            kept = [StageMetrics(**_known(run)) for run in content["kept"]]
-            stages = [StageMetrics(**_known(total)) for total in content["stages"]]
+            kept = [StageMetrics(**_known_fields(run)) for run in content["kept"]]
+            stages = [StageMetrics(**_known_fields(total)) for total in content["stages"]]
             sums = cls({total.stage: total for total in stages}, covered, kept, content["absorbed"])
         return sums
 
     def write(self, file: Path) -> None:
         """Replace the file, so that readers never see a part of it."""
         content = {
-            "stages": [_short(total) for total in self.stages.values()],
-            "covered": [[*place, _ranges(some)] for place, some in self.covered.items()],
-            "kept": [_short(run) for run in self.kept],
+            "stages": [_non_default_fields(total) for total in self.stages.values()],
+            "covered": [[*place, _ranges(numbers)] for place, numbers in self.covered.items()],
+            "kept": [_non_default_fields(run) for run in self.kept],
             "absorbed": self.absorbed,
         }
         aside = file.with_suffix(f".{os.getpid()}{ASIDE_SUFFIX}")
@@ -125,12 +125,12 @@ class Sums:
         if not counts:
             total.repeated_attempts += run.attempts
             return
-        _add(total, [total, run] if total.partitions else [run])
+        _sum_into(total, [total, run] if total.partitions else [run])
         total.partitions += 1
         if run.spark_stage >= 0:
             place = run.key, run.spark_stage
-            some = self.covered[place] = self.covered.pop(place, set())  # moves it to the end
-            some.add(run.partition)
+            partitions = self.covered[place] = self.covered.pop(place, set())  # moves it to the end
+            partitions.add(run.partition)
 
 
 def declare(folder: Path, stage: str) -> None:
@@ -187,14 +187,14 @@ def read_runs(folder: Path) -> Runs:
     # runs.
     for suffix in (FILE_SUFFIX, ENDED_SUFFIX):
         for file in folder.glob(f"*{suffix}"):
-            by_file[file.name] = list(_read(file))
+            by_file[file.name] = list(_read_lines(file))
     sums = [Sums.read(file) for file in folder.glob(f"*{SUMS_SUFFIX}")]
     for each in sums:
         for name in each.absorbed:
             by_file.pop(name, None)
     found = {}
-    for name, some in by_file.items():
-        for run in some:
+    for name, runs in by_file.items():
+        for run in runs:
             found[run.run or name] = run
     for run in (run for each in sums for run in each.kept):
         found[run.run] = run
@@ -243,18 +243,18 @@ def sum_of(found: Runs) -> StageMetrics:
     unseen = NEVER_RAN if found.declared else "unknown"
     total = StageMetrics(state=unseen, partitions=sum(part.partitions for part in parts))
     if parts:
-        _add(total, parts)
+        _sum_into(total, parts)
     total.repeated_attempts = sum(each.repeated_attempts for each in found.sums)
     total.repeated_attempts += sum(run.attempts for run in found.runs)
     total.repeated_attempts -= sum(run.attempts for runs in counting.values() for run in runs)
     return total
 
 
-def _add(total: StageMetrics, parts: list[StageMetrics]) -> None:
+def _sum_into(total: StageMetrics, parts: list[StageMetrics]) -> None:
     """Set the fields of ``total`` to the sums of ``parts``."""
     for name in _ADDED:
-        together: Any = max if name in PER_PARTITION else added if name in TABLES else sum
-        setattr(total, name, together([getattr(part, name) for part in parts]))
+        combine: Any = max if name in PER_PARTITION else added if name in TABLES else sum
+        setattr(total, name, combine([getattr(part, name) for part in parts]))
     states = {part.state for part in parts}
     total.partitions_running = sum(part.state == "running" for part in parts)
     total.state = next(state for state in STATES if state in states)
@@ -292,19 +292,19 @@ def _fold_into(folder: Path, file: Path, own: str, present: int) -> None:
     sums = Sums.read(file)
     for gone in sums.absorbed:
         (folder / gone).unlink(missing_ok=True)
-    mine: dict[str, StageMetrics] = {run.run: run for run in sums.kept}
+    ended_runs: dict[str, StageMetrics] = {run.run: run for run in sums.kept}
     absorbed = []
     for suffix in (FILE_SUFFIX, ENDED_SUFFIX):
         for source in folder.glob(f"*{suffix}"):
-            runs = list(_read(source))
-            if runs and all(_is_over(run, own) for run in runs):
-                mine.update((run.run, run) for run in runs if run.run)
+            runs = list(_read_lines(source))
+            if runs and all(_has_ended(run, own) for run in runs):
+                ended_runs.update((run.run, run) for run in runs if run.run)
                 absorbed.append(source.name)
     found = read_runs(folder)
-    at_work = {run.task for run in found.runs if run.state == "running"} | {present}
+    running_tasks = {run.task for run in found.runs if run.state == "running"} | {present}
     counting = _counting_runs(run for run in found.runs if not found.covers(run))
     sums.kept = []
-    ended = sorted(mine.values(), key=lambda run: run.started)
+    ended = sorted(ended_runs.values(), key=lambda run: run.started)
     places = [*sums.covered, *((run.key, run.spark_stage) for run in ended)]
     latest = set(list(dict.fromkeys(reversed(places)))[:SPARK_STAGES])
     for run in ended:
@@ -313,7 +313,7 @@ def _fold_into(folder: Path, file: Path, own: str, present: int) -> None:
         chosen = [] if found.covers(run) else counting.get(_place_of(run), [])
         counts = any(one.run == run.run for one in chosen)
         settled = run.spark_stage < 0 or all(one.state == "done" for one in chosen)
-        if (counts and run.task >= 0 and run.task in at_work) or (
+        if (counts and run.task >= 0 and run.task in running_tasks) or (
             chosen and not settled and (run.key, run.spark_stage) in latest
         ):
             sums.kept.append(run)
@@ -329,7 +329,7 @@ def _fold_into(folder: Path, file: Path, own: str, present: int) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def _is_over(run: StageMetrics, own: str) -> bool:
+def _has_ended(run: StageMetrics, own: str) -> bool:
     """Whether a run has ended; ``False`` for runs of other hosts and PID namespaces."""
     if run.host != HOST or run.process.rpartition(" ")[0] != own:
         return False
@@ -362,7 +362,7 @@ def fields_of(metrics: StageMetrics) -> dict[str, Any]:
     return {name: getattr(metrics, name) for name in _KINDS}
 
 
-def _short(metrics: StageMetrics) -> dict[str, Any]:
+def _non_default_fields(metrics: StageMetrics) -> dict[str, Any]:
     """Return the fields whose values are not the defaults."""
     found = fields_of(metrics)
     return {name: value for name, value in found.items() if value != _DEFAULTS.get(name)}
@@ -371,17 +371,17 @@ def _short(metrics: StageMetrics) -> dict[str, Any]:
 # -- files and processes ---------------------------------------------------------------------------
 
 
-_refused: Final[set[Path]] = set()
+_unreadable: Final[set[Path]] = set()
 
 
-def _read(file: Path) -> Iterator[StageMetrics]:
+def _read_lines(file: Path) -> Iterator[StageMetrics]:
     try:
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:  # the run has ended meanwhile, and its file was removed
         return
     except OSError as refused:
-        if file not in _refused:
-            _refused.add(file)
+        if file not in _unreadable:
+            _unreadable.add(file)
             log = logging.getLogger("rstreams_fast")
             log.warning("metrics: %s is left out (%s)", file, refused)
         return
@@ -390,10 +390,10 @@ def _read(file: Path) -> Iterator[StageMetrics]:
         with contextlib.suppress(json.JSONDecodeError):
             content = json.loads(line)
             if isinstance(content, dict):
-                yield StageMetrics(**_known(content))
+                yield StageMetrics(**_known_fields(content))
 
 
-def _known(content: dict[str, Any]) -> dict[str, Any]:
+def _known_fields(content: dict[str, Any]) -> dict[str, Any]:
     """Return the known fields of ``content``, which another version may have written."""
     found: dict[str, Any] = {}
     for name, value in content.items():
@@ -420,12 +420,12 @@ def process_of(pid: int) -> str:
     """Return the boot, the PID namespace and the start of a process, or an empty string."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()} {_start_of(pid)}"
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()} {_start_time_of(pid)}"
     except OSError:
         return ""
 
 
-def _start_of(pid: int) -> str:
+def _start_time_of(pid: int) -> str:
     # The start is the 20th field after the name, which may contain spaces and brackets.
     return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
 
@@ -435,22 +435,22 @@ def is_lost(metrics: StageMetrics) -> bool:
     own = process_of(os.getpid()).split(" ")
     theirs = metrics.process.split(" ")
     if len(own) != len(theirs) or len(own) == 1:
-        return not _lives(metrics.pid)
+        return not _is_alive(metrics.pid)
     # The file is from an earlier boot of this machine, or from another machine of the same name.
     # The run is lost if the last update was before this boot.
     if theirs[0] != own[0]:
         return metrics.updated < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     if theirs[1] != own[1]:
         return False
-    if not _lives(metrics.pid):
+    if not _is_alive(metrics.pid):
         return True
     # If /proc hides the process from this user, it counts as alive.
     with contextlib.suppress(OSError):
-        return _start_of(metrics.pid) != theirs[2]
+        return _start_time_of(metrics.pid) != theirs[2]
     return False
 
 
-def _lives(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     if os.name != "posix":  # not on Windows, where os.kill(pid, 0) sends a signal
         return True
     try:

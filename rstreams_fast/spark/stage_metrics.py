@@ -184,7 +184,7 @@ def html_of(stages: Mapping[str, StageMetrics]) -> str:
         {text: stage.latency(share) for text, share in shares.items() if stage.latencies}
         for stage in stages.values()
     ]
-    cells = {name: map(_shown, values) for name, values in rows.items() if any(values)}
+    cells = {name: map(_cell_text, values) for name, values in rows.items() if any(values)}
     return _table([("", stages), *cells.items()])
 
 
@@ -196,9 +196,9 @@ def _table(rows: Iterable[tuple[str, Iterable[str]]]) -> str:
     return f"<table>{''.join(lines)}</table>"
 
 
-def _shown(value: object) -> str:
+def _cell_text(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key}: {_shown(count)}" for key, count in value.items())
+        return ", ".join(f"{key}: {_cell_text(count)}" for key, count in value.items())
     if isinstance(value, float):
         return f"{value:,.4g}"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -92,7 +92,7 @@ def _schema_of(session: Any, ddl: str) -> Any:
     return session.createDataFrame([], ddl).schema
 
 
-_MOMENT: Final = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS"}
+_TIMESTAMP_OPTIONS: Final = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS"}
 """The options of ``to_json`` for keys that are timestamps."""
 
 ColumnFunction = Callable[[Iterator[Any]], Iterator[Any]]
@@ -166,7 +166,7 @@ def _pandas_column(
             f"{name}: a user's type as the result of a lookup takes PySpark "
             f"{'.'.join(map(str, _ARROW_UDF))} or later; there, use enrich"
         )
-    if '"timestamp"' in declared.json() and not _takes_timestamps():
+    if '"timestamp"' in declared.json() and not _supports_timestamps():
         raise RuntimeError(
             f"{name}: a timestamp as the result of a lookup takes PySpark 3.5.2 or later "
             f"(SPARK-47202), and this is {pyspark.__version__}; here, use enrich"
@@ -188,15 +188,17 @@ def _pandas_column(
         function = function.asNondeterministic()
     arrays, texts = [], []
     for c in columns:
-        array, is_moment = f.array_compact(f.array(c)), f.typeof(c) == "timestamp"
-        arrays.append(f.when(~is_moment, array))
-        texts.append(f.when(is_moment, f.get_json_object(f.to_json(array, _MOMENT), "$[0]")))
+        array, is_timestamp = f.array_compact(f.array(c)), f.typeof(c) == "timestamp"
+        arrays.append(f.when(~is_timestamp, array))
+        texts.append(
+            f.when(is_timestamp, f.get_json_object(f.to_json(array, _TIMESTAMP_OPTIONS), "$[0]"))
+        )
     found = function(*arrays, kinds, f.array(*texts))
     column: Column = f.get(found, f.lit(0))
     return column
 
 
-def _takes_timestamps() -> bool:
+def _supports_timestamps() -> bool:
     """Whether PySpark is without the bug SPARK-47202, a misspelt name in its code.
 
     The version is not enough to know: a vendor may have corrected the bug.

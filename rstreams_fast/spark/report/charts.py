@@ -56,29 +56,29 @@ def charts_of(samples: Sequence[Sample], *, most: int | None = None) -> list[dic
             **words,
         }
 
-    def of(name: str, stage: str) -> list[int]:
+    def values_of(name: str, stage: str) -> list[int]:
         return [getattr(sample, name).get(stage, 0) for sample in samples]
 
     speed = [_Line("rows out", 0, rates(samples, [sample.rows for sample in samples]))]
     running, held = [], []
     for style, stage in enumerate(stages, 1):
-        speed.append(_Line(f"calls of {stage}", style, rates(samples, of("calls", stage))))
-        if any(failures := of("failures", stage)):
+        speed.append(_Line(f"calls of {stage}", style, rates(samples, values_of("calls", stage))))
+        if any(failures := values_of("failures", stage)):
             label = f"failures of {stage}"
             speed.append(_Line(label, style + len(stages), rates(samples, failures)))
-        running.append(_Line(stage, style, of("running", stage)))
-        bound = of("most_running", stage)
+        running.append(_Line(stage, style, values_of("running", stage)))
+        bound = values_of("most_running", stage)
         running.append(_Line(f"bound of {stage}", style, bound, bound=True))
-        held.append(_Line(stage, style, [size / _MIB for size in of("buffered", stage)]))
+        held.append(_Line(stage, style, [size / _MIB for size in values_of("buffered", stage)]))
     return [
         chart("Throughput", "per second", speed),
         chart("Calls in flight", "calls", running),
-        chart("What holds the calls back", "% of the task time", _waits(samples), top=100),
+        chart("What holds the calls back", "% of the task time", _wait_lines(samples), top=100),
         chart("Input held", "MiB", held),
     ]
 
 
-def _waits(samples: Sequence[Sample]) -> list[_Line]:
+def _wait_lines(samples: Sequence[Sample]) -> list[_Line]:
     """Return a line for each cause of waiting: its share of the time of all stages.
 
     A point shows the share in the second before its sample.
@@ -91,8 +91,8 @@ def _waits(samples: Sequence[Sample]) -> list[_Line]:
         before = samples[first].times
         spent = dict.fromkeys(CAUSES, 0.0)
         for stage, time in sample.times.items():
-            late = time.since(before[stage]) if stage in before else time
-            for cause, seconds in late.by_cause().items():
+            recent = time.since(before[stage]) if stage in before else time
+            for cause, seconds in recent.by_cause().items():
                 spent[cause] += seconds
         total = sum(spent.values())
         for cause, line in shares.items():

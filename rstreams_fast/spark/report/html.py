@@ -19,9 +19,9 @@ def html_table(table: Table) -> str:
         table: A table of rich. The cells are texts.
     """
     numeric = [column.justify == "right" for column in table.columns]
-    columns = [[_plain(cell) for cell in column.cells] for column in table.columns]
+    columns = [[_cell_html(cell) for cell in column.cells] for column in table.columns]
     ends = [row.end_section for row in table.rows]
-    heads = [_plain(column.header) for column in table.columns]
+    heads = [_cell_html(column.header) for column in table.columns]
     return html_of(heads, list(zip(*columns, strict=True)), numeric=numeric, ends=ends)
 
 
@@ -58,6 +58,6 @@ def _cells(tag: str, kinds: Iterable[str], cells: Iterable[str]) -> str:
     )
 
 
-def _plain(cell: RenderableType) -> str:
+def _cell_html(cell: RenderableType) -> str:
     text = cell if isinstance(cell, Text) else Text.from_markup(str(cell))
     return escape(text.plain)

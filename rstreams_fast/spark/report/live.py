@@ -86,31 +86,31 @@ def watch(
     Raises:
         OSError: There is no free port for the page.
     """
-    looking = Watch(metrics, stages)
-    looking.look()
-    server = PageServer(Page(looking, title, rows=rows)) if page else None
+    sampler = Watch(metrics, stages)
+    sampler.look()
+    server = PageServer(Page(sampler, title, rows=rows)) if page else None
     ended = threading.Event()
     begin = time.monotonic()
     with Display(console or make_console()) as display:
         if server is not None:
-            looking.url = server.url
+            sampler.url = server.url
             display.say(f"Live page: {server.url}")
         display.show_phases([("Running", begin)])
 
-        def look() -> None:
+        def refresh() -> None:
             while not ended.wait(REFRESH_SECONDS):
-                display.show_rows(looking, rows)
+                display.show_rows(sampler, rows)
 
-        thread = threading.Thread(target=look, name="rstreams-watch", daemon=True)
+        thread = threading.Thread(target=refresh, name="rstreams-watch", daemon=True)
         thread.start()
         failed = True
         try:
-            yield looking
+            yield sampler
             failed = False
         finally:
             ended.set()
             thread.join()
-            looking.look()
+            sampler.look()
             if server is not None:
                 server.close(FAILED if failed else ENDED)
             display.finish(failed=failed)
@@ -172,7 +172,7 @@ class Display:
         """
         for name, begin in list(phases)[len(self._phases) :]:
             if self._phases:
-                self._tick(begin)
+                self._print_phase(begin)
             if self._task is not None:
                 self._progress.remove_task(self._task)
             self._task = self._progress.add_task(name, total=None, counts="")
@@ -214,9 +214,9 @@ class Display:
             failed: Whether the phase failed.
         """
         if self._phases:
-            self._tick(time.monotonic(), failed=failed)
+            self._print_phase(time.monotonic(), failed=failed)
 
-    def _tick(self, end: float, *, failed: bool = False) -> None:
+    def _print_phase(self, end: float, *, failed: bool = False) -> None:
         name, begin = self._phases[-1]
         mark = "[bold red]✗[/]" if failed else "[green]✓[/]"
         self.say(f"{mark} {name} [dim]{end - begin:.1f} s[/]")

@@ -32,13 +32,13 @@ class ShownTable(Table):
         exclude: object = (),  # noqa: ARG002
         **_: object,
     ) -> dict[str, str]:
-        return {"text/html": html_table(self), "text/plain": _plain(self)}
+        return {"text/html": html_table(self), "text/plain": _plain_text(self)}
 
 
 def show(title: str, table: Table) -> None:
     """Show a table under its title as the output of the running cell."""
     found = f"<p><b>{html.escape(title)}</b></p>{html_table(table)}"
-    _display({"text/html": found, "text/plain": f"{title}\n{_plain(table)}"})
+    _display({"text/html": found, "text/plain": f"{title}\n{_plain_text(table)}"})
 
 
 def say(line: str) -> None:
@@ -52,7 +52,7 @@ def _display(bundle: dict[str, str], **words: Any) -> None:
     display(bundle, raw=True, **words)  # type: ignore[no-untyped-call]
 
 
-def _plain(shown: RenderableType) -> str:
+def _plain_text(shown: RenderableType) -> str:
     """Return the text that a terminal without colours shows."""
     file = io.StringIO()
     console = Console(

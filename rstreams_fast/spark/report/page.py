@@ -31,8 +31,8 @@ BOUNDS: Final = "High-water marks and bounds, per task and stage"
 MOST_LIVE: Final = 300
 """The most samples in the charts of a live page, which receives all samples twice a second."""
 
-OF_LATE: Final = "the task time of the last ten seconds"
-OF_ALL: Final = "the task time of the whole run"
+RECENT_TASK_TIME: Final = "the task time of the last ten seconds"
+WHOLE_TASK_TIME: Final = "the task time of the whole run"
 
 RUNNING: Final = "Running for"
 ENDED: Final = "Ended after"
@@ -158,9 +158,9 @@ class Page:
         return {
             "advice": escape(self._advice(outcome)),
             "status": f"{outcome} {seconds:,.1f} s",
-            "figures": "" if latest is None else self._figures(latest, outcome),
+            "figures": "" if latest is None else self._key_numbers(latest, outcome),
             "held": self._stages_table(outcome),
-            "held_of": f"Shares of {OF_LATE if outcome == RUNNING else OF_ALL}.",
+            "held_of": f"Shares of {RECENT_TASK_TIME if outcome == RUNNING else WHOLE_TASK_TIME}.",
         }
 
     def _advice(self, outcome: str) -> str:
@@ -169,7 +169,7 @@ class Page:
             return advise(watch.stages, watch.times_of_late(), watch.stalls)
         return advise(watch.stages)
 
-    def _figures(self, latest: Sample, outcome: str) -> str:
+    def _key_numbers(self, latest: Sample, outcome: str) -> str:
         if outcome == RUNNING:
             samples, at_most, when, rate = [latest], "", "of late", self._watch.rate()
         else:
@@ -206,14 +206,14 @@ class Page:
             ["seconds of a call: p50, p95, p99", *(latencies(stage) for stage in stages.values())],
         ]
         if outcome == RUNNING:
-            flying = (
+            in_flight = (
                 f"{stage.running:,}, {stage.concurrency * stage.partitions_running:,}"
                 for stage in stages.values()
             )
-            rows.insert(0, ["calls in flight, bound", *flying])
+            rows.insert(0, ["calls in flight, bound", *in_flight])
         shares = {name: _shares(times.get(name, TaskTime())) for name in stages}
         rows += [
-            [f"time on {words}", *(_bar(shares[name][cause]) for name in stages)]
+            [f"time on {words}", *(_share_bar(shares[name][cause]) for name in stages)]
             for cause, words in CAUSES.items()
         ]
         heads = ["", *(escape(name) for name in stages)]
@@ -226,7 +226,7 @@ def _shares(time: TaskTime) -> dict[str, float]:
     return {cause: part / total if total else 0.0 for cause, part in parts.items()}
 
 
-def _bar(share: float) -> str:
+def _share_bar(share: float) -> str:
     if round(share, 2) == 0:
         return '<span class="dim">0%</span>'
     return (

@@ -75,8 +75,8 @@ def draw(
             calls = [sample.calls.get(stage, 0) for sample in samples]
             per_second = np.array(rates(samples, calls), float)
             speed.plot(times, per_second, color=colour, linewidth=1.1, label=f"{stage} calls")
-            flying = [sample.running.get(stage, 0) for sample in samples]
-            running.plot(times, flying, color=colour, linewidth=1.3, label=stage)
+            in_flight = [sample.running.get(stage, 0) for sample in samples]
+            running.plot(times, in_flight, color=colour, linewidth=1.3, label=stage)
             mib = [sample.buffered.get(stage, 0) / _MIB for sample in samples]
             held.fill_between(times, mib, color=colour, alpha=0.15, linewidth=0)
             held.plot(times, mib, color=colour, linewidth=1.3, label=stage)

@@ -137,11 +137,11 @@ class Watch:
             return {}
         latest = samples[-1]
         first = next(s for s in samples if s.seconds >= latest.seconds - ADVICE_SECONDS)
-        late = {
+        recent = {
             stage: time.since(first.times.get(stage, TaskTime()))
             for stage, time in latest.times.items()
         }
-        return late if any(time.seconds for time in late.values()) else latest.times
+        return recent if any(time.seconds for time in recent.values()) else latest.times
 
     def _stalled(self, stage: str, total: StageMetrics, now: float) -> Stall | None:
         # Each begin or end of a call changes ``running``. If a call begins when another ends,

@@ -88,7 +88,7 @@ class _Server(socketserver.TCPServer):
         self.page = page
         self._outcome = RUNNING
         self._changed = threading.Condition()
-        self._open: dict[Any, threading.Thread] = {}
+        self._connections: dict[Any, threading.Thread] = {}
         self._latest = ("", 0.0, b"")
         super().__init__((LOOPBACK, 0), _Handler)
 
@@ -111,8 +111,8 @@ class _Server(socketserver.TCPServer):
         with self._changed:
             self._outcome = outcome
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._open, CLOSE_SECONDS)
-            left = dict(self._open)
+            self._changed.wait_for(lambda: not self._connections, CLOSE_SECONDS)
+            left = dict(self._connections)
         for connection, thread in left.items():
             with contextlib.suppress(OSError):
                 connection.shutdown(SHUT_RDWR)
@@ -120,7 +120,7 @@ class _Server(socketserver.TCPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._changed:
-            if len(self._open) >= MOST_CONNECTIONS:
+            if len(self._connections) >= MOST_CONNECTIONS:
                 self.shutdown_request(request)
                 return
             thread = threading.Thread(
@@ -129,7 +129,7 @@ class _Server(socketserver.TCPServer):
                 name="rstreams-page",
                 daemon=True,
             )
-            self._open[request] = thread
+            self._connections[request] = thread
         thread.start()
 
     def _serve(self, request: Any, client_address: Any) -> None:
@@ -139,7 +139,7 @@ class _Server(socketserver.TCPServer):
         finally:
             self.shutdown_request(request)
             with self._changed:
-                del self._open[request]
+                del self._connections[request]
                 self._changed.notify_all()
 
 
@@ -151,10 +151,10 @@ class _Handler(BaseHTTPRequestHandler):
         if not HOSTS.fullmatch(self.headers.get("Host", "")):
             self.send_error(HTTPStatus.FORBIDDEN)
         elif self.path == "/":
-            self._begin("text/html; charset=utf-8")
+            self._send_headers("text/html; charset=utf-8")
             self.wfile.write(self.server.page.document(live=True).encode())
         elif self.path == "/events":
-            self._begin("text/event-stream")
+            self._send_headers("text/event-stream")
             last = False
             while not last:
                 last = self.server.wait()
@@ -162,7 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.send_error(HTTPStatus.NOT_FOUND)
 
-    def _begin(self, kind: str) -> None:
+    def _send_headers(self, kind: str) -> None:
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", kind)
         for name, value in _HEADERS.items():

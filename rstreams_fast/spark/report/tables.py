@@ -24,18 +24,18 @@ SHARES: Final = (0.5, 0.95, 0.99)
 """The shares of attempts whose latencies the table shows."""
 
 
-def _failures(stage: StageMetrics) -> str:
+def _failures_text(stage: StageMetrics) -> str:
     kinds = sorted(stage.failure_types.items(), key=lambda kind: -kind[1])
     types = ", ".join(f"{kind} {count:,}" for kind, count in kinds[:MOST_TYPES])
     return f"{stage.failures:,}" + (f" ({types})" if types else "")
 
 
-def _blocked(stage: StageMetrics) -> str:
+def _blocked_text(stage: StageMetrics) -> str:
     places = sorted(stage.blocked_at, key=lambda place: -stage.blocked_at[place])
     return f"{stage.blocked:.1f}" + (f" ({places[0]})" if places else "")
 
 
-def _spent(stage: StageMetrics) -> str:
+def _spent_text(stage: StageMetrics) -> str:
     units = sorted(stage.spent.items())
     made = max(stage.attempts, 1)
     return ", ".join(f"{of:,.6g} {unit} ({of / made:,.3g} each)" for unit, of in units) or "0"
@@ -57,13 +57,13 @@ _WORK: Final[dict[str, Callable[[StageMetrics], str]]] = {
     "  no key, no call": lambda s: f"{s.skipped:,}",
     "  nulls": lambda s: f"{s.nulls:,}",
     "calls": lambda s: f"{s.calls:,}",
-    "  failed": _failures,
+    "  failed": _failures_text,
     "attempts (the service saw them)": lambda s: f"{s.attempts:,}",
     "  of tasks that do not count": lambda s: f"{s.repeated_attempts:,}",
     "  retries, told to wait": lambda s: f"{s.retries:,}, {s.throttled:,}",
     "  time-outs, refused by circuit": lambda s: f"{s.timeouts:,}, {s.refused:,}",
     "  seconds: p50, p95, p99": latencies,
-    "  spent": _spent,
+    "  spent": _spent_text,
     "call seconds waiting for limit": lambda s: f"{s.waited_limit:.1f}",
     "  for service (RetryAfter)": lambda s: f"{s.waited_service:.1f}",
     "  for retry": lambda s: f"{s.waited_retry:.1f}",
@@ -71,7 +71,7 @@ _WORK: Final[dict[str, Callable[[StageMetrics], str]]] = {
     "task seconds": lambda s: f"{s.seconds:.1f}",
     "  waiting on upstream": lambda s: f"{s.waiting_upstream:.1f}",
     "  waiting on calls": lambda s: f"{s.waiting_function:.1f}",
-    "    the function kept the loop": _blocked,
+    "    the function kept the loop": _blocked_text,
     "  waiting on downstream": lambda s: f"{s.waiting_downstream:.1f}",
 }
 

@@ -156,7 +156,7 @@ def advise(
         )
     running = bool(times) or any(stage.state == "running" for stage in stages.values())
     judged = times or {name: TaskTime.of(stage) for name, stage in stages.items()}
-    found = _bottleneck(judged)
+    found = _find_bottleneck(judged)
     if found is None:
         return "No task has waited so far."
     name, cause, share = found
@@ -167,11 +167,11 @@ def advise(
             "attempts were refused: the service fails. The types of failures say why."
         )
     waits = "waits" if running else "waited"
-    what = _PLACES[cause].format(waits=waits, is_="is" if running else "was")
-    return f"{name} {what} for {share:.0%} of its time. {_help(cause, stage, time)}"
+    what = _WAIT_PHRASES[cause].format(waits=waits, is_="is" if running else "was")
+    return f"{name} {what} for {share:.0%} of its time. {_remedy(cause, stage, time)}"
 
 
-def _bottleneck(times: Mapping[str, TaskTime]) -> tuple[str, str, float] | None:
+def _find_bottleneck(times: Mapping[str, TaskTime]) -> tuple[str, str, float] | None:
     """Return the stage that the others wait for, its main cause, and the share of its time.
 
     A stage waits for input because of the stage before it, and for output because of the next
@@ -191,7 +191,7 @@ def _bottleneck(times: Mapping[str, TaskTime]) -> tuple[str, str, float] | None:
     return name, cause, share
 
 
-_PLACES: Final = {
+_WAIT_PHRASES: Final = {
     "service": "{waits} for the service",
     "limit": "{waits} for its limit",
     "retry_after": "{waits} because the service said so (Retry-After)",
@@ -203,7 +203,7 @@ _PLACES: Final = {
 }
 
 
-def _help(cause: str, stage: StageMetrics, time: TaskTime) -> str:
+def _remedy(cause: str, stage: StageMetrics, time: TaskTime) -> str:
     """Return a sentence: which setting to change, so that ``stage`` waits less for ``cause``."""
     if cause == "service":
         at_once = (time.service + time.limit + time.retry_after + time.retry) / time.calls
@@ -226,10 +226,10 @@ def _help(cause: str, stage: StageMetrics, time: TaskTime) -> str:
         return f"An await at {place} would help, or a plain function, which runs on threads."
     if cause == "retry":
         return f"{stage.retries:,} attempts were made again. The types of failures say why."
-    return _HELP[cause]
+    return _REMEDIES[cause]
 
 
-_HELP: Final = {
+_REMEDIES: Final = {
     "limit": "A larger Limit (concurrency, rate or units) would help, if the service allows it.",
     "retry_after": "A larger quota at the service would help. A Limit below the quota avoids the "
     "refused attempts.",

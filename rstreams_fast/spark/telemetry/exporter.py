@@ -1,4 +1,4 @@
-"""The driver's thread that sends figures and spans to a collector."""
+"""The driver's thread that sends metrics and spans to a collector."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from traceback import format_tb
 from typing import Final
 
 from rstreams_fast.spark.runs import read_runs, totals_by_stage
-from rstreams_fast.spark.telemetry.figures import Figures
+from rstreams_fast.spark.telemetry.metric_reader import MetricReader
 from rstreams_fast.spark.telemetry.options import OpenTelemetry
 from rstreams_fast.spark.telemetry.spans import take_spans
 
@@ -29,17 +29,17 @@ SPANS_SECONDS: Final = 5.0
 
 SPANS_OF_REQUEST: Final = 512
 
-LOOK_SECONDS: Final = 1.0
+OWNER_CHECK_SECONDS: Final = 1.0
 """How often the thread checks whether the ``Metrics`` object still exists."""
 
 _log: Final = logging.getLogger("rstreams_fast")
 
-_open: Final[set[Exporter]] = set()
-"""The exporters that must send their last figures before the process ends."""
+_open_exporters: Final[set[Exporter]] = set()
+"""The exporters that must send their last metrics before the process ends."""
 
 
 class Exporter:
-    """Sends spans every ``SPANS_SECONDS``, figures every ``interval``, and both at the end.
+    """Sends spans every ``SPANS_SECONDS``, metrics every ``interval``, and both at the end.
 
     A thread sends them. The thread ends with ``close``, at the end of the process, or when the
     ``owner`` is garbage. Any thread may use the object.
@@ -53,61 +53,63 @@ class Exporter:
         self._interval = telemetry.interval
         self._owner = weakref.ref(owner)
         self._folder = folder
-        self._figures = Figures()
-        self._wanted = threading.Condition()
-        self._asked = self._done = 0
-        self._succeeded = self._closing = self._told = False
+        self._reader = MetricReader()
+        self._changed = threading.Condition()
+        self._flushes_requested = self._flushes_done = 0
+        self._succeeded = self._closing = self._warned = False
         self._thread = threading.Thread(target=self._run, name="rstreams-telemetry", daemon=True)
         self._thread.start()
-        _open.add(self)
+        _open_exporters.add(self)
 
     def flush(self, timeout: float) -> bool:
-        """Send the present figures; return whether the collector has received them in time."""
-        with self._wanted:
-            self._asked += 1
-            mine = self._asked
-            self._wanted.notify_all()
-            over = self._wanted.wait_for(lambda: self._done >= mine, timeout)
-            return over and self._succeeded
+        """Send the present metrics; return whether the collector has received them in time."""
+        with self._changed:
+            self._flushes_requested += 1
+            mine = self._flushes_requested
+            self._changed.notify_all()
+            in_time = self._changed.wait_for(lambda: self._flushes_done >= mine, timeout)
+            return in_time and self._succeeded
 
     def close(self) -> None:
-        """Send the last figures, and end the thread; wait for at most ``CLOSE_SECONDS``."""
-        with self._wanted:
+        """Send the last metrics, and end the thread; wait for at most ``CLOSE_SECONDS``."""
+        with self._changed:
             self._closing = True
-            self._wanted.notify_all()
+            self._changed.notify_all()
         self._thread.join(CLOSE_SECONDS)
         self._client.stop()  # if the thread still sends, it makes no further attempt
         if self._thread.is_alive():
-            self._tell()
-        _open.discard(self)
+            self._warn_once()
+        _open_exporters.discard(self)
 
     def _run(self) -> None:
         due = monotonic() + self._interval
         spans_due = monotonic() + SPANS_SECONDS
         while True:
-            with self._wanted:
-                self._wanted.wait_for(self._is_wanted, min(LOOK_SECONDS, max(0, due - monotonic())))
-                asked, last = self._asked, self._closing or self._owner() is None
-            if last or asked > self._done or monotonic() >= spans_due:
+            with self._changed:
+                self._changed.wait_for(
+                    self._must_send, min(OWNER_CHECK_SECONDS, max(0, due - monotonic()))
+                )
+                requested, last = self._flushes_requested, self._closing or self._owner() is None
+            if last or requested > self._flushes_done or monotonic() >= spans_due:
                 self._send(self._send_spans)
                 spans_due = monotonic() + SPANS_SECONDS
-            if last or asked > self._done or monotonic() >= due:
-                succeeded = self._send(self._send_figures)
+            if last or requested > self._flushes_done or monotonic() >= due:
+                succeeded = self._send(self._send_metrics)
                 due = monotonic() + self._interval
-                with self._wanted:
-                    self._done, self._succeeded = asked, succeeded
-                    self._wanted.notify_all()
+                with self._changed:
+                    self._flushes_done, self._succeeded = requested, succeeded
+                    self._changed.notify_all()
             if last:
                 self._send(self._client.end_spans)
-                _open.discard(self)
+                _open_exporters.discard(self)
                 return
 
-    def _is_wanted(self) -> bool:
-        return self._closing or self._asked > self._done
+    def _must_send(self) -> bool:
+        return self._closing or self._flushes_requested > self._flushes_done
 
-    def _send_figures(self) -> bool:
+    def _send_metrics(self) -> bool:
         stages = totals_by_stage(read_runs(self._folder))
-        return self._client.send_figures(self._figures.read(stages.values()))
+        return self._client.send_metrics(self._reader.read(stages.values()))
 
     def _send_spans(self) -> bool:
         sent = True
@@ -120,28 +122,28 @@ class Exporter:
         try:
             succeeded = send()
         except Exception as raised:
-            if not self._told:
-                self._told = True
+            if not self._warned:
+                self._warned = True
                 # Log no message: OpenTelemetry 1.35's errors contain the URL or a header.
                 name, trace = type(raised).__name__, "".join(format_tb(raised.__traceback__))
                 _log.warning("telemetry: some was not sent because of %s\n%s", name, trace)
             return False
         if not succeeded:
-            self._tell()
+            self._warn_once()
         return succeeded
 
-    def _tell(self) -> None:
+    def _warn_once(self) -> None:
         """Log a warning at the first failure, without the endpoint's URL: it may contain a key."""
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             _log.warning("telemetry: the collector does not take everything; the job goes on")
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_open.clear)  # a forked child lacks the threads
+    os.register_at_fork(after_in_child=_open_exporters.clear)  # a forked child lacks the threads
 
 
 @atexit.register
 def _close_all() -> None:
-    for exporter in list(_open):
+    for exporter in list(_open_exporters):
         exporter.close()

@@ -1,4 +1,4 @@
-"""Figures: the metrics of stages as counters, gauges and a histogram, for other systems."""
+"""The metrics of stages as counters, gauges and a histogram, for other systems."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any, Final, NamedTuple
 from rstreams_fast.calls.counts import PER_OCTAVE, seconds_in
 from rstreams_fast.spark.stage_metrics import StageMetrics
 
-__all__ = ["BOUNDS", "DURATION", "Figure", "Figures", "Histogram", "Point", "Reading"]
+__all__ = ["BOUNDS", "DURATION", "Histogram", "MetricReader", "MetricSpec", "Point", "Reading"]
 
 
 @dataclass(frozen=True)
-class Figure:
+class MetricSpec:
     """A metric that each stage has.
 
     Attributes:
         name: The name, with dots between its words.
         unit: The unit in the code UCUM: ``s``, ``By``, or a counted thing in braces, ``{row}``.
-        text: One sentence about the figure.
+        text: One sentence about the metric.
         values: Returns the values of a stage, by the value of ``label``.
         label: The name of the label of each value. Empty if a stage has only one value.
-        grows: Whether the figure never decreases while a job runs.
+        grows: Whether the metric never decreases while a job runs.
     """
 
     name: str
@@ -34,59 +34,59 @@ class Figure:
     grows: bool = True
 
 
-def _one(of: Callable[[StageMetrics], float]) -> Callable[[StageMetrics], Mapping[str, float]]:
+def _single(of: Callable[[StageMetrics], float]) -> Callable[[StageMetrics], Mapping[str, float]]:
     return lambda stage: {"": of(stage)}
 
 
-FIGURES: Final = (
-    Figure("rstreams.rows.in", "{row}", "Rows that were read.", _one(lambda s: s.rows_in)),
-    Figure("rstreams.rows.out", "{row}", "Rows that have left.", _one(lambda s: s.rows_out)),
-    Figure(
+METRIC_SPECS: Final = (
+    MetricSpec("rstreams.rows.in", "{row}", "Rows that were read.", _single(lambda s: s.rows_in)),
+    MetricSpec("rstreams.rows.out", "{row}", "Rows that have left.", _single(lambda s: s.rows_out)),
+    MetricSpec(
         "rstreams.calls",
         "{call}",
         "Calls of the function, each once, however many attempts it took.",
-        _one(lambda s: s.calls),
+        _single(lambda s: s.calls),
     ),
-    Figure(
+    MetricSpec(
         "rstreams.attempts",
         "{attempt}",
         "Attempts of calls that the service saw, also of tasks that do not count.",
-        _one(lambda s: s.attempts + s.repeated_attempts),
+        _single(lambda s: s.attempts + s.repeated_attempts),
     ),
-    Figure(
+    MetricSpec(
         "rstreams.hits",
         "{row}",
         "Rows that were answered without a call of their own.",
         lambda s: {"cache": s.cache_hits, "journal": s.journal_hits, "shared": s.shared},
         "source",
     ),
-    Figure(
+    MetricSpec(
         "rstreams.retries",
         "{attempt}",
         "Further attempts, after a failure or because the service asked to wait.",
         lambda s: {"failure": s.retries, "service": s.throttled},
         "cause",
     ),
-    Figure(
+    MetricSpec(
         "rstreams.failures",
         "{call}",
         "Calls that failed in the end, by the type of the exception.",
         lambda s: s.failure_types,
         "type",
     ),
-    Figure(
+    MetricSpec(
         "rstreams.timeouts",
         "{attempt}",
         "Attempts that exceeded the time-out, and calls that exceeded the deadline.",
-        _one(lambda s: s.timeouts),
+        _single(lambda s: s.timeouts),
     ),
-    Figure(
+    MetricSpec(
         "rstreams.refused",
         "{attempt}",
         "Attempts that an open circuit did not make.",
-        _one(lambda s: s.refused),
+        _single(lambda s: s.refused),
     ),
-    Figure(
+    MetricSpec(
         "rstreams.call.waits",
         "s",
         "Seconds that calls waited, of all calls together.",
@@ -97,7 +97,7 @@ FIGURES: Final = (
         },
         "cause",
     ),
-    Figure(
+    MetricSpec(
         "rstreams.task.waits",
         "s",
         "Seconds that tasks waited, of all tasks together.",
@@ -108,55 +108,55 @@ FIGURES: Final = (
         },
         "cause",
     ),
-    Figure(
+    MetricSpec(
         "rstreams.circuit.open",
         "s",
         "Seconds in which the circuit was open.",
-        _one(lambda s: s.circuit_open),
+        _single(lambda s: s.circuit_open),
     ),
-    Figure(
+    MetricSpec(
         "rstreams.spent",
         "1",
         "What the attempts have spent, by its unit.",
         lambda s: s.spent,
         "unit",
     ),
-    Figure(
+    MetricSpec(
         "rstreams.calls.running",
         "{call}",
         "Calls that run now.",
-        _one(lambda s: s.running),
+        _single(lambda s: s.running),
         grows=False,
     ),
-    Figure(
+    MetricSpec(
         "rstreams.rows.pending",
         "{row}",
         "Rows whose call was made, and which have not left.",
-        _one(lambda s: s.pending),
+        _single(lambda s: s.pending),
         grows=False,
     ),
-    Figure(
+    MetricSpec(
         "rstreams.buffered",
         "By",
         "Bytes of input held now.",
-        _one(lambda s: s.buffered_bytes),
+        _single(lambda s: s.buffered_bytes),
         grows=False,
     ),
-    Figure(
+    MetricSpec(
         "rstreams.partitions",
         "{partition}",
         "Partitions that have begun.",
-        _one(lambda s: s.partitions),
+        _single(lambda s: s.partitions),
     ),
 )
 
-DURATION: Final = Figure(
+DURATION: Final = MetricSpec(
     "rstreams.attempt.duration",
     "s",
     "Seconds of attempts. Each measured attempt stands for those before it.",
     lambda _: {},
 )
-"""The figure for the histogram of attempts; it has no ``values``."""
+"""The spec for the histogram of attempts; it has no ``values``."""
 
 FIRST_OCTAVE: Final = -10
 
@@ -166,7 +166,7 @@ of ``latencies``, so the counts are exact."""
 
 
 class Point(NamedTuple):
-    """A value of a figure."""
+    """A value of a metric."""
 
     stage: str
     label: str
@@ -186,53 +186,53 @@ class Histogram(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """The figures of all stages at one time."""
+    """The metrics of all stages at one time."""
 
-    figures: list[tuple[Figure, list[Point]]]
+    metrics: list[tuple[MetricSpec, list[Point]]]
     durations: list[Histogram]
 
 
-class Figures:
-    """Reads the figures of stages. Thread-safe.
+class MetricReader:
+    """Reads the metrics of stages. Thread-safe.
 
     Totals of stages decrease when a new attempt replaces the attempt of a killed task. Other
-    systems take a counter that decreases for the counter of a new process. So a figure that
+    systems take a counter that decreases for the counter of a new process. So a metric that
     ``grows`` keeps its largest value until the total exceeds this value.
     """
 
     def __init__(self) -> None:
-        self._most: dict[tuple[str, str], dict[Any, float]] = {}
-        """The largest values of each figure and stage so far, by label or bucket."""
+        self._largest: dict[tuple[str, str], dict[Any, float]] = {}
+        """The largest values of each metric and stage so far, by label or bucket."""
         self._lock = threading.Lock()
 
     def read(self, stages: Iterable[StageMetrics]) -> Reading:
-        """Return the figures of ``stages``, the totals of each stage."""
+        """Return the metrics of ``stages``, the totals of each stage."""
         stages = list(stages)
         with self._lock:
             return Reading(
-                [(figure, list(self._points(figure, stages))) for figure in FIGURES],
+                [(spec, list(self._points(spec, stages))) for spec in METRIC_SPECS],
                 [self._histogram(stage) for stage in stages],
             )
 
-    def _points(self, figure: Figure, stages: list[StageMetrics]) -> Iterator[Point]:
+    def _points(self, spec: MetricSpec, stages: list[StageMetrics]) -> Iterator[Point]:
         for stage in stages:
-            values = figure.values(stage)
-            if figure.grows:
-                values = self._grown(figure, stage, values)
+            values = spec.values(stage)
+            if spec.grows:
+                values = self._never_decreasing(spec, stage, values)
             for label, value in sorted(values.items()):
                 yield Point(stage.stage, label, value)
 
-    def _grown(
-        self, figure: Figure, stage: StageMetrics, values: Mapping[Any, float]
+    def _never_decreasing(
+        self, spec: MetricSpec, stage: StageMetrics, values: Mapping[Any, float]
     ) -> dict[Any, float]:
-        most = self._most.setdefault((figure.name, stage.stage), {})
+        most = self._largest.setdefault((spec.name, stage.stage), {})
         for label, value in values.items():
             most[label] = max(value, most.get(label, 0))
         return most
 
     def _histogram(self, stage: StageMetrics) -> Histogram:
         counts = [0] * (len(BOUNDS) + 1)
-        grown = self._grown(DURATION, stage, stage.latencies)
+        grown = self._never_decreasing(DURATION, stage, stage.latencies)
         for bucket, count in grown.items():
             past = bucket - PER_OCTAVE * FIRST_OCTAVE
             counts[min(max(past // PER_OCTAVE + 1, 0), len(BOUNDS))] += int(count)

@@ -1,4 +1,4 @@
-"""Figures and spans as OTLP, through OpenTelemetry's exporters."""
+"""Metrics and spans as OTLP, through OpenTelemetry's exporters."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ with importing("opentelemetry", "OpenTelemetry", "'rstreams_fast[otel]'"):
     )
 
 from rstreams_fast.spark.telemetry.current_span import sampled_context
-from rstreams_fast.spark.telemetry.figures import (
+from rstreams_fast.spark.telemetry.metric_reader import (
     BOUNDS,
     DURATION,
-    Figure,
     Histogram,
+    MetricSpec,
     Point,
     Reading,
 )
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 __all__ = ["Client"]
 
 LABELS: Final = {"type": "error.type"}
-"""The name in OpenTelemetry's conventions for a label of figures."""
+"""The name in OpenTelemetry's conventions for a label of metrics."""
 
 _CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
 
@@ -76,7 +76,7 @@ class _Headers(requests.auth.AuthBase):
 
 
 class Client:
-    """Sends figures and spans to a collector. One thread uses it; any thread may ``stop`` it."""
+    """Sends metrics and spans to a collector. One thread uses it; any thread may ``stop`` it."""
 
     def __init__(
         self,
@@ -87,15 +87,15 @@ class Client:
         version: str,
     ) -> None:
         """For an argument that is ``None``, the environment variables of OpenTelemetry apply."""
-        words: dict[str, Any] = {"timeout": timeout}
+        arguments: dict[str, Any] = {"timeout": timeout}
         if callable(headers):
-            words["session"] = requests.Session()
-            words["session"].auth = _Headers(headers)
+            arguments["session"] = requests.Session()
+            arguments["session"].auth = _Headers(headers)
         elif headers is not None:
-            words["headers"] = dict(headers)
+            arguments["headers"] = dict(headers)
         base = None if endpoint is None else endpoint.rstrip("/")
-        self._metrics = OTLPMetricExporter(base and f"{base}/v1/metrics", **words)
-        self._spans = OTLPSpanExporter(base and f"{base}/v1/traces", **words)
+        self._metrics = OTLPMetricExporter(base and f"{base}/v1/metrics", **arguments)
+        self._spans = OTLPSpanExporter(base and f"{base}/v1/traces", **arguments)
         made = Resource.create(dict(resource))
         if str(made.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
             made = made.merge(Resource({SERVICE_NAME: "rstreams_fast"}))
@@ -111,14 +111,14 @@ class Client:
         self._metrics.shutdown()
         self._spans.shutdown()
 
-    def send_figures(self, reading: Reading) -> bool:
-        """Send figures; return whether the collector has received them."""
+    def send_metrics(self, reading: Reading) -> bool:
+        """Send metrics; return whether the collector has received them."""
         now = time.time_ns()
-        metrics = [self._metric(figure, points, now) for figure, points in reading.figures]
+        metrics = [self._metric(spec, points, now) for spec, points in reading.metrics]
         metrics.append(self._histogram(reading.durations, now))
         scoped = ScopeMetrics(self._scope, metrics, "")
         data = MetricsData([ResourceMetrics(self._resource, [scoped], "")])
-        with _quietly():
+        with _without_tracing_and_logs():
             return self._metrics.export(data) is MetricExportResult.SUCCESS
 
     def begin_spans(self, sample: float, most: float) -> SpanOptions | None:
@@ -164,7 +164,7 @@ class Client:
         )
 
     def _send_spans(self, spans: Sequence[ReadableSpan]) -> bool:
-        with _quietly():
+        with _without_tracing_and_logs():
             return self._spans.export(spans) is SpanExportResult.SUCCESS
 
     def _span(
@@ -188,15 +188,15 @@ class Client:
             **more,
         )
 
-    def _metric(self, figure: Figure, points: Sequence[Point], now: int) -> Metric:
+    def _metric(self, spec: MetricSpec, points: Sequence[Point], now: int) -> Metric:
         numbers = [
             NumberDataPoint(
-                _attributes(point.stage, figure.label, point.label), self._since, now, point.value
+                _attributes(point.stage, spec.label, point.label), self._since, now, point.value
             )
             for point in points
         ]
-        data = Sum(numbers, _CUMULATIVE, is_monotonic=True) if figure.grows else Gauge(numbers)
-        return Metric(figure.name, figure.text, figure.unit, data)
+        data = Sum(numbers, _CUMULATIVE, is_monotonic=True) if spec.grows else Gauge(numbers)
+        return Metric(spec.name, spec.text, spec.unit, data)
 
     def _histogram(self, histograms: Sequence[Histogram], now: int) -> Metric:
         # The shortest and the longest seconds are not known; in the protocol they are optional.
@@ -227,13 +227,13 @@ def _attributes(stage: str, label: str = "", value: str = "") -> dict[str, str]:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def _without_tracing_and_logs() -> Iterator[None]:
     """Switch off tracing and logging of this thread's requests: the caller logs one warning."""
     import logging
 
     thread = threading.get_ident()
 
-    def is_others(record: logging.LogRecord) -> bool:
+    def is_of_other_thread(record: logging.LogRecord) -> bool:
         return record.thread != thread
 
     loggers = [
@@ -242,10 +242,10 @@ def _quietly() -> Iterator[None]:
     ]
     token = attach(set_value("suppress_instrumentation", True))
     for logger in loggers:
-        logger.addFilter(is_others)
+        logger.addFilter(is_of_other_thread)
     try:
         yield
     finally:
         for logger in loggers:
-            logger.removeFilter(is_others)
+            logger.removeFilter(is_of_other_thread)
         detach(token)

@@ -1,4 +1,4 @@
-"""Writes figures in the text format that Prometheus reads."""
+"""Writes metrics in the text format that Prometheus reads."""
 
 from __future__ import annotations
 
@@ -6,39 +6,45 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Final
 
-from rstreams_fast.spark.telemetry.figures import BOUNDS, DURATION, Figure, Histogram, Reading
+from rstreams_fast.spark.telemetry.metric_reader import (
+    BOUNDS,
+    DURATION,
+    Histogram,
+    MetricSpec,
+    Reading,
+)
 
-__all__ = ["text_of"]
+__all__ = ["prometheus_text"]
 
 _SUFFIXES: Final = {"s": "_seconds", "By": "_bytes"}
 
 
-def text_of(reading: Reading) -> str:
-    """Return the figures in Prometheus' text exposition format, version 0.0.4."""
+def prometheus_text(reading: Reading) -> str:
+    """Return the metrics in Prometheus' text exposition format, version 0.0.4."""
     lines: list[str] = []
-    for figure, points in reading.figures:
-        name = _name_of(figure)
+    for spec, points in reading.metrics:
+        name = _name_of(spec)
         samples = [
-            f"{name}{_labels(stage=stage, **{figure.label or 'type': label})} {value}"
+            f"{name}{_labels(stage=stage, **{spec.label or 'type': label})} {value}"
             for stage, label, value in points
         ]
         if samples:
-            lines += [*_head(name, figure, "counter" if figure.grows else "gauge"), *samples]
+            lines += [*_header_lines(name, spec, "counter" if spec.grows else "gauge"), *samples]
     if reading.durations:
         name = _name_of(DURATION).removesuffix("_total")
-        lines += _head(name, DURATION, "histogram")
+        lines += _header_lines(name, DURATION, "histogram")
         for histogram in reading.durations:
             lines += _buckets(name, histogram)
     return "".join(f"{line}\n" for line in lines)
 
 
-def _name_of(figure: Figure) -> str:
-    suffix = _SUFFIXES.get(figure.unit, "") + ("_total" if figure.grows else "")
-    return figure.name.replace(".", "_") + suffix
+def _name_of(spec: MetricSpec) -> str:
+    suffix = _SUFFIXES.get(spec.unit, "") + ("_total" if spec.grows else "")
+    return spec.name.replace(".", "_") + suffix
 
 
-def _head(name: str, figure: Figure, kind: str) -> list[str]:
-    return [f"# HELP {name} {figure.text}", f"# TYPE {name} {kind}"]
+def _header_lines(name: str, spec: MetricSpec, kind: str) -> list[str]:
+    return [f"# HELP {name} {spec.text}", f"# TYPE {name} {kind}"]
 
 
 def _buckets(name: str, histogram: Histogram) -> Iterator[str]:
@@ -52,9 +58,9 @@ def _buckets(name: str, histogram: Histogram) -> Iterator[str]:
 
 
 def _labels(**labels: str) -> str:
-    given = [f'{name}="{_escaped(value)}"' for name, value in labels.items() if value]
-    return "{" + ",".join(given) + "}"
+    pairs = [f'{name}="{_escape(value)}"' for name, value in labels.items() if value]
+    return "{" + ",".join(pairs) + "}"
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -47,7 +47,7 @@ class CallSpans:
         self.current_span = _current_span()
         self._files = 0
         self._due = 0.0
-        self._rarer = 1
+        self._factor = 1
         self._tokens, self._since = options.most, time.monotonic()
 
     def begin(self) -> CallSpan:
@@ -57,8 +57,8 @@ class CallSpans:
         self._since = now
         # If spans come too fast, trace half as many calls; else trace twice as many, up to the
         # share of ``options.sample``.
-        self._rarer = self._rarer * 2 if self._tokens < most / 2 else max(self._rarer // 2, 1)
-        self.left = self.every * self._rarer - 1
+        self._factor = self._factor * 2 if self._tokens < most / 2 else max(self._factor // 2, 1)
+        self.left = self.every * self._factor - 1
         return CallSpan(self)
 
     def write(self, metrics_file: Path, *, last: bool) -> None:
@@ -100,7 +100,7 @@ class CallSpan:
         start = time.time_ns() - int(before * 1e9)
         self._written = WrittenSpan(counters.stage, span_id, start, attributes, [])
         self._failed_attempts = 0
-        self._noted: BaseException | None = None
+        self._last_error: BaseException | None = None
         """The error of the latest failed attempt."""
         self._error: BaseException | None = None
         if before:
@@ -110,31 +110,31 @@ class CallSpan:
     def __enter__(self) -> Self:
         self._token = current.set(self)
         if (otel := self._spans.current_span) is not None:
-            self._user = otel.enter(self._written, self._spans.options)
+            self._otel_token = otel.enter(self._written, self._spans.options)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
     ) -> None:
         if (otel := self._spans.current_span) is not None:
-            otel.leave(self._user)
+            otel.leave(self._otel_token)
         # ValueError: the garbage collector ends the call in another context.
         with suppress(ValueError):
             current.reset(self._token)
         self._end(self._error if error is None else error)
         # The tracebacks of the errors refer to frames with this object: break the cycle.
-        self._error = self._noted = None
+        self._error = self._last_error = None
         if len(self._spans.ended) < MOST_SPANS:
             self._spans.ended.append(self._written)
 
     def attempted(self, error: BaseException) -> None:
-        self._noted = error
+        self._last_error = error
         name = "refused"
         if not isinstance(error, NOT_MADE):
             name = "attempt failed"
             self._failed_attempts += 1
-        about = {"error.type": type(error).__qualname__, "rstreams.attempt": self._failed_attempts}
-        self._written.events.append((time.time_ns(), name, about))
+        attrs = {"error.type": type(error).__qualname__, "rstreams.attempt": self._failed_attempts}
+        self._written.events.append((time.time_ns(), name, attrs))
 
     def waited(self, cause: str, seconds: float) -> None:
         name = f"rstreams.wait.{cause}"
@@ -146,10 +146,10 @@ class CallSpan:
 
     def _end(self, error: BaseException | None) -> None:
         written, attempts, outcome = self._written, self._failed_attempts, "ok"
-        noted = self._noted is not None and (
-            error is self._noted or getattr(error, "__cause__", None) is self._noted
+        is_recorded = self._last_error is not None and (
+            error is self._last_error or getattr(error, "__cause__", None) is self._last_error
         )
-        if not (noted or isinstance(error, NOT_MADE)):
+        if not (is_recorded or isinstance(error, NOT_MADE)):
             attempts += 1  # the last attempt, which ``attempted`` did not count
         if error is not None:
             error = as_timeout(error)
