@@ -25,7 +25,7 @@ INTERNAL = {
     "FrameMap": {"output_of", "work"},
     "CalledSink": {"client", "target"},
     "HttpSink": {"client", "target"},
-    "ForEach": {"drop_references", "finish", "is_called_by", "leave", "slot"},
+    "ForEach": {"drop_references", "end_with", "finish", "is_called_by", "slot"},
     "FunctionSubscriber": {"slot"},
     "Batching": {"most", "size_of"},
     "Limit": {"numbers", "served_at", "weights"},

@@ -22,7 +22,7 @@ from rstreams_fast.core._common import (
     Missing,
     RunStatus,
 )
-from rstreams_fast.core._faces import HOMES
+from rstreams_fast.core._faces import MODULES
 from rstreams_fast.errors import BackendUnavailableError
 
 __all__ = [
@@ -70,7 +70,7 @@ else:
     _chosen = importlib.import_module(f"rstreams_fast.core.{_PACKAGES[backend]}")
     try:
         # CallWindow is loaded only on its first use, because it imports asyncio.
-        for _name in HOMES.keys() - {"CallWindow"}:
+        for _name in MODULES.keys() - {"CallWindow"}:
             globals()[_name] = getattr(_chosen, _name)
     except ImportError as missing:
         if missing.name == "_cffi_backend":

@@ -15,34 +15,34 @@ class Bell:
     """A function that wakes the coroutine that awaits ``future``. Any thread may call it.
 
     Make this object in the coroutine. If the coroutine's loop was closed, the coroutine cannot be
-    woken, and a call of this object calls ``lost`` instead.
+    woken, and a call of this object calls ``on_lost`` instead.
     """
 
-    __slots__ = ("_loop", "_lost", "future")
+    __slots__ = ("_loop", "_on_lost", "future")
 
-    def __init__(self, lost: Callable[[], object] | None = None) -> None:
+    def __init__(self, on_lost: Callable[[], object] | None = None) -> None:
         import asyncio  # imported here, as programs without coroutines do not need it
 
         self._loop = asyncio.get_running_loop()
-        self._lost = lost
+        self._on_lost = on_lost
         self.future: asyncio.Future[None] = self._loop.create_future()
 
     def __call__(self) -> None:
         import asyncio
 
         if asyncio._get_running_loop() is self._loop:
-            self._answer()
+            self._set_result()
             return
         try:
-            self._loop.call_soon_threadsafe(self._answer)
+            self._loop.call_soon_threadsafe(self._set_result)
         except RuntimeError:
-            if self._lost is not None:
-                self._lost()
+            if self._on_lost is not None:
+                self._on_lost()
 
     def is_lost(self) -> bool:
         """Whether the loop was closed, so that the coroutine will never continue."""
         return self._loop.is_closed()
 
-    def _answer(self) -> None:
+    def _set_result(self) -> None:
         if not self.future.done():
             self.future.set_result(None)

@@ -64,7 +64,7 @@ class EagerTask(asyncio.Task[Any]):
             call.introduce(self)
 
 
-def _introducing(name: str) -> Callable[..., Any]:
+def _introducing_method(name: str) -> Callable[..., Any]:
     method = getattr(asyncio.Task, name)
 
     def call(self: EagerTask, *args: Any, **kwargs: Any) -> Any:
@@ -94,7 +94,7 @@ for _name in (
     "set_name",
 ):
     if hasattr(asyncio.Task, _name):  # get_context exists since CPython 3.12
-        setattr(EagerTask, _name, _introducing(_name))
+        setattr(EagerTask, _name, _introducing_method(_name))
 
 
 def retrieve(task: asyncio.Task[Any], /) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final
 
-__all__ = ["HOMES", "face_of"]
+__all__ = ["MODULES", "module_getattr"]
 
-HOMES: Final = {
+MODULES: Final = {
     "BurstIterator": "bursts",
     "CallWindow": "window",
     "DemandCounter": "demand",
@@ -27,17 +27,17 @@ HOMES: Final = {
 """Maps the name of a class to the name of its module."""
 
 
-def face_of(package: str) -> Callable[[str], Any]:
+def module_getattr(package: str) -> Callable[[str], Any]:
     """Return the function ``__getattr__`` of a backend's package.
 
     It loads the module of a class on the first use of the class.
     """
 
     def load(name: str) -> Any:
-        if name not in HOMES:
+        if name not in MODULES:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        found = getattr(import_module(f"{package}.{HOMES[name]}"), name)
-        specification = getattr(import_module(f"rstreams_fast.core._spec.{HOMES[name]}"), name)
+        found = getattr(import_module(f"{package}.{MODULES[name]}"), name)
+        specification = getattr(import_module(f"rstreams_fast.core._spec.{MODULES[name]}"), name)
         _describe(package, found, specification)
         for cls in found.__mro__:
             for member in vars(cls).keys() & dir(specification):

@@ -299,13 +299,15 @@ def error(error: BaseException, /) -> Stream[Never]:
     if not isinstance(error, BaseException):
         raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
     return Stream(
-        PublisherSource(constant.Failed(error), f"error({safe_repr(error)})", trusted=False)
+        PublisherSource(
+            constant.FailedPublisher(error), f"error({safe_repr(error)})", trusted=False
+        )
     )
 
 
 def never() -> Stream[Never]:
     """A stream that has no elements and never ends."""
-    return Stream(PublisherSource(constant.Never(), "never()", trusted=False))
+    return Stream(PublisherSource(constant.NeverPublisher(), "never()", trusted=False))
 
 
 def create(

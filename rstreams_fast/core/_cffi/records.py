@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rstreams_fast._checks import check_count
 from rstreams_fast.core._cffi._raw import ffi, lib
-from rstreams_fast.core._cffi.ring import BoundedRing, Putting, Taking
+from rstreams_fast.core._cffi.ring import BoundedRing, PutCall, TakeCall
 from rstreams_fast.core._records import ALIGNMENT, Records
 from rstreams_fast.core._spec import records as spec
 
@@ -50,10 +50,10 @@ class RecordRing(BoundedRing, spec.RecordRing):
 
     def reserve(self, n: int, /) -> np.ndarray[Any, Any]:
         wanted = check_count("n", n)
-        inside = Putting(self, "reserve", min(wanted, self._capacity))
+        inside = PutCall(self, "reserve", min(wanted, self._capacity))
         with inside, inside:
             at = self._producer.at
-            self._reserved = lib.rsf_ring_contiguous(self._ring, at, inside.there)
+            self._reserved = lib.rsf_ring_contiguous(self._ring, at, inside.available)
             return self._view(self._reserved_views, at, self._reserved)
 
     def _commit(self, inside: Any, count: int) -> None:
@@ -72,10 +72,10 @@ class RecordRing(BoundedRing, spec.RecordRing):
 
     def peek(self, n: int, /) -> np.ndarray[Any, Any]:
         wanted = check_count("n", n)
-        inside = Taking(self, None, min(wanted, self._capacity))
+        inside = TakeCall(self, None, min(wanted, self._capacity))
         with inside, inside:
             at = self._consumer.at
-            self._peeked = lib.rsf_ring_contiguous(self._ring, at, inside.there)
+            self._peeked = lib.rsf_ring_contiguous(self._ring, at, inside.available)
             return self._view(self._peeked_views, at, self._peeked, readonly=True)
 
     def _release(self, inside: Any, count: int) -> None:

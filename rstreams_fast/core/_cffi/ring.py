@@ -62,37 +62,37 @@ class _Event:
         return any(self._permit.acquire(timeout=sleep) for sleep in sleeps(timeout))
 
 
-class Putting(spec.Putting):
+class PutCall(spec.PutCall):
     """A context manager for a call of the producer that puts at most ``count`` elements in.
 
-    Once the call has begun, ``there`` tells how many elements fit.
+    Once the call has begun, ``available`` tells how many elements fit.
     """
 
-    __slots__ = ("_count", "there")
+    __slots__ = ("_count", "available")
 
     _ring: BoundedRing
 
     def __init__(self, ring: BoundedRing, call: str | None = None, count: int = 1) -> None:
         super().__init__(ring, call)
         self._count = count
-        self.there = 0
+        self.available = 0
 
     def __enter__(self) -> None:
         # ``with inside, inside`` runs this method twice. The first run, for the outer ``with``,
-        # only sets _surrounded. The second run begins the call.
-        if self._surrounded:
-            self.there = self._enter()
-        self._surrounded = True
+        # only sets _outer_entered. The second run begins the call.
+        if self._outer_entered:
+            self.available = self._enter()
+        self._outer_entered = True
 
     def __exit__(self, *raised: object) -> None:
-        if self._left:
+        if self._exited:
             return
-        interrupted, self._leaving = self._leaving, True
+        interrupted, self._exiting = self._exiting, True
         # If an interrupt stopped the inner __exit__, perhaps the other side was not woken. So wake
         # it here. A needless wake does no harm.
         if self._leave() or (interrupted and self.done):
             self._wake()
-        self._left = True
+        self._exited = True
 
     def _enter(self) -> int:
         ring = self._ring
@@ -112,7 +112,7 @@ class Putting(spec.Putting):
         loop was closed.
         """
         ring, side = self._ring, self.side
-        if not ring._leave_for_lost(side):
+        if not ring._end_lost_call(side):
             refuse_overlap(ring, side)
         return self._enter()
 
@@ -122,11 +122,11 @@ class Putting(spec.Putting):
         return lib.rsf_glue_end_put(ring._ring, ring._producer, id(self), self.done)
 
 
-class Taking(Putting):
+class TakeCall(PutCall):
     """A context manager for a call of the consumer that takes at most ``count`` elements out.
 
-    Once the call has begun, ``there`` tells how many elements it can take. The called method stores
-    in ``done`` how many it has taken.
+    Once the call has begun, ``available`` tells how many elements it can take. The called method
+    stores in ``done`` how many it has taken.
     """
 
     __slots__ = ()
@@ -149,8 +149,8 @@ class Taking(Putting):
 
 
 class BoundedRing(spec.BoundedRing):
-    _putting = Putting
-    _taking = Taking
+    _put_call = PutCall
+    _take_call = TakeCall
 
     def __init__(self, capacity: int) -> None:
         spec.BoundedRing.__init__(self, capacity)
@@ -173,13 +173,13 @@ class BoundedRing(spec.BoundedRing):
     # -- waking the other side of the ring ---------------------------------------------------------
 
     def arm(self, waker: Callable[[], object], /) -> bool:
-        return self._arm(Taking, self._set_waker, lib.rsf_ring_prepare_wait_consumer, waker)
+        return self._arm(TakeCall, self._set_waker, lib.rsf_ring_prepare_wait_consumer, waker)
 
     def arm_producer(self, waker: Callable[[], object], /) -> bool:
         prepare = lib.rsf_ring_prepare_wait_producer
-        return self._arm(Putting, self._set_producer_waker, prepare, waker)
+        return self._arm(PutCall, self._set_producer_waker, prepare, waker)
 
-    def _arm(self, side: type[Putting], keep: Any, prepare: Any, waker: object) -> bool:
+    def _arm(self, side: type[PutCall], keep: Any, prepare: Any, waker: object) -> bool:
         check_waker(waker)
         check_same_process(self, self._creator)
         inside = side(self)
@@ -247,7 +247,7 @@ class BoundedRing(spec.BoundedRing):
         ):
             raise TimeoutError(f"the ring stayed full for {timeout} seconds")
 
-    async def _await_data(self, inside: spec.Putting) -> None:
+    async def _await_data(self, inside: spec.PutCall) -> None:
         from asyncio import sleep
 
         self._set_waker(None)
@@ -263,7 +263,7 @@ class BoundedRing(spec.BoundedRing):
                 if self._end_awaiting(inside):
                     lib.rsf_ring_take_waiting_consumer(self._ring)
 
-    async def _await_room(self, inside: spec.Putting, call: str) -> None:
+    async def _await_room(self, inside: spec.PutCall, call: str) -> None:
         self._set_producer_waker(None)
         while not self._room_for(call):
             bell = self._begin_awaiting(inside, self._set_producer_waker)
@@ -274,7 +274,7 @@ class BoundedRing(spec.BoundedRing):
                 if self._end_awaiting(inside):
                     lib.rsf_ring_take_waiting_producer(self._ring)
 
-    def _begin_awaiting(self, inside: spec.Putting, keep: Callable[[Bell], None]) -> Bell:
+    def _begin_awaiting(self, inside: spec.PutCall, keep: Callable[[Bell], None]) -> Bell:
         check_same_process(self, self._creator)
         bell = Bell()
         with self._lock:
@@ -327,10 +327,10 @@ class SpscRing(BoundedRing, spec.SpscRing[spec.T]):
     # -- the methods of the producer ---------------------------------------------------------------
 
     def offer(self, element: Any, /) -> bool:
-        inside = Putting(self, "offer")
+        inside = PutCall(self, "offer")
         with inside, inside:
             check_element(element)
-            if inside.there:
+            if inside.available:
                 self._put_one(inside, element)
         return inside.done == 1
 
@@ -338,14 +338,14 @@ class SpscRing(BoundedRing, spec.SpscRing[spec.T]):
         if not isinstance(elements, list | tuple):
             raise TypeError(f"elements must be a list or tuple, got {type(elements).__name__}")
         start = check_count("start", start)
-        inside = Putting(self, "offer", max(len(elements) - start, 0))
+        inside = PutCall(self, "offer", max(len(elements) - start, 0))
         with inside, inside:
             # Copy the elements that fit, because another thread may change the list. Copy at least
             # one: None is an error, even if the ring is full.
-            fitting = elements[start : start + max(inside.there, 1)]
+            fitting = elements[start : start + max(inside.available, 1)]
             for element in fitting:
                 check_element(element)
-            if inside.there:
+            if inside.available:
                 self._put_many(inside, fitting)
         return inside.done
 
@@ -363,18 +363,18 @@ class SpscRing(BoundedRing, spec.SpscRing[spec.T]):
     # -- the methods of the consumer ---------------------------------------------------------------
 
     def poll(self) -> Any | None:
-        inside = Taking(self)
+        inside = TakeCall(self)
         element = None
         with inside, inside:
-            if inside.there:
+            if inside.available:
                 element = self._take_one(inside)
         return element
 
     def poll_many(self, max: int, /) -> list[Any]:
-        inside = Taking(self, None, min(check_count("max", max), self._capacity))
+        inside = TakeCall(self, None, min(check_count("max", max), self._capacity))
         taken: list[Any] = []
         with inside, inside:
-            if inside.there:
+            if inside.available:
                 taken = self._take_many(inside)
         return taken
 
@@ -386,7 +386,7 @@ class SpscRing(BoundedRing, spec.SpscRing[spec.T]):
         return element
 
     def _take_many(self, inside: Any) -> list[Any]:
-        slots, at, count = self._slots, self._consumer.at, inside.there
+        slots, at, count = self._slots, self._consumer.at, inside.available
         piece = min(count, len(slots) - at)
         taken = slots[at : at + piece] + slots[: count - piece]
         slots[at : at + piece] = [None] * piece

@@ -56,7 +56,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             )
             if first:
                 self._subscription = subscription
-                self._announce = True
+                self._on_subscribe_pending = True
         if not first:
             cancel_quietly(subscription)
         elif lib.rsf_serial_enter(self._serial):
@@ -111,7 +111,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         raised: BaseException | None = None
         answer = Emission.OK
         try:
-            if held == _IDLE and not self._announce:
+            if held == _IDLE and not self._on_subscribe_pending:
                 # No signal is queued: deliver the element without the mailbox.
                 self._owner = threading.get_ident()
                 raised = self._deliver(self._subscriber.on_next, element)
@@ -204,14 +204,14 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
                 self._subscriber = self._terminal = None
                 with self._subscribing:
                     late = None
-                    if self._announce:  # a subscription came at the very end: cancel it
+                    if self._on_subscribe_pending:  # a subscription came at the very end: cancel it
                         late, self._subscription = self._subscription, None
-                    self._announce = False
+                    self._on_subscribe_pending = False
                 if late is not None:
                     cancel_quietly(late)
                 return None
-            if self._announce:
-                self._announce = False
+            if self._on_subscribe_pending:
+                self._on_subscribe_pending = False
                 return (self._subscriber.on_subscribe, self)
             found = lib.rsf_glue_next(self._serial, not self._delay_error, self._take_at)
             if found == _NOTHING:
@@ -221,9 +221,9 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             if found == _TERMINAL:
                 with self._subscribing:
                     self._finished = True
-                    # If _announce is set, a new subscription has just come. Keep it in
+                    # If _on_subscribe_pending is set, a new subscription has just come. Keep it in
                     # _subscription: the next call of _step() cancels it.
-                    if not self._announce:
+                    if not self._on_subscribe_pending:
                         self._subscription = None
                 self._drop_queued()  # elements are left only if an error is signalled before them
                 if self._terminal is True:

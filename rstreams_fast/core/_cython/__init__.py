@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rstreams_fast.core._faces import face_of
+from rstreams_fast.core._faces import module_getattr
 
-__getattr__ = face_of(__name__)
+__getattr__ = module_getattr(__name__)

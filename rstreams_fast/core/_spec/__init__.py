@@ -7,6 +7,6 @@ it to learn what a primitive does. The compiled backends do the same, but faster
 
 from __future__ import annotations
 
-from rstreams_fast.core._faces import face_of
+from rstreams_fast.core._faces import module_getattr
 
-__getattr__ = face_of(__name__)
+__getattr__ = module_getattr(__name__)

@@ -195,7 +195,7 @@ class FusedRun:
             limit: The most source elements to pull.
         """
         limit = check_count("limit", limit, 1)
-        with self._owned():
+        with self._exclusive_call():
             return self._drain(limit)
 
     def _drain(self, limit: int) -> RunStatus:
@@ -261,7 +261,7 @@ class FusedRun:
         check_element(element)
         held = [element]
         del element
-        with self._owned():
+        with self._exclusive_call():
             return self._push(held.pop())
 
     def _push(self, element: Any) -> RunStatus:
@@ -292,7 +292,7 @@ class FusedRun:
         Returns ``DONE`` if everything is delivered, and ``IDLE`` if that needs more demand. Then
         call it again after the next request.
         """
-        with self._owned():
+        with self._exclusive_call():
             return self._finish()
 
     def _finish(self) -> RunStatus:
@@ -330,7 +330,7 @@ class FusedRun:
             self._leave()
 
     @contextmanager
-    def _owned(self) -> Iterator[None]:
+    def _exclusive_call(self) -> Iterator[None]:
         if not self._busy.acquire(blocking=False):
             raise OverlappingCallsError("two calls overlap on a FusedRun")
         try:

@@ -18,7 +18,7 @@ from rstreams_fast.core._records import (
     put_all,
     view_alive,
 )
-from rstreams_fast.core._spec.ring import BoundedRing, Putting, Taking
+from rstreams_fast.core._spec.ring import BoundedRing, PutCall, TakeCall
 
 if TYPE_CHECKING:
     import numpy as np
@@ -127,7 +127,7 @@ class RecordRing(BoundedRing):
             RingClosed: The ring is closed.
         """
         plain = self._records.source(array)
-        inside = self._putting(self, "write")
+        inside = self._put_call(self, "write")
         with inside, inside:
             self._check_reserved_views("write")
             return self._put(inside, plain)
@@ -159,7 +159,7 @@ class RecordRing(BoundedRing):
 
     def _put_part(self, array: np.ndarray[Any, Any], timeout: float | None) -> int:
         plain = self._records.source(array)
-        inside = self._putting(self, "put")
+        inside = self._put_call(self, "put")
         with inside, inside:
             self._check_reserved_views("put")
             if len(plain):
@@ -168,7 +168,7 @@ class RecordRing(BoundedRing):
 
     async def _aput_part(self, array: np.ndarray[Any, Any]) -> int:
         plain = self._records.source(array)
-        inside = self._putting(self, "aput")
+        inside = self._put_call(self, "aput")
         with inside, inside:
             self._check_reserved_views("aput")
             if len(plain):
@@ -202,7 +202,7 @@ class RecordRing(BoundedRing):
             RingClosed: The ring is closed.
         """
         wanted = check_count("n", n)
-        inside = Putting(self, "reserve")
+        inside = PutCall(self, "reserve")
         with inside, inside, self._lock:
             at = self._tail % self._slots
             self._reserved = min(wanted, self._capacity - len(self), self._slots - at)
@@ -220,7 +220,7 @@ class RecordRing(BoundedRing):
             RingClosed: The ring is closed.
         """
         count = check_count("n", n)
-        inside = self._putting(self, "commit")
+        inside = self._put_call(self, "commit")
         with inside, inside:
             self._check_reserved_views("commit")
             if count > self._reserved:
@@ -248,7 +248,7 @@ class RecordRing(BoundedRing):
             max: The most records. Default: all.
         """
         wanted = check_most(max)
-        inside = self._taking(self)
+        inside = self._take_call(self)
         with inside, inside:
             self._check_peeked_views("read")
             return self._take(inside, wanted)
@@ -263,7 +263,7 @@ class RecordRing(BoundedRing):
             ValueError: ``array`` is not contiguous or not writable.
         """
         plain = self._records.target(array)
-        inside = self._taking(self)
+        inside = self._take_call(self)
         with inside, inside:
             self._check_peeked_views("read_into")
             return self._take_into(inside, plain)
@@ -281,7 +281,7 @@ class RecordRing(BoundedRing):
         """
         wanted = check_wanted(max)
         timeout = check_timeout(timeout)
-        inside = self._taking(self)
+        inside = self._take_call(self)
         with inside, inside:
             self._check_peeked_views("get")
             self._wait_for_data(timeout)
@@ -297,7 +297,7 @@ class RecordRing(BoundedRing):
             max: The most records. Default: all.
         """
         wanted = check_wanted(max)
-        inside = self._taking(self)
+        inside = self._take_call(self)
         with inside, inside:
             self._check_peeked_views("aget")
             await self._await_data(inside)
@@ -331,7 +331,7 @@ class RecordRing(BoundedRing):
             n: The most records.
         """
         wanted = check_count("n", n)
-        inside = Taking(self)
+        inside = TakeCall(self)
         with inside, inside, self._lock:
             at = self._head % self._slots
             self._peeked = min(wanted, len(self), self._slots - at)
@@ -348,7 +348,7 @@ class RecordRing(BoundedRing):
             ValueError: The last view of ``peek`` had fewer than ``n`` records.
         """
         count = check_count("n", n)
-        inside = self._taking(self)
+        inside = self._take_call(self)
         with inside, inside:
             self._check_peeked_views("release")
             if count > self._peeked:

@@ -24,7 +24,7 @@ from rstreams_fast.core._common import (
 )
 from rstreams_fast.errors import RingClosed, check_element
 
-__all__ = ["BoundedRing", "Putting", "SpscRing", "Taking"]
+__all__ = ["BoundedRing", "PutCall", "SpscRing", "TakeCall"]
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # only type checkers have this package
@@ -36,7 +36,7 @@ else:
     T = TypeVar("T")
 
 
-class Putting:
+class PutCall:
     """A context manager for one call of the producer, used as ``with inside, inside``.
 
     The called method stores in ``done`` how many elements it has put in. If it has put some in, the
@@ -47,45 +47,45 @@ class Putting:
     step of the inner ``__exit__``. Then the outer ``__exit__`` ends the call.
     """
 
-    __slots__ = ("_call", "_leaving", "_left", "_ring", "_surrounded", "done")
+    __slots__ = ("_call", "_exited", "_exiting", "_outer_entered", "_ring", "done")
 
     side = "producer"
 
     def __init__(self, ring: BoundedRing, call: str | None = None) -> None:
         self._ring = ring
         self._call = call
-        self._surrounded = self._leaving = self._left = False
+        self._outer_entered = self._exiting = self._exited = False
         self.done = 0
 
     def __enter__(self) -> None:
         ring = self._ring
-        if self._surrounded and ring._inside.setdefault(self.side, self) is not self:
-            ring._leave_for_lost(self.side)
-            if ring._inside.setdefault(self.side, self) is not self:
+        if self._outer_entered and ring._running_calls.setdefault(self.side, self) is not self:
+            ring._end_lost_call(self.side)
+            if ring._running_calls.setdefault(self.side, self) is not self:
                 refuse_overlap(ring, self.side)
-        if self._surrounded and self._call is not None:
+        if self._outer_entered and self._call is not None:
             self._ring._check_open(self._call)
-        self._surrounded = True
+        self._outer_entered = True
 
     def __exit__(self, *raised: object) -> None:
-        if self._left:
+        if self._exited:
             return
-        self._leaving = self._leaving or self._ring._inside.get(self.side) is self
-        if self._leaving:
-            if self._ring._inside.get(self.side) is self:
-                del self._ring._inside[self.side]
+        self._exiting = self._exiting or self._ring._running_calls.get(self.side) is self
+        if self._exiting:
+            if self._ring._running_calls.get(self.side) is self:
+                del self._ring._running_calls[self.side]
             if self.done:
                 self._wake()
-        self._left = True
+        self._exited = True
 
     def _wake(self) -> None:
         self._ring._wake_consumer()
 
 
-class Taking(Putting):
+class TakeCall(PutCall):
     """A context manager for one call of the consumer, used as ``with inside, inside``.
 
-    It works as ``Putting`` does. ``done`` is the number of elements that were taken out.
+    It works as ``PutCall`` does. ``done`` is the number of elements that were taken out.
     """
 
     __slots__ = ()
@@ -99,8 +99,8 @@ class Taking(Putting):
 class BoundedRing:
     """The common base of rings: closing, waiting, and the check that calls do not overlap."""
 
-    _putting: type[Any] = Putting
-    _taking: type[Any] = Taking
+    _put_call: type[Any] = PutCall
+    _take_call: type[Any] = TakeCall
 
     def __init__(self, capacity: int) -> None:
         self._capacity = check_capacity("capacity", capacity)
@@ -110,14 +110,14 @@ class BoundedRing:
         # would never be released.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._inside: dict[str, Putting] = {}  # the running call of each side (producer, consumer)
+        self._running_calls: dict[str, PutCall] = {}  # of each side (producer, consumer)
         self._closed = False
         self._error: BaseException | None = None
         self._waker: Callable[[], object] | None = None
         self._producer_waker: Callable[[], object] | None = None
         # For each side of the ring: the coroutine call (aput, aget) that waits now, and the
         # ``Bell`` that wakes it. disarm() must not remove this bell.
-        self._awaiting: dict[str, tuple[Putting, Bell]] = {}
+        self._awaiting: dict[str, tuple[PutCall, Bell]] = {}
         self._creator = os.getpid()
 
     @property
@@ -156,7 +156,7 @@ class BoundedRing:
         """
         check_waker(waker)
         check_same_process(self, self._creator)
-        inside = Taking(self)
+        inside = TakeCall(self)
         with inside, inside, self._lock:
             self._waker = None if self._has_data() else waker
             return self._waker is not None
@@ -182,7 +182,7 @@ class BoundedRing:
         """
         check_waker(waker)
         check_same_process(self, self._creator)
-        inside = Putting(self)
+        inside = PutCall(self)
         with inside, inside, self._lock:
             self._producer_waker = None if self._has_room() else waker
             return self._producer_waker is not None
@@ -222,7 +222,7 @@ class BoundedRing:
         if len(self) == 0:
             raise end_error(self._error)
 
-    async def _await_data(self, inside: Putting) -> None:
+    async def _await_data(self, inside: PutCall) -> None:
         """Do the same as ``_wait_for_data``, in a coroutine."""
         self._waker = None
         while True:
@@ -238,7 +238,7 @@ class BoundedRing:
             finally:
                 self._end_awaiting(inside)
 
-    async def _await_room(self, inside: Putting, call: str) -> None:
+    async def _await_room(self, inside: PutCall, call: str) -> None:
         self._producer_waker = None
         while True:
             bell = Bell()
@@ -253,7 +253,7 @@ class BoundedRing:
             finally:
                 self._end_awaiting(inside)
 
-    def _end_awaiting(self, inside: Putting) -> bool:
+    def _end_awaiting(self, inside: PutCall) -> bool:
         """Remove the waker of ``inside``, a call whose coroutine waits for elements or for room.
 
         ``False`` if the call was ended meanwhile, because the loop of its coroutine was closed.
@@ -268,7 +268,7 @@ class BoundedRing:
                 self._producer_waker = None
             return True
 
-    def _leave_for_lost(self, side: str) -> bool:
+    def _end_lost_call(self, side: str) -> bool:
         """End the call that waits on ``side``, if the event loop of its coroutine was closed.
 
         Such a coroutine never continues, and its call would block the side for ever. Returns
@@ -395,7 +395,7 @@ class SpscRing(BoundedRing, Generic[T]):
         return self._offer(elements[check_count("start", start) :])
 
     def _offer(self, elements: list[T] | tuple[T, ...]) -> int:
-        inside = Putting(self)
+        inside = PutCall(self)
         with inside, inside, self._lock:
             self._check_open("offer")
             fitting = elements[: self._capacity - len(self._items)]
@@ -421,7 +421,7 @@ class SpscRing(BoundedRing, Generic[T]):
         """
         check_element(element)
         timeout = check_timeout(timeout)
-        inside = self._putting(self, "put")
+        inside = self._put_call(self, "put")
         with inside, inside:
             self._wait_for_room("put", timeout)
             self._put_one(inside, element)
@@ -439,7 +439,7 @@ class SpscRing(BoundedRing, Generic[T]):
             RingClosed: The ring is closed.
         """
         check_element(element)
-        inside = self._putting(self, "aput")
+        inside = self._put_call(self, "aput")
         with inside, inside:
             await self._await_room(inside, "aput")
             self._put_one(inside, element)
@@ -463,7 +463,7 @@ class SpscRing(BoundedRing, Generic[T]):
             max: The most elements.
         """
         count = check_count("max", max)
-        inside = Taking(self)
+        inside = TakeCall(self)
         taken: list[T] = []
         with inside, inside, self._lock:
             self._changed.notify_all()
@@ -482,7 +482,7 @@ class SpscRing(BoundedRing, Generic[T]):
             RingClosed: The ring is closed and empty, and ``close`` was given no error.
         """
         timeout = check_timeout(timeout)
-        inside = self._taking(self)
+        inside = self._take_call(self)
         with inside, inside:
             self._wait_for_data(timeout)
             return self._take_one(inside)
@@ -493,7 +493,7 @@ class SpscRing(BoundedRing, Generic[T]):
         If the ring is closed and empty, this raises the same error as ``get``. The producer may be
         in another thread or loop. If the task that awaits this is cancelled, nothing is taken out.
         """
-        inside = self._taking(self)
+        inside = self._take_call(self)
         with inside, inside:
             await self._await_data(inside)
             return self._take_one(inside)

@@ -84,7 +84,7 @@ class SignalSerializer(Generic[T]):
         self._fail_fast = fail_fast
         self._subscriber: Any = subscriber
         self._subscription: Any = None
-        self._announce = False  # whether on_subscribe is the next signal to deliver
+        self._on_subscribe_pending = False  # whether on_subscribe is the next signal to deliver
         self._mailbox: deque[Any] = deque()
         self._changed = threading.Condition()  # reentrant, for finalizers and signal handlers
         self._creator = os.getpid()
@@ -110,7 +110,7 @@ class SignalSerializer(Generic[T]):
             first = self._subscription is None and not self._cancelled and not self._finished
             if first:
                 self._subscription = subscription
-                self._announce = True
+                self._on_subscribe_pending = True
                 if not self._acquire():
                     return
         if first:
@@ -244,14 +244,14 @@ class SignalSerializer(Generic[T]):
         self._drain()
         return True
 
-    def _pick(self) -> Callable[[Any], None] | None:
+    def _next_signal(self) -> Callable[[Any], None] | None:
         """Return a function that delivers the next signal. ``None``: there is none.
 
         The caller must hold the lock.
         """
         if not self._cancelled and not self._finished:
-            if self._announce:
-                self._announce = False
+            if self._on_subscribe_pending:
+                self._on_subscribe_pending = False
                 return lambda subscriber: subscriber.on_subscribe(self)
             terminal = self._terminal
             if isinstance(terminal, BaseException) and not self._delay_error:
@@ -274,7 +274,7 @@ class SignalSerializer(Generic[T]):
     def _drain(self) -> None:
         while True:
             with self._changed:
-                signal = self._pick()
+                signal = self._next_signal()
                 self._changed.notify_all()
                 if signal is None:
                     return
@@ -288,7 +288,7 @@ class SignalSerializer(Generic[T]):
                     report_dropped(raised, "§2.13: a subscriber raised")
                 else:
                     with self._changed:
-                        self._pick()
+                        self._next_signal()
                     raise
             else:
                 del signal, subscriber

@@ -122,7 +122,7 @@ class CallWindow:
         self._pending = 0
         self._submitted = 0
         self._tasks: dict[asyncio.Task[Any], _Call] = {}
-        self._made_in = contextvars.copy_context()
+        self._context = contextvars.copy_context()
         self._notified = False
         self._cancelled = False
         self._submitting = False
@@ -385,7 +385,7 @@ class CallWindow:
                 fn, arguments = self._call_and_recover, (call.item, fn, arguments)
             result, task = _eager.start(fn, arguments, self._loop)
         except BaseException as raised:
-            self._tell_end()
+            self._report_call_end()
             self._fail(call, raised)
             if not isinstance(raised, Exception | asyncio.CancelledError):
                 # The loop may have started this call. Then the exception goes to the loop, and the
@@ -394,7 +394,7 @@ class CallWindow:
                 raise
             return
         if task is None:
-            self._tell_end()
+            self._report_call_end()
             self._finish(call, result)
             self._pass_turn_on(call)
             return
@@ -454,7 +454,7 @@ class CallWindow:
                 except Exception:
                     self._in_flight = {}
         self._permits.request(1)
-        self._tell_end()
+        self._report_call_end()
         if task.cancelled():
             self._fail(call, asyncio.CancelledError(f"{describe_callable(self._fn)} was cancelled"))
         elif (error := task.exception()) is not None:
@@ -467,9 +467,9 @@ class CallWindow:
     def _notify_soon(self) -> None:
         if not self._notified:
             self._notified = True
-            self._loop.call_soon(self._notify, context=self._made_in)
+            self._loop.call_soon(self._notify, context=self._context)
 
-    def _tell_end(self) -> None:
+    def _report_call_end(self) -> None:
         if self._on_call_end is not None:
             self._on_call_end()
 

@@ -20,15 +20,15 @@ __all__ = ["to_arrow", "to_arrow_async"]
 
 def to_arrow(publisher: Publisher[Any], *, schema: Any = None) -> pa.Table:
     """Return the rows of all elements as one table: see ``Stream.to_arrow``."""
-    return collect("to_arrow", publisher, _Collected(pyarrow_for("to_arrow"), schema))
+    return collect("to_arrow", publisher, _TableCollector(pyarrow_for("to_arrow"), schema))
 
 
 async def to_arrow_async(publisher: Publisher[Any], *, schema: Any = None) -> pa.Table:
     """Do the same as ``to_arrow``, but await the end of the stream."""
-    return await collect_async(publisher, _Collected(pyarrow_for("to_arrow_async"), schema))
+    return await collect_async(publisher, _TableCollector(pyarrow_for("to_arrow_async"), schema))
 
 
-class _Collected:
+class _TableCollector:
     def __init__(self, pa: Any, schema: Any) -> None:
         self._pa = pa
         self._schema = schema

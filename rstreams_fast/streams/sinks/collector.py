@@ -16,7 +16,7 @@ from rstreams_fast.streams.engine.defaults import ARRAYS_PREFETCH
 from rstreams_fast.streams.engine.sink_subscriber import check_publisher
 from rstreams_fast.streams.sinks.for_each import ForEach
 from rstreams_fast.streams.sinks.iterate import Iteration
-from rstreams_fast.streams.sinks.results import drive
+from rstreams_fast.streams.sinks.results import subscribe_and_wait
 
 __all__ = ["Collector", "collect", "collect_async"]
 
@@ -57,9 +57,9 @@ class _CollectorSubscriber(ListSubscriber, ForEach[Any]):
         except Exception as raised:
             del elements, on_elements  # so that the traceback of an error keeps no element (§3.13)
             self.fail(raised)
-        except BaseException as leaving:
+        except BaseException as raised:
             del elements, on_elements
-            self.leave(leaving)
+            self.end_with(raised)
             raise
 
     def drop_references(self) -> None:
@@ -75,7 +75,7 @@ def collect(name: str, publisher: Publisher[Any], collector: Collector[R_co]) ->
     """
     check_publisher(publisher)
     refuse_in_loop(f"{name}()", f"use 'await {name}_async()' there")
-    drive(publisher, _CollectorSubscriber(collector))
+    subscribe_and_wait(publisher, _CollectorSubscriber(collector))
     return collector.result()
 
 

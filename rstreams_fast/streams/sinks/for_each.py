@@ -39,7 +39,7 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
     __slots__ = ("_consumed", "_on_complete", "_on_error", "_on_next", "_over", "_replenish")
 
     #: Whether a function that returns ``False`` ends the stream.
-    _false_is_enough: ClassVar[bool] = False
+    _false_ends_stream: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -70,16 +70,16 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
             raise NoneSignalError("§2.13: None is not an element")
         on_next = self._on_next
         if on_next is None:
-            self._unwanted(element)
+            self._on_late_element(element)
             return
         try:
             more = on_next(element)
             if more is False or type(more) is CoroutineType:
-                self._answered(on_next, more)
+                self._act_on_answer(on_next, more)
         except BaseException as raised:
             name = describe_callable(on_next)
             del element, on_next  # so that the traceback of an error keeps no element (§3.13)
-            self._failed(name, raised)
+            self._end_with_exception(name, raised)
         else:
             if self._replenish:
                 self._consumed += 1
@@ -96,42 +96,42 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         on_next = self._on_next
         if on_next is None or self._replenish:
             return None
-        answered = partial(self._answered, on_next)
-        failed = partial(self._failed, describe_callable(on_next))
-        return FunctionSlot(on_next, self._over, answered, self._unwanted, failed)
+        answered = partial(self._act_on_answer, on_next)
+        failed = partial(self._end_with_exception, describe_callable(on_next))
+        return FunctionSlot(on_next, self._over, answered, self._on_late_element, failed)
 
-    def _answered(self, on_next: Callable[[T], object], answer: object) -> None:
+    def _act_on_answer(self, on_next: Callable[[T], object], answer: object) -> None:
         """Act on the function's result: ``False`` ends the stream, and a coroutine is an error."""
         if answer is not False:
             refuse_coroutine("on_next", on_next, answer, _HINT)
-        elif self._false_is_enough:
-            self._enough()
+        elif self._false_ends_stream:
+            self._end_early()
 
-    def _unwanted(self, _element: T) -> None:
+    def _on_late_element(self, _element: T) -> None:
         self.upstream.on_late_element()  # the element came after the end (§2.8)
 
-    def _failed(self, name: str, raised: BaseException) -> None:
+    def _end_with_exception(self, name: str, raised: BaseException) -> None:
         """End with ``raised``, an exception of the user's function ``name``."""
         if isinstance(raised, Exception):
             self.fail(raised)
         elif is_async_cancellation(raised):
             self.fail(not_a_cancellation(raised, name))
         else:
-            self.leave(raised)
+            self.end_with(raised)
             raise raised
 
-    def _enough(self) -> None:
+    def _end_early(self) -> None:
         """Cancel upstream, and end without an error. Call no function of the user."""
         self.upstream.cancel()
         if self.run.claim():
             super().finish(None)
 
-    def leave(self, leaving: BaseException) -> None:
-        """End with ``leaving``, such as a ``KeyboardInterrupt``. Call no function of the user."""
+    def end_with(self, raised: BaseException) -> None:
+        """End with ``raised``, such as a ``KeyboardInterrupt``. Call no function of the user."""
         self.upstream.cancel()
         self.drop_references()
         if self.run.claim():
-            self.run.settle(failure_of(leaving))
+            self.run.settle(failure_of(raised))
 
     def finish(self, error: BaseException | None) -> None:
         on_error, on_complete = self._on_error, self._on_complete
@@ -149,8 +149,8 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
                 error = raised
             else:
                 report_dropped(raised, "§2.13: on_error raised")
-        except BaseException as leaving:
-            self.run.settle(failure_of(leaving))
+        except BaseException as raised:
+            self.run.settle(failure_of(raised))
             raise
         self.run.settle(None if error is None else failure_of(error), seen)
 
@@ -195,7 +195,7 @@ def for_each(
     try:
         with without_loop():
             subscribe(publisher, subscriber)
-    except BaseException as leaving:
-        subscriber.leave(leaving)
+    except BaseException as raised:
+        subscriber.end_with(raised)
         raise
     return run

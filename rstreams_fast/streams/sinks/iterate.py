@@ -71,25 +71,25 @@ T = TypeVar("T")
 
 # The iterations that this process has begun. A forked child must drop their elements. (A WeakSet
 # would be much slower.)
-_begun: set[weakref.ref[Iteration[Any]] | None] = set()
-_left_behind: list[Any] = []
+_live_iterations: set[weakref.ref[Iteration[Any]] | None] = set()
+_parent_elements: list[Any] = []
 
 
-def _leave_bursts_behind() -> None:
+def _remove_bursts_in_child() -> None:
     """In a forked child, remove the elements that iterations hold: the parent delivers them.
 
     Without elements, the next step of an iteration in the child makes a request, which raises. So
     the process id need not be checked for each element. The removed elements are kept in a list,
     because dropping an element can run a finalizer that belongs to the parent.
     """
-    for begun in list(_begun):
-        iteration = None if begun is None else begun()
+    for reference in list(_live_iterations):
+        iteration = None if reference is None else reference()
         while iteration is not None and (element := iteration._next_of_burst()) is not MISSING:
-            _left_behind.append(element)
+            _parent_elements.append(element)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_bursts_behind)
+    os.register_at_fork(after_in_child=_remove_bursts_in_child)
 
 
 class _IteratorSubscriber(RingSubscriber):
@@ -97,8 +97,8 @@ class _IteratorSubscriber(RingSubscriber):
 
     __slots__ = (
         "__weakref__",
-        "_by_turns",
         "_offer",
+        "_only_consumer_requests",
         "_prefetch",
         "bell",
         "ended",
@@ -118,7 +118,7 @@ class _IteratorSubscriber(RingSubscriber):
         self.subscriber_thread = get_ident()
         # Whether only the consumer makes requests, each for as many elements as come within a
         # millisecond (a turn on the consumer's event loop).
-        self._by_turns = False
+        self._only_consumer_requests = False
         self.bell = Doorbell()
         self.turns = None if loop is None else Turns(self.bell.ring)
         if self.turns is not None:
@@ -135,12 +135,12 @@ class _IteratorSubscriber(RingSubscriber):
         if not self.upstream.attach(subscription):
             return
         if get_ident() == self.subscriber_thread and is_internal(subscription):
-            self._by_turns = True
+            self._only_consumer_requests = True
             self.upstream.due = self._prefetch  # requests are made after subscribe has returned
         else:
-            self._ask(self._prefetch)
+            self._request(self._prefetch)
 
-    def ask_for_a_turn(self, loop: asyncio.AbstractEventLoop | None, n: int = 0) -> bool:
+    def request_for_a_turn(self, loop: asyncio.AbstractEventLoop | None, n: int = 0) -> bool:
         """Request ``n`` more elements and the rest of earlier requests, but only for one turn.
 
         A turn is the millisecond for which work may occupy the event loop. When the turn is over, a
@@ -150,12 +150,12 @@ class _IteratorSubscriber(RingSubscriber):
         turns = self.turns
         if turns is not None:
             turns.begin(loop)
-        went_on = turns is not None and turns.resume_paused()
-        if not self._by_turns:
+        resumed = turns is not None and turns.resume_paused()
+        if not self._only_consumer_requests:
             if n:
-                self._ask(n)
-            return went_on or n > 0
-        if went_on:
+                self._request(n)
+            return resumed or n > 0
+        if resumed:
             self.upstream.due += n
             return True
         try:
@@ -164,7 +164,7 @@ class _IteratorSubscriber(RingSubscriber):
             self.fail(raised)
             return False
 
-    def _ask(self, n: int) -> None:
+    def _request(self, n: int) -> None:
         try:
             self.upstream.ask(n)
         except Exception as raised:  # upstream broke §3.16: request must not raise
@@ -219,7 +219,7 @@ class _IteratorSubscriber(RingSubscriber):
         self.ended = True
         self.bell.ring()
 
-    def leave(self) -> None:
+    def abandon(self) -> None:
         """End without an error, because the consumer is gone.
 
         Any thread may call this, and may repeat the call.
@@ -250,10 +250,10 @@ class Iteration(BurstIterator[T]):
 
     __slots__ = (
         "__weakref__",
-        "_begun_as",
         "_busy",
         "_consumed",
         "_fetched",
+        "_live_reference",
         "_pid",
         "_prefetch",
         "_publisher",
@@ -266,7 +266,7 @@ class Iteration(BurstIterator[T]):
     def __init__(self, publisher: Publisher[T], prefetch: int) -> None:
         # Set these fields before all checks, because __del__ reads them.
         self._subscriber: _IteratorSubscriber | None = None
-        self._begun_as: weakref.ref[Iteration[T]] | None = None
+        self._live_reference: weakref.ref[Iteration[T]] | None = None
         check_publisher(publisher)
         self._prefetch = check_capacity("prefetch", prefetch)
         self._replenish = replenish_at(self._prefetch)
@@ -295,7 +295,7 @@ class Iteration(BurstIterator[T]):
     # -- the methods of the consumer ---------------------------------------------------------------
 
     def _refill(self) -> T:
-        self._enter()
+        self._acquire_busy()
         try:
             element = self._next_of_burst()  # another consumer may have fetched elements meanwhile
             if element is MISSING:
@@ -312,7 +312,7 @@ class Iteration(BurstIterator[T]):
         return element
 
     def _next_element(self) -> T | Literal[Missing.MISSING]:
-        subscriber = self._start_or_ask(None)
+        subscriber = self._start_or_request(None)
         try:
             while subscriber is not None:
                 burst = self._fetch(subscriber)
@@ -320,7 +320,7 @@ class Iteration(BurstIterator[T]):
                     break
                 if burst:
                     return self._first_of(burst)
-                if not subscriber.ask_for_a_turn(None):
+                if not subscriber.request_for_a_turn(None):
                     self._park(subscriber)
             return MISSING
         finally:
@@ -340,7 +340,7 @@ class Iteration(BurstIterator[T]):
         At the end of the stream the list is empty. The next call treats the elements as consumed.
         Each call lets other tasks of the event loop run. Cancelling the call closes the iteration.
         """
-        self._enter()
+        self._acquire_busy()
         try:
             with with_running_loop(self._unclosed):
                 burst = await self._next_burst()
@@ -367,7 +367,7 @@ class Iteration(BurstIterator[T]):
         import asyncio
 
         loop = asyncio.get_running_loop()
-        subscriber = self._start_or_ask(loop)
+        subscriber = self._start_or_request(loop)
         try:
             if subscriber is not None:
                 yield_gil()
@@ -378,7 +378,7 @@ class Iteration(BurstIterator[T]):
                     break
                 if burst:
                     return burst
-                if not subscriber.ask_for_a_turn(loop):
+                if not subscriber.request_for_a_turn(loop):
                     await self._wait(subscriber)
                 elif not self.buffered:  # no element has come yet: let the loop run meanwhile
                     yield_gil()
@@ -397,13 +397,15 @@ class Iteration(BurstIterator[T]):
             self._forget_burst()
         return element
 
-    def _enter(self) -> None:
+    def _acquire_busy(self) -> None:
         if not self._busy.acquire(blocking=False):
             raise OverlappingCallsError(
                 "an iteration has one consumer at a time, and one waits already"
             )
 
-    def _start_or_ask(self, loop: asyncio.AbstractEventLoop | None) -> _IteratorSubscriber | None:
+    def _start_or_request(
+        self, loop: asyncio.AbstractEventLoop | None
+    ) -> _IteratorSubscriber | None:
         """Subscribe, or request as many elements as were consumed.
 
         Returns the subscriber, or ``None`` if the iteration is closed.
@@ -416,15 +418,15 @@ class Iteration(BurstIterator[T]):
         self._fetched = 0
         if self._consumed >= self._replenish and not subscriber.ended:
             consumed, self._consumed = self._consumed, 0
-            subscriber.ask_for_a_turn(loop, consumed)
+            subscriber.request_for_a_turn(loop, consumed)
         return subscriber
 
     def _start(self, loop: asyncio.AbstractEventLoop | None) -> _IteratorSubscriber | None:
         if self._publisher is None:
             return None
         self._pid = process_id()
-        self._begun_as = weakref.ref(self)
-        _begun.add(self._begun_as)
+        self._live_reference = weakref.ref(self)
+        _live_iterations.add(self._live_reference)
         # Set the subscriber, and then read the publisher. If another thread has called close()
         # before, the publisher is None. If another thread calls close() later, close() finds the
         # subscriber.
@@ -439,7 +441,7 @@ class Iteration(BurstIterator[T]):
             subscribe(publisher, subscriber)
             self._signallers = signallers[before:]
             subscriber.subscriber_thread = 0
-            subscriber.ask_for_a_turn(loop)
+            subscriber.request_for_a_turn(loop)
         except BaseException:
             self.close()
             raise
@@ -470,8 +472,8 @@ class Iteration(BurstIterator[T]):
 
     async def _wait(self, subscriber: _IteratorSubscriber) -> None:
         # If the loop is closed meanwhile, this coroutine never continues. Then the bell calls
-        # leave(), which cancels upstream.
-        bell = Bell(subscriber.leave)
+        # abandon(), which cancels upstream.
+        bell = Bell(subscriber.abandon)
         subscriber.bell.arm(bell)
         try:
             if subscriber.arm():
@@ -485,7 +487,7 @@ class Iteration(BurstIterator[T]):
         failure = None if subscriber is None else subscriber.failure
         self.close()
         if failure is not None and isinstance(failure[0], StopIteration | StopAsyncIteration):
-            return failure_of(_not_the_end(failure[0]))
+            return failure_of(_stop_iteration_error(failure[0]))
         return failure
 
     def _finish_async(self) -> Failure | None:
@@ -506,8 +508,8 @@ class Iteration(BurstIterator[T]):
         self._signallers = []
         self._forget_burst()
         if subscriber is not None:
-            _begun.discard(self._begun_as)
-            subscriber.leave()
+            _live_iterations.discard(self._live_reference)
+            subscriber.abandon()
 
     async def aclose(self) -> None:
         """Close, and wait until asynchronous sources and calls have released their resources.
@@ -517,14 +519,14 @@ class Iteration(BurstIterator[T]):
         """
         self.close()
         if self._unclosed:
-            await self._until_closed()
+            await self._wait_until_closed()
 
-    async def _until_closed(self) -> None:
+    async def _wait_until_closed(self) -> None:
         import asyncio
 
-        here = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         try:
-            while waiting := [f for f in self._unclosed if not f.done() and f.get_loop() is here]:
+            while waiting := [f for f in self._unclosed if not f.done() and f.get_loop() is loop]:
                 await asyncio.wait(waiting)
         finally:
             self._unclosed.clear()  # a caller that was interrupted must not wait again
@@ -534,7 +536,7 @@ class Iteration(BurstIterator[T]):
             return self._open(None)
 
     def _open(self, loop: asyncio.AbstractEventLoop | None) -> Self:
-        self._enter()
+        self._acquire_busy()
         try:
             if self._subscriber is None and self._publisher is None:
                 raise RuntimeError("an iteration is for one use, and this one is over")
@@ -557,11 +559,11 @@ class Iteration(BurstIterator[T]):
         subscriber = self._subscriber
         # At interpreter exit the globals of a module can be None.
         if subscriber is not None and call_from_finalizer is not None:
-            _begun.discard(self._begun_as)
-            call_from_finalizer(subscriber.leave)
+            _live_iterations.discard(self._live_reference)
+            call_from_finalizer(subscriber.abandon)
 
 
-def _not_the_end(error: BaseException) -> RuntimeError:
+def _stop_iteration_error(error: BaseException) -> RuntimeError:
     # The stream has failed with a StopIteration. A ``for`` loop would see the end of the iteration.
     # So raise a RuntimeError, as generators do (PEP 479).
     failure = RuntimeError(f"the stream failed with {type(error).__name__}")

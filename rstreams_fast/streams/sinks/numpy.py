@@ -21,15 +21,15 @@ FIRST_ROWS = 1024
 
 def to_numpy(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any, Any]:
     """Return all elements in one array: see ``Stream.to_numpy``."""
-    return collect("to_numpy", publisher, _Collected(numpy_for("to_numpy"), dtype))
+    return collect("to_numpy", publisher, _ArrayCollector(numpy_for("to_numpy"), dtype))
 
 
 async def to_numpy_async(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any, Any]:
     """Do the same as ``to_numpy``, but await the end of the stream."""
-    return await collect_async(publisher, _Collected(numpy_for("to_numpy_async"), dtype))
+    return await collect_async(publisher, _ArrayCollector(numpy_for("to_numpy_async"), dtype))
 
 
-class _Collected:
+class _ArrayCollector:
     """Collects elements in an array that grows.
 
     Scalars first wait in a list, because numpy is faster if it converts many scalars together.
@@ -82,7 +82,7 @@ class _Collected:
         # a row of each tuple.
         array = self._np.array(scalars, dtype if dtype is not None and dtype.fields else None)
         if dtype is not None and array.dtype != dtype and array.dtype.kind in "fO":
-            array = self._exactly(scalars, array, dtype)
+            array = self._convert_exactly(scalars, array, dtype)
         if array.ndim != 1:
             raise TypeError(
                 f"to_numpy takes arrays or scalars, got {type(scalars[0]).__name__}; "
@@ -100,7 +100,7 @@ class _Collected:
             )
         self._append(array)
 
-    def _exactly(self, scalars: list[Any], array: Any, dtype: Any) -> Any:
+    def _convert_exactly(self, scalars: list[Any], array: Any, dtype: Any) -> Any:
         """Convert ``scalars`` to ``dtype``; raise an error if a value does not fit.
 
         ``array``: the scalars as numpy converts them without a dtype, to floats or objects.
@@ -118,10 +118,10 @@ class _Collected:
         except OverflowError as raised:
             raise OverflowError(f"to_numpy(dtype={dtype}): {raised}") from raised
         if dtype.kind in "biufc" and array.ndim == 1:
-            whole = dtype.kind in "biu"
+            integral = dtype.kind in "biu"
             for before, after in zip(scalars, array.tolist(), strict=True):
-                if (whole or abs(after) == math.inf) and before != after:
-                    raise _does_not_fit(dtype, before)
+                if (integral or abs(after) == math.inf) and before != after:
+                    raise _fit_error(dtype, before)
         return array
 
     def _append(self, array: Any) -> None:
@@ -162,7 +162,7 @@ class _Collected:
                     rows[count:end] = array
                 except OverflowError as raised:  # numpy 2.5 does not tell which date overflows
                     value = next(one for one in array.flat if _overflows(one, dtype))
-                    raise _does_not_fit(dtype, value) from raised
+                    raise _fit_error(dtype, value) from raised
                 _check_cast(np, array, rows[count:end])
         else:
             rows[count:end] = array
@@ -204,17 +204,17 @@ def _check_cast(np: Any, array: Any, cast: Any) -> None:
     else:  # a cast of dates to a coarser unit loses only precision
         return
     if lost.any():
-        raise _does_not_fit(new, array[lost][0])
+        raise _fit_error(new, array[lost][0])
 
 
 def _check_range(np: Any, dtype: Any, *values: Any) -> None:
     info = np.iinfo(dtype)
     for value in map(int, values):
         if not info.min <= value <= info.max:
-            raise _does_not_fit(dtype, value)
+            raise _fit_error(dtype, value)
 
 
-def _does_not_fit(dtype: Any, value: Any) -> ValueError | OverflowError:
+def _fit_error(dtype: Any, value: Any) -> ValueError | OverflowError:
     if dtype.kind in "SUV" or (dtype.kind in "iub" and not isinstance(value, int)):
         return ValueError(f"to_numpy(dtype={dtype}): {safe_repr(value):.60} would be cut")
     return OverflowError(f"to_numpy(dtype={dtype}): {safe_repr(value):.60} does not fit")

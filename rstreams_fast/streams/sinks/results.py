@@ -27,12 +27,12 @@ from rstreams_fast.streams.sinks.iterate import Iteration
 from rstreams_fast.streams.sinks.run import RunSubscriber
 
 __all__ = [
-    "drive",
     "first",
     "first_async",
     "last",
     "run",
     "run_async",
+    "subscribe_and_wait",
     "to_list",
     "to_list_async",
 ]
@@ -40,7 +40,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-class _Append(RunSubscriber[T]):
+class _AppendingSubscriber(RunSubscriber[T]):
     """Calls ``append`` with each element, without a check: a pipeline never sends ``None``."""
 
     __slots__ = ("on_next",)
@@ -50,7 +50,7 @@ class _Append(RunSubscriber[T]):
         self.on_next = append  # type: ignore[method-assign]
 
 
-class _First(RunSubscriber[T]):
+class _FirstSubscriber(RunSubscriber[T]):
     """Requests one element, keeps it in ``element``, and then cancels upstream."""
 
     __slots__ = ("element",)
@@ -70,7 +70,7 @@ class _First(RunSubscriber[T]):
             self.upstream.on_late_element()
 
 
-def drive(publisher: Publisher[T], subscriber: RunSubscriber[T]) -> None:
+def subscribe_and_wait(publisher: Publisher[T], subscriber: RunSubscriber[T]) -> None:
     """Subscribe ``subscriber``, and block this thread until the stream has ended."""
     outcome = subscriber.run
     signallers = signallers_of_thread()
@@ -95,7 +95,7 @@ def drive(publisher: Publisher[T], subscriber: RunSubscriber[T]) -> None:
 def run(publisher: Pipeline[Any]) -> None:
     """Consume all elements, and drop them. Block until the stream has ended."""
     refuse_in_loop("run()", "use 'await run_async()' there")
-    drive(publisher, _Append(deque[Any](maxlen=0).append))
+    subscribe_and_wait(publisher, _AppendingSubscriber(deque[Any](maxlen=0).append))
 
 
 def to_list(publisher: Pipeline[T]) -> list[T]:
@@ -103,7 +103,7 @@ def to_list(publisher: Pipeline[T]) -> list[T]:
     refuse_in_loop("to_list()", "use 'await to_list_async()' there")
     elements: list[T] = []
     try:
-        drive(publisher, _Append(elements.append))
+        subscribe_and_wait(publisher, _AppendingSubscriber(elements.append))
         return elements
     finally:
         del elements  # so that the traceback of an error keeps no element (§3.13)
@@ -113,7 +113,7 @@ def last(publisher: Pipeline[T], default: Any) -> Any:
     """Return the last element, or ``default``. An empty stream without a default is an error."""
     refuse_in_loop("last()", "use 'await last_async()' there")
     newest: deque[T] = deque(maxlen=1)
-    drive(publisher, _Append(newest.append))
+    subscribe_and_wait(publisher, _AppendingSubscriber(newest.append))
     return _or_default(newest[0] if newest else MISSING, default)
 
 
@@ -123,9 +123,9 @@ def first(publisher: Pipeline[T], default: Any = MISSING, *, name: str = "first"
     ``name`` is the name of the calling function in errors.
     """
     refuse_in_loop(f"{name}()", f"use 'await {name}_async()' there")
-    subscriber: _First[T] = _First()
+    subscriber: _FirstSubscriber[T] = _FirstSubscriber()
     try:
-        drive(publisher, subscriber)
+        subscribe_and_wait(publisher, subscriber)
         return _or_default(subscriber.element, default)
     finally:
         del subscriber

@@ -48,12 +48,12 @@ class Run:
         "__weakref__",
         "_claimed",
         "_done",
+        "_end_callbacks",
         "_failure",
         "_lock",
         "_pid",
         "_seen",
         "_subscriber",
-        "_waiting",
     )
 
     __reduce__ = not_picklable
@@ -66,7 +66,7 @@ class Run:
         self._done = False
         self._seen = False  # whether a caller or a function of the user has received the failure
         self._failure: Failure | None = None
-        self._waiting: list[Callable[[], object]] = []
+        self._end_callbacks: list[Callable[[], object]] = []
         self._pid = process_id()
 
     @property
@@ -153,12 +153,12 @@ class Run:
 
     def _park(self, timeout: float | None) -> None:
         event = new_event()
-        if self._when_done(event.release):
+        if self._add_callback(event.release):
             try:
                 if not acquire(event, timeout):
                     raise TimeoutError(f"the stream has not ended within {timeout} seconds")
             finally:
-                self._forget(event.release)
+                self._remove_callback(event.release)
 
     async def _wait(self) -> None:
         import asyncio
@@ -166,14 +166,14 @@ class Run:
         if not self._done:
             check_process(self._pid)
             bell = Bell()
-            if self._when_done(bell):
+            if self._add_callback(bell):
                 try:
                     await bell.future
                 except asyncio.CancelledError:
                     self.cancel()
                     raise
                 finally:
-                    self._forget(bell)
+                    self._remove_callback(bell)
         self._seen = True
         failure = self._failure
         if failure is not None and is_async_cancellation(failure[0]):
@@ -183,18 +183,18 @@ class Run:
         finally:
             del failure
 
-    def _when_done(self, callback: Callable[[], object]) -> bool:
+    def _add_callback(self, callback: Callable[[], object]) -> bool:
         """Have ``callback`` called at the end. Return false if the run has ended before."""
         with self._lock:
             if not self._done:
-                self._waiting.append(callback)
+                self._end_callbacks.append(callback)
                 return True
         return False
 
-    def _forget(self, callback: Callable[[], object]) -> None:
+    def _remove_callback(self, callback: Callable[[], object]) -> None:
         with self._lock:
-            if callback in self._waiting:
-                self._waiting.remove(callback)
+            if callback in self._end_callbacks:
+                self._end_callbacks.remove(callback)
 
     # -- methods that the subscriber calls ---------------------------------------------------------
 
@@ -213,8 +213,8 @@ class Run:
             self._seen = self._seen or seen
             self._done = True
             self._subscriber = None
-            waiting, self._waiting = self._waiting, []
-        for callback in waiting:
+            callbacks, self._end_callbacks = self._end_callbacks, []
+        for callback in callbacks:
             callback()
 
     def __del__(self) -> None:

@@ -65,7 +65,7 @@ class SyncSubscriber(ForEach[T]):
 
     __slots__ = ()
 
-    _false_is_enough: ClassVar[bool] = True
+    _false_ends_stream: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -85,12 +85,12 @@ class SyncSubscriber(ForEach[T]):
         The report is needed, because a cancel does not tell upstream the reason.
         """
         self.upstream.cancel()
-        decides = self.run.claim()
-        if decides:
+        claimed = self.run.claim()
+        if claimed:
             self.drop_references()
         if isinstance(error, Exception):
             report_dropped(error, "§2.13: a subscriber failed")
-        if decides:
+        if claimed:
             self.run.settle(failure_of(error), seen=True)
 
 

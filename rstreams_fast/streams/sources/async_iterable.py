@@ -110,10 +110,10 @@ class AsyncIterableSource(Generic[T]):
         except WorkDroppedError as closed:
             refuse(subscriber, closed)
             return
-        _Pulling(subscriber, iterable, on_loop).start()
+        _AsyncIterableSubscription(subscriber, iterable, on_loop).start()
 
 
-class _Pulling(Drain):
+class _AsyncIterableSubscription(Drain):
     """The subscription: a task on the event loop awaits elements and signals them.
 
     After a request or a cancel the loop calls ``_work``, which wakes or cancels that task. The task
@@ -164,11 +164,11 @@ class _Pulling(Drain):
         if task is None:
             if demand > 0 or (demand < 0 and self._must_close()):
                 iterable, self._iterable = self._iterable, None
-                pulling = self._run_task(iterable)
+                coroutine = self._run_task(iterable)
                 # Start the coroutine now. Then its ``finally`` block runs even if the loop never
                 # runs the task.
-                pulling.send(None)
-                self._task = asyncio.get_running_loop().create_task(pulling)
+                coroutine.send(None)
+                self._task = asyncio.get_running_loop().create_task(coroutine)
                 # The error was signalled, so asyncio must not log it, too.
                 self._task.add_done_callback(retrieve)
                 if self._awaited is not None:
@@ -232,8 +232,8 @@ class _Pulling(Drain):
             if self._demand.value >= 0:
                 self._end(WorkDroppedError("the event loop was closed while the source was in use"))
             raise
-        except BaseException as leaving:  # such as a KeyboardInterrupt, which stops the loop
-            self._end(leaving)
+        except BaseException as raised:  # such as a KeyboardInterrupt, which stops the loop
+            self._end(raised)
             raise
         finally:
             del error

@@ -7,10 +7,10 @@ from typing import Any
 from rstreams_fast.api import Subscriber
 from rstreams_fast.streams.engine.signals import Idle
 
-__all__ = ["Failed", "Never"]
+__all__ = ["FailedPublisher", "NeverPublisher"]
 
 
-class Failed:
+class FailedPublisher:
     def __init__(self, error: BaseException) -> None:
         self._error = error
         # The traceback at the start. Each raise of the error adds frames to the error's traceback.
@@ -22,6 +22,6 @@ class Failed:
         subscriber.on_error(self._error.with_traceback(self._traceback))
 
 
-class Never:
+class NeverPublisher:
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         subscriber.on_subscribe(Idle())

@@ -33,7 +33,7 @@ def create_source(
 ) -> PublisherSource:
     check_plain("create(fn): fn", fn, _HINT)
     options = OverflowBoundary(overflow, capacity, on_drop, name="create", argument="overflow=")
-    source = _Created(fn, options)
+    source = _CreatePublisher(fn, options)
     return PublisherSource(
         source, f"{options.describe()}, by {describe_callable(fn)}", trusted=True
     )
@@ -46,7 +46,7 @@ class Emitter(Generic[T]):
     at an overflow. After the end all calls have no effect, and the emitter keeps no references.
     """
 
-    __slots__ = ("__weakref__", "_at_end", "_lock", "_target")
+    __slots__ = ("__weakref__", "_end_callbacks", "_lock", "_target")
 
     __reduce__ = not_picklable
 
@@ -55,7 +55,7 @@ class Emitter(Generic[T]):
         self._lock = threading.RLock()
         self._target: OverflowSubscription | None = target
         # The functions that ``on_cancel`` got. None after they were called.
-        self._at_end: list[Callable[[], object]] | None = []
+        self._end_callbacks: list[Callable[[], object]] | None = []
 
     def next(self, element: T, /) -> bool:
         """Send ``element``.
@@ -88,12 +88,12 @@ class Emitter(Generic[T]):
             TypeError: ``error`` is not an exception instance.
         """
         check_error(error)
-        target = self._leave()
-        counts = target is not None and target.finish(error)
-        if not counts:
+        target = self._detach()
+        ended = target is not None and target.finish(error)
+        if not ended:
             report_dropped(error, "an error after the end of the stream")
-        self._call_at_end()
-        return counts
+        self._call_end_callbacks()
+        return ended
 
     def complete(self) -> bool:
         """Complete, after the elements that were sent.
@@ -101,10 +101,10 @@ class Emitter(Generic[T]):
         Returns:
             ``False`` if the stream had ended before.
         """
-        target = self._leave()
-        counts = target is not None and target.finish(None)
-        self._call_at_end()
-        return counts
+        target = self._detach()
+        ended = target is not None and target.finish(None)
+        self._call_end_callbacks()
+        return ended
 
     def on_cancel(self, fn: Callable[[], object], /) -> None:
         """Have ``fn()`` called once, when the stream ends in any way.
@@ -121,8 +121,8 @@ class Emitter(Generic[T]):
         """
         check_plain("on_cancel(fn): fn", fn)
         with self._lock:
-            if self._at_end is not None:
-                self._at_end.append(fn)
+            if self._end_callbacks is not None:
+                self._end_callbacks.append(fn)
                 return
         silent(fn)
 
@@ -137,15 +137,15 @@ class Emitter(Generic[T]):
         target = self._target
         return 0 if target is None else target.uncovered
 
-    def _leave(self) -> OverflowSubscription | None:
+    def _detach(self) -> OverflowSubscription | None:
         with self._lock:
             target, self._target = self._target, None
         return target
 
-    def _call_at_end(self) -> None:
+    def _call_end_callbacks(self) -> None:
         with self._lock:
-            at_end, self._at_end = self._at_end, None
-        _call_all(iter(at_end or ()))
+            callbacks, self._end_callbacks = self._end_callbacks, None
+        _call_all(iter(callbacks or ()))
 
 
 def _call_all(fns: Iterator[Callable[[], object]]) -> None:
@@ -157,7 +157,7 @@ def _call_all(fns: Iterator[Callable[[], object]]) -> None:
         raise
 
 
-class _Emission:
+class _EmitterSubscription:
     """The subscription of the emitter's subscriber."""
 
     __slots__ = ("__weakref__", "_emitter")
@@ -171,11 +171,11 @@ class _Emission:
         """Do nothing: the emitter does not wait for demand."""
 
     def cancel(self) -> None:
-        self._emitter._leave()
-        self._emitter._call_at_end()
+        self._emitter._detach()
+        self._emitter._call_end_callbacks()
 
 
-class _Created:
+class _CreatePublisher:
     def __init__(self, fn: Callable[[Emitter[Any]], object], options: OverflowBoundary) -> None:
         self._fn = fn
         self._options = options
@@ -184,7 +184,7 @@ class _Created:
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         target = OverflowSubscription(subscriber, self._options)
         emitter: Emitter[Any] = Emitter(target)
-        target.on_subscribe(_Emission(emitter))
+        target.on_subscribe(_EmitterSubscription(emitter))
         if not emitter.cancelled:
             _start(self._fn, emitter)
 
@@ -196,7 +196,7 @@ def _start(fn: Callable[[Emitter[Any]], object], emitter: Emitter[Any]) -> None:
         refuse_coroutine("create(fn)", fn, fn(emitter), _HINT)
     except Exception as raised:
         emitter.error(raised)
-    except BaseException as leaving:
+    except BaseException as raised:
         if not emitter.cancelled:  # the subscriber gets the error, as does the caller of subscribe
-            emitter.error(leaving)
+            emitter.error(raised)
         raise

@@ -62,7 +62,7 @@ def interval_source(  # noqa: PLR0917 - the parameters of the public function, i
     options = OverflowBoundary(
         overflow, capacity, name="interval", argument="overflow=", on_demand=True
     )
-    source = _Interval(period, first, options, executor, timer)
+    source = _IntervalPublisher(period, first, options, executor, timer)
     return PublisherSource(
         source,
         f"{options.describe()}, one every {period} s, on {where}",
@@ -70,7 +70,7 @@ def interval_source(  # noqa: PLR0917 - the parameters of the public function, i
     )
 
 
-class _Interval:
+class _IntervalPublisher:
     def __init__(
         self,
         period: float,
@@ -94,10 +94,10 @@ class _Interval:
         elif not runs_slow_work(timer):
             on = shared_threads()
         target = OverflowSubscription(subscriber, self._options, on)
-        target.on_subscribe(_Ticks(target, timer, self._period, self._delay))
+        target.on_subscribe(_TickSubscription(target, timer, self._period, self._delay))
 
 
-class _Ticks:
+class _TickSubscription:
     """The subscription to the clock. At most one alarm of the timer is set at a time."""
 
     __slots__ = (
@@ -130,7 +130,7 @@ class _Ticks:
     def request(self, _n: int, /) -> None:
         """Start the clock. ``OverflowSubscription`` makes a single, unbounded request."""
         self._first = self._timer.now() + self._delay
-        self._set(0)
+        self._set_alarm(0)
 
     def cancel(self) -> None:
         with self._lock:
@@ -139,7 +139,7 @@ class _Ticks:
         if alarm is not None:
             alarm.cancel()
 
-    def _set(self, n: int) -> None:
+    def _set_alarm(self, n: int) -> None:
         target = self._target
         if target is None:
             return
@@ -164,4 +164,4 @@ class _Ticks:
         n = max(self._next, int(late // self._period))
         self._next = n + 1
         target.offer(n)
-        self._set(n + 1)
+        self._set_alarm(n + 1)

@@ -30,11 +30,11 @@ def defer_source(
     ``described`` is the source's text in ``describe()``. ``inside`` are the publishers that
     ``factory`` uses, if they are known. ``describe()`` shows these publishers, too.
     """
-    made = _Deferred(factory, f"what {described} makes")
+    made = _DeferredPublisher(factory, f"what {described} makes")
     return PublisherSource(made, described, trusted=True, inside=inside)
 
 
-class _Deferred:
+class _DeferredPublisher:
     def __init__(self, factory: Callable[[], Publisher[Any]], what: str) -> None:
         self._factory = factory
         self._what = what
@@ -42,7 +42,8 @@ class _Deferred:
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         made: Publisher[Any] | None = self
         try:
-            while isinstance(made, _Deferred):  # in a loop, so that nested defer() nests no calls
+            # In a loop, so that nested defer() nests no calls.
+            while isinstance(made, _DeferredPublisher):
                 publisher = made._factory()
                 check_publisher(publisher, made._what)
                 made = publisher.publisher_itself() if isinstance(publisher, Pipeline) else None
@@ -59,11 +60,11 @@ def using_source(
     stream_of: Callable[[Any], Publisher[Any]],
     close: Callable[[Any], object],
 ) -> PublisherSource:
-    made = partial(_use, factory, stream_of, close)
+    made = partial(_using_publisher, factory, stream_of, close)
     return defer_source(made, f"using({describe_callable(factory)})")
 
 
-def _use(
+def _using_publisher(
     factory: Callable[[], Any],
     stream_of: Callable[[Any], Publisher[Any]],
     close: Callable[[Any], object],
@@ -88,10 +89,10 @@ def _close(close: Callable[[Any], object], resource: Any) -> None:
 
 
 def generate_source(state: Any, fn: Callable[[Any], tuple[Any, Any] | None]) -> IterableSource:
-    return IterableSource(_Generated(state, fn), f"generate({describe_callable(fn)})")
+    return IterableSource(_GeneratedIterable(state, fn), f"generate({describe_callable(fn)})")
 
 
-class _Generated:
+class _GeneratedIterable:
     def __init__(self, state: Any, fn: Callable[[Any], tuple[Any, Any] | None]) -> None:
         self._state = state
         self._fn = fn
