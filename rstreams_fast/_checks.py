@@ -42,7 +42,7 @@ _ASYNC: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Add ``note`` to ``error``, unless the error has this note: several callers may raise it."""
+    """Add ``note`` to ``error`` once, even if several callers raise this error."""
     with contextlib.suppress(Exception):  # the class may make something else of ``__notes__``
         notes = getattr(error, "__notes__", ())
         if note not in notes:
@@ -80,7 +80,7 @@ def as_int(value: object) -> int | None:
 
 
 def check_count(name: str, value: object, minimum: int = 0) -> int:
-    """Return ``value``, the argument ``name``, if it is an integer of at least ``minimum``."""
+    """Return ``value`` if it is an int >= ``minimum``. Otherwise raise an error about ``name``."""
     count = as_int(value)
     if count is None:
         raise TypeError(f"{name} must be an int, got {type(value).__name__}")
@@ -90,14 +90,14 @@ def check_count(name: str, value: object, minimum: int = 0) -> int:
 
 
 def check_bool(name: str, value: object) -> bool:
-    """Return ``value``, the argument ``name``, if it is a bool."""
+    """Return ``value`` if it is a bool. Otherwise raise an error about the argument ``name``."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be a bool, got {type(value).__name__}")
     return value
 
 
 def check_capacity(name: str, value: object) -> int:
-    """Return ``value``, the argument ``name``, if it is a capacity of 1 to 2**31 elements."""
+    """Return ``value`` if it is an int of 1 to 2**31. Otherwise raise an error about ``name``."""
     capacity = check_count(name, value, 1)
     if capacity > MAX_CAPACITY:
         raise ValueError(f"{name} must be <= 2**31, got {safe_repr(capacity)}")
@@ -105,7 +105,7 @@ def check_capacity(name: str, value: object) -> int:
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
-    """Return ``value``, the argument ``name``, if it is one of ``choices``."""
+    """Return ``value`` if it is one of ``choices``. Otherwise raise an error about ``name``."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(
             f"{name} must be {' or '.join(map(repr, choices))}, got {safe_repr(value)}"
@@ -114,7 +114,10 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
 
 
 def check_timeout(timeout: object) -> float | None:
-    """Return the argument ``timeout`` in seconds. ``None`` means to wait for ever."""
+    """Return ``timeout`` if it is a number of seconds >= 0, or ``None`` (to wait for ever).
+
+    Otherwise raise an error.
+    """
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
@@ -126,9 +129,9 @@ def check_timeout(timeout: object) -> float | None:
 
 
 def check_seconds(name: str, value: object, *, positive: bool = False) -> float:
-    """Return ``value``, the argument ``name``, if it is a finite number of seconds.
+    """Return ``value`` as a float, if it is a finite number of seconds, 0 or more.
 
-    It must not be negative; with ``positive`` it must not be 0 either.
+    With ``positive`` it must be more than 0. Otherwise raise an error about the argument ``name``.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number of seconds, got {type(value).__name__}")
@@ -179,12 +182,12 @@ def refuse_coroutine(what: str, fn: Callable[..., object], returned: object, hin
 
 
 def check_sync(operator: str, name: str, fn: object, hint: str = "") -> None:
-    """Do the same as ``check_plain``, for the argument ``name`` of an operator."""
+    """Do the same as ``check_plain``. An error names the operator and its argument ``name``."""
     check_plain(f"{operator}({name}): {name}", fn, hint)
 
 
 def check_weigher(max_bytes: object, weigher: object) -> int | None:
-    """Return ``max_bytes``, after a check. Both arguments must be given, or neither."""
+    """Check that ``max_bytes`` and ``weigher`` are both given or both not; return ``max_bytes``."""
     if (max_bytes is None) != (weigher is None):
         raise ValueError("max_bytes and weigher must be given together")
     if weigher is not None:
@@ -195,7 +198,7 @@ def check_weigher(max_bytes: object, weigher: object) -> int | None:
 def weigh(weigher: Weigher, element: Any) -> int:
     """Return the weight of ``element``, in bytes.
 
-    Raises the error of ``weigher``, or a ``TypeError`` if its result is no number of bytes.
+    Raises the error of ``weigher``, or a ``TypeError`` if ``weigher`` returns no ``int`` >= 0.
     """
     weight = as_int(weigher(element))
     if weight is None or weight < 0:

@@ -11,10 +11,10 @@ __all__ = ["importing", "numpy_for", "pyarrow_for", "pyspark_for", "reader_of"]
 
 @contextmanager
 def importing(package: str, name: str, install: str) -> Iterator[None]:
-    """A context manager for the import of an optional ``package``, which ``name`` needs.
+    """A context manager for the import of an optional ``package``.
 
-    If the package is not installed, the error says what to ``install``. A package that is installed
-    but fails to load gives its own error.
+    If the package is not installed, the error says that ``name`` needs it, and what to ``install``.
+    A package that is installed but fails to load gives its own error.
     """
     try:
         yield
@@ -26,21 +26,21 @@ def importing(package: str, name: str, install: str) -> Iterator[None]:
 
 
 def numpy_for(name: str) -> Any:
-    """Return the module ``numpy`` for the function called ``name``."""
+    """Return ``numpy``. If it is not installed, the error says that ``name`` needs it."""
     with importing("numpy", name, "'rstreams_fast[numpy]'"):
         import numpy as np
     return np
 
 
 def pyarrow_for(name: str) -> Any:
-    """Return the module ``pyarrow`` for the function called ``name``."""
+    """Return ``pyarrow``. If it is not installed, the error says that ``name`` needs it."""
     with importing("pyarrow", name, "'rstreams_fast[arrow]'"):
         import pyarrow as pa
     return pa
 
 
 def reader_of(source: Any, schema: Any = None) -> Any:
-    """Return a ``pyarrow.RecordBatchReader`` of an object that has ``__arrow_c_stream__``."""
+    """Return a ``pyarrow.RecordBatchReader`` that reads ``source`` by ``__arrow_c_stream__``."""
     import pyarrow as pa
 
     if hasattr(pa.RecordBatchReader, "from_stream"):
@@ -50,7 +50,7 @@ def reader_of(source: Any, schema: Any = None) -> Any:
 
 
 def pyspark_for(name: str) -> Any:
-    """Return the module ``pyspark`` for the function called ``name``."""
+    """Return ``pyspark``. If it is not installed, the error says that ``name`` needs it."""
     with importing("pyspark", name, "'rstreams_fast[pyspark]'"):
         import pyspark
     return pyspark

@@ -1,7 +1,7 @@
 """The four interfaces of Reactive Streams, as runtime-checkable protocols.
 
-Any object that has the methods *is* one of these: no inheritance is needed, although every protocol
-may be subclassed. Rule numbers refer to the Reactive Streams specification 1.0.
+An object with the methods of an interface implements it. The object need not derive from the
+protocol, but may. Rule numbers refer to the Reactive Streams specification 1.0.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Subscription(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Ask the publisher to stop, and to forget the subscriber (§3.12, §3.13).
+        """Ask the publisher to stop, and to drop references to the subscriber (§3.12, §3.13).
 
         May be called any number of times (§3.7).
         """
@@ -93,12 +93,12 @@ class Subscriber(Protocol[T_contra]):
 
 @runtime_checkable
 class Publisher(Protocol[T_co]):
-    """A source of elements, delivered as its subscribers request them."""
+    """Delivers elements to its subscribers when they request them."""
 
     def subscribe(self, subscriber: Subscriber[T_co], /) -> None:
-        """Start signalling ``subscriber``, first of all ``on_subscribe`` (§1.9).
+        """Signal to ``subscriber``: first ``on_subscribe`` (§1.9), and elements on request.
 
-        Any failure but those below is signalled by ``on_error``, after ``on_subscribe``.
+        Except for the ``TypeError`` below, failures are signalled by ``on_error`` after ``on_subscribe``.
 
         Args:
             subscriber: An object with the four methods of ``Subscriber``.

@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser(words: set[str]) -> argparse.ArgumentParser:
-    """Return the parser. Import only a command whose name is among the arguments ``words``."""
+    """Return the parser. Import a command only if its name is in ``words``, the arguments."""
     parser = argparse.ArgumentParser(
         prog="rstreams-fast",
         description="Reactive Streams for Python: calls for the rows of a file, and the test kit.",
@@ -75,7 +75,8 @@ def _printing(command: Command) -> Command:
             status = command(options)
             sys.stdout.flush()
         except BrokenPipeError:
-            # At exit Python would try to write the rest again, and print an error.
+            # Redirect stdout to the null device. Otherwise Python would write the rest of the
+            # output to the closed pipe at exit, and print an error.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return _NOBODY_READS
         return status

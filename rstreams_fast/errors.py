@@ -60,7 +60,7 @@ class DemandExceededError(RuntimeError):
 
 
 class BufferOverflowError(RuntimeError):
-    """A bounded buffer was full, and the sender of an element must not wait for room."""
+    """A bounded buffer was full when another element came."""
 
 
 class AlreadySubscribedError(RuntimeError):
@@ -199,7 +199,8 @@ def report_dropped(error: BaseException, where: str) -> None:
     if isinstance(error, _expected):
         return
     if isinstance(error, RecursionError):
-        # Log it without its traceback of a thousand frames. The stack may have no room even so.
+        # Log the error without its traceback, which has a thousand frames. If the stack has no room
+        # even for this call, the error is not logged.
         with contextlib.suppress(RecursionError):
             _log.error("%s: %s: %s", where, type(error).__name__, error)
     else:
@@ -213,7 +214,7 @@ def report_dropped(error: BaseException, where: str) -> None:
 
 
 def report_unraisable(error: BaseException, where: str, culprit: object) -> None:
-    """Pass ``error`` to ``sys.unraisablehook``. For errors of observers, not of the stream."""
+    """Pass ``error``, of a hook or an observer, to ``sys.unraisablehook``. The stream goes on."""
     arguments = (type(error), error, error.__traceback__, f"Exception ignored in {where}", culprit)
     sys.unraisablehook(_unraisable_type()(arguments))
 

@@ -59,12 +59,13 @@ T = TypeVar("T")
 class _WaitingCalls(SimpleQueue[Any]):
     """The calls that wait for a thread of the pool.
 
-    Taking a call out frees a place in ``places``, unless the call was submitted without a place.
+    Each call has a place in ``places``, which is freed when a thread takes the call out. Calls of
+    ``submit_at_once`` have no place.
     """
 
     def __init__(self, places: Queue[None]) -> None:
         self._places = places
-        # Has an attribute while this thread submits a call that needs no place.
+        # Has an attribute while this thread is in ``submit_at_once``.
         self.beyond = threading.local()
 
     def put(self, call: Any, block: bool = True, timeout: float | None = None) -> None:
