@@ -98,7 +98,8 @@ class Publisher(Protocol[T_co]):
     def subscribe(self, subscriber: Subscriber[T_co], /) -> None:
         """Signal to ``subscriber``: first ``on_subscribe`` (§1.9), and elements on request.
 
-        Except for the ``TypeError`` below, failures are signalled by ``on_error`` after ``on_subscribe``.
+        Failures other than the ``TypeError`` below are signalled by ``on_error``, after
+        ``on_subscribe``.
 
         Args:
             subscriber: An object with the four methods of ``Subscriber``.

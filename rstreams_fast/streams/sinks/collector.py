@@ -33,11 +33,11 @@ class Collector(Protocol[R_co]):
         """Add several elements."""
 
     def result(self) -> R_co:
-        """Return the object made of all elements, after the last element."""
+        """Return the object that holds all elements. Called once, at the end of the stream."""
 
 
 class _CollectorSubscriber(ListSubscriber, ForEach[Any]):
-    """Gives elements to a collector: lists of elements, or one by one from foreign publishers."""
+    """Passes elements to a collector. Only publishers of this package send lists of elements."""
 
     __slots__ = ("_on_elements", "burst")
 

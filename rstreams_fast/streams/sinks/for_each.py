@@ -56,8 +56,8 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         # Empty until the end. A fused run of stages calls the function only while this list is
         # empty.
         self._over: list[None] = []
-        # How many elements must be consumed before the next request. 0: the first request is
-        # unbounded.
+        # How many elements must be consumed before the next request. 0 if the first request is
+        # unbounded, so that no other follows.
         self._replenish = replenish_at(prefetch) if prefetch < UNBOUNDED else 0
 
     def on_next(self, element: T, /) -> None:
@@ -89,9 +89,9 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
 
     @property
     def slot(self) -> FunctionSlot | None:
-        """The user's function, for a run of stages that calls it in place of ``on_next``.
+        """The user's function, which a fused run of stages calls directly, without ``on_next``.
 
-        ``None`` if ``on_next`` must count the elements.
+        ``None`` if elements must be counted, which only ``on_next`` does, and after the end.
         """
         on_next = self._on_next
         if on_next is None or self._replenish:
@@ -111,7 +111,7 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         self.upstream.on_late_element()  # the element came after the end (§2.8)
 
     def _end_with_exception(self, name: str, raised: BaseException) -> None:
-        """End with ``raised``, an exception of the user's function ``name``."""
+        """End the run with ``raised``, an exception of the user's function ``name``."""
         if isinstance(raised, Exception):
             self.fail(raised)
         elif is_async_cancellation(raised):
@@ -121,13 +121,13 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
             raise raised
 
     def _end_early(self) -> None:
-        """Cancel upstream, and end without an error. Call no function of the user."""
+        """Cancel upstream, and end the run without an error. ``on_complete`` is not called."""
         self.upstream.cancel()
         if self.run.claim():
             super().finish(None)
 
     def end_with(self, raised: BaseException) -> None:
-        """End with ``raised``, such as a ``KeyboardInterrupt``. Call no function of the user."""
+        """Cancel upstream, and end the run with ``raised``. ``on_error`` is not called."""
         self.upstream.cancel()
         self.drop_references()
         if self.run.claim():

@@ -6,9 +6,9 @@ cancels upstream.
 
 Elements come into a ring with room for ``prefetch`` elements, and are taken out in bursts (lists).
 A burst is consumed when the consumer asks for the next element after the burst. When three quarters
-of ``prefetch`` are consumed, as many are requested again. So at most ``prefetch`` elements are
-requested, in the ring, or in the burst. With a ``prefetch`` of 1, the next element is requested
-only after the previous one was consumed.
+of ``prefetch`` are consumed, as many are requested again. So ``prefetch`` bounds the sum of requested
+elements, elements in the ring, and elements in the burst. With a ``prefetch`` of 1, the next element
+is requested only after the previous element was consumed.
 """
 
 from __future__ import annotations
@@ -116,13 +116,13 @@ class _IteratorSubscriber(RingSubscriber):
         self._prefetch = prefetch
         # The thread that is subscribing; 0 once ``subscribe`` has returned.
         self.subscriber_thread = get_ident()
-        # Whether only the consumer makes requests, each for as many elements as come within a
-        # millisecond (a turn on the consumer's event loop).
+        # Whether only ``request_for_a_turn`` makes requests. It stops after a turn (a millisecond).
         self._only_consumer_requests = False
         self.bell = Doorbell()
         self.turns = None if loop is None else Turns(self.bell.ring)
         if self.turns is not None:
-            # Begin a turn now, so that ``subscribe`` occupies the loop for a millisecond at most.
+            # Begin a turn: elements that come during ``subscribe`` occupy the loop for at most a
+            # millisecond.
             self.turns.begin(loop)
         self.ended = False
         """Whether no more elements come. The ring may still hold elements."""
@@ -141,11 +141,11 @@ class _IteratorSubscriber(RingSubscriber):
             self._request(self._prefetch)
 
     def request_for_a_turn(self, loop: asyncio.AbstractEventLoop | None, n: int = 0) -> bool:
-        """Request ``n`` more elements and the rest of earlier requests, but only for one turn.
+        """Request ``n`` more elements, and elements that earlier calls did not request in time.
 
-        A turn is the millisecond for which work may occupy the event loop. When the turn is over, a
-        later call must request the rest. Return false if nothing was requested. Only the consumer
-        calls this. ``loop``: the loop of an asynchronous consumer.
+        Each call stops after a turn: the millisecond for which work may occupy ``loop``, the event
+        loop of an asynchronous consumer. A later call requests the rest. Return false if there was
+        nothing to request or to resume. Only the consumer calls this.
         """
         turns = self.turns
         if turns is not None:
@@ -191,7 +191,7 @@ class _IteratorSubscriber(RingSubscriber):
         """Do nothing. The ring has woken the consumer at the first element."""
 
     def arm(self) -> bool:
-        """Let the next element wake the consumer. False if an element or the end came before."""
+        """Let the next element wake the consumer. Return false if the consumer need not wait."""
         ring = self.ring
         return ring is not None and not self.ended and ring.arm(self.bell.ring)
 
@@ -220,7 +220,7 @@ class _IteratorSubscriber(RingSubscriber):
         self.bell.ring()
 
     def abandon(self) -> None:
-        """End without an error, because the consumer is gone.
+        """Cancel upstream, and drop all elements, because the consumer wants no more.
 
         Any thread may call this, and may repeat the call.
         """
@@ -335,7 +335,7 @@ class Iteration(BurstIterator[T]):
         return self._first_of(burst)
 
     async def next_burst(self) -> list[T]:
-        """Wait for at least one element; return all elements that have come, oldest first.
+        """Wait for elements, and return up to three quarters of ``prefetch``, oldest first.
 
         At the end of the stream the list is empty. The next call treats the elements as consumed.
         Each call lets other tasks of the event loop run. Cancelling the call closes the iteration.
@@ -388,7 +388,7 @@ class Iteration(BurstIterator[T]):
             subscriber = burst = None  # so that a traceback keeps no element (§3.13)
 
     def _first_of(self, burst: list[T]) -> T:
-        """Return the first element of ``burst``, and keep the others.
+        """Return the first element of ``burst``. Keep the others for the next calls.
 
         If ``close`` was called meanwhile, drop the others.
         """
@@ -406,7 +406,7 @@ class Iteration(BurstIterator[T]):
     def _start_or_request(
         self, loop: asyncio.AbstractEventLoop | None
     ) -> _IteratorSubscriber | None:
-        """Subscribe, or request as many elements as were consumed.
+        """On the first call, subscribe. Later, request as many elements as were consumed.
 
         Returns the subscriber, or ``None`` if the iteration is closed.
         """
@@ -448,9 +448,8 @@ class Iteration(BurstIterator[T]):
         return subscriber
 
     def _fetch(self, subscriber: _IteratorSubscriber) -> list[T] | None:
-        """Return the elements in the ring, which can be an empty list. ``None`` at the end."""
-        # Read ``ended`` before the ring. If ``ended`` is true, the ring has all elements that are
-        # left.
+        """Return a list of elements from the ring, perhaps empty; ``None`` at the stream's end."""
+        # Read ``ended`` before the ring: if it is true, the ring has all elements that are left.
         ended = subscriber.ended
         ring = subscriber.ring
         if ring is None:
@@ -557,15 +556,15 @@ class Iteration(BurstIterator[T]):
 
     def __del__(self) -> None:
         subscriber = self._subscriber
-        # At interpreter exit the globals of a module can be None.
+        # At interpreter exit ``call_from_finalizer`` may be None: module globals are cleared.
         if subscriber is not None and call_from_finalizer is not None:
             _live_iterations.discard(self._live_reference)
             call_from_finalizer(subscriber.abandon)
 
 
 def _stop_iteration_error(error: BaseException) -> RuntimeError:
-    # The stream has failed with a StopIteration. A ``for`` loop would see the end of the iteration.
-    # So raise a RuntimeError, as generators do (PEP 479).
+    # The stream has failed with a StopIteration. A ``for`` loop would take this error for the end
+    # of the iteration. So raise a RuntimeError, as generators do (PEP 479).
     failure = RuntimeError(f"the stream failed with {type(error).__name__}")
     failure.__cause__ = error
     return failure

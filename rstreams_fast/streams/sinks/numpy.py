@@ -131,7 +131,8 @@ class _ArrayCollector:
         elif np.can_cast(array.dtype, given, "same_kind") or (
             array.dtype.kind in "iu" and given.kind in "iu"
         ):
-            # For dates, can_cast returns true for a finer unit, although the cast can overflow.
+            # np.can_cast calls a cast of dates to a finer unit, such as days to seconds, safe. But
+            # the cast can overflow, so casts of dates are always checked.
             unsafe = given.kind in "Mm" or not np.can_cast(array.dtype, given, "safe")
         else:
             raise TypeError(f"to_numpy(dtype={given}): cannot cast {array.dtype} to it")

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class _AppendingSubscriber(RunSubscriber[T]):
-    """Calls ``append`` with each element, without a check: a pipeline never sends ``None``."""
+    """Calls ``append`` with each element. Does not refuse ``None``: a ``Stream`` never sends it."""
 
     __slots__ = ("on_next",)
 
@@ -71,7 +71,7 @@ class _FirstSubscriber(RunSubscriber[T]):
 
 
 def subscribe_and_wait(publisher: Publisher[T], subscriber: RunSubscriber[T]) -> None:
-    """Subscribe ``subscriber``, and block this thread until the stream has ended."""
+    """Subscribe ``subscriber``, wait for the stream's end, and raise the stream's error, if any."""
     outcome = subscriber.run
     signallers = signallers_of_thread()
     before = len(signallers)

@@ -1,4 +1,4 @@
-"""``Run``, the handle of a stream that is being consumed, and the base of its subscribers."""
+"""``Run``, a handle of a running stream, and ``RunSubscriber``, a base class of subscribers."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Run:
     def cancel(self) -> None:
         """Cancel upstream, once. The call never blocks, and has no effect after the end.
 
-        A running call of ``on_next`` is not interrupted. No other call follows.
+        A running call of ``on_next`` is not interrupted. ``on_next`` is not called again.
         """
         subscriber = self._subscriber
         if subscriber is not None and self.claim():
@@ -93,8 +93,8 @@ class Run:
             try:
                 subscriber.upstream.cancel()
             finally:
-                # Wake waiting threads, even if a KeyboardInterrupt comes. The CancelledError need
-                # not be reported, because the caller knows of the cancel.
+                # Wake waiting threads, even if a KeyboardInterrupt comes. With ``_seen`` the
+                # CancelledError is not reported: the caller knows of the cancel.
                 self._seen = True
                 self.settle(failure_of(CancelledError("the stream was cancelled")))
 
@@ -104,7 +104,7 @@ class Run:
         After a time-out or Ctrl-C the stream goes on, until ``cancel`` is called. A function that
         the stream calls must not wait for the stream's end, because the stream cannot end before
         the function returns. ``on_next``, ``on_error`` and ``on_complete`` get a ``RuntimeError``
-        if they wait without a ``timeout``. Functions of stages above would wait for ever.
+        if they wait without a ``timeout``. A function of a stage, as of ``map``, waits for ever.
 
         Args:
             timeout: Seconds. Default: no limit.
@@ -184,7 +184,7 @@ class Run:
             del failure
 
     def _add_callback(self, callback: Callable[[], object]) -> bool:
-        """Have ``callback`` called at the end. Return false if the run has ended before."""
+        """Call ``callback`` when the run ends. If it has ended, return false, and do not call."""
         with self._lock:
             if not self._done:
                 self._end_callbacks.append(callback)
@@ -199,14 +199,14 @@ class Run:
     # -- methods that the subscriber calls ---------------------------------------------------------
 
     def claim(self) -> bool:
-        """Return true to the first caller. That caller must then end the run by ``settle``."""
+        """Return true to the first caller only, which must then end the run by ``settle``."""
         return self._claimed.win()
 
     def settle(self, failure: Failure | None, seen: bool = False) -> None:
         """Record the end, and wake the threads and tasks that wait for it.
 
-        ``seen``: a function of the user has received the failure, so the failure need not be
-        reported.
+        ``seen``: whether a function of the user has received the failure. If nobody receives it,
+        ``__del__`` reports it.
         """
         with self._lock:
             self._failure = failure
@@ -239,7 +239,7 @@ _DRAINING: Final = (Drain._burst_on.__code__, Drain._flush.__code__)
 
 
 class RunSubscriber(Generic[T]):
-    """A base of subscribers that record their end in a ``Run``.
+    """A base class of subscribers that end their ``Run`` when the stream ends.
 
     ``demand`` is the number of elements in the first request.
     """
@@ -306,5 +306,5 @@ class RunSubscriber(Generic[T]):
         """Accept no more elements, and drop the references to objects of the user."""
 
     def is_called_by(self, frame: FrameType) -> bool:
-        """Return whether ``frame`` shows that the stream is calling this subscriber."""
+        """Return whether ``frame`` is of a method that is sending this subscriber a signal."""
         return frame.f_code in _DRAINING and frame.f_locals["self"]._subscriber is self

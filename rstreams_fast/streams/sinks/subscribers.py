@@ -152,7 +152,7 @@ class AsyncSubscriber(Generic[T]):
         self._boundary.on_subscribe(subscription)
 
     def on_error(self, error: BaseException, /) -> None:
-        """End with the error, after the elements that came before it.
+        """End the run with the error, after ``fn`` was called with all earlier elements.
 
         Args:
             error: The error of upstream.
@@ -160,7 +160,7 @@ class AsyncSubscriber(Generic[T]):
         self._boundary.on_error(error)
 
     def on_complete(self) -> None:
-        """End the run after the elements that came before."""
+        """End the run, after ``fn`` was called with all earlier elements."""
         self._boundary.on_complete()
 
     def __repr__(self) -> str:

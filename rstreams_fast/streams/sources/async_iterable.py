@@ -33,9 +33,9 @@ from rstreams_fast.streams.engine.sink_subscriber import not_a_cancellation
 __all__ = ["AsyncIterableSource"]
 
 CANCEL_SECONDS = 0.01
-"""Seconds until the source looks again at a task that other code is cancelling.
+"""Seconds until ``_cancel_await`` tries again, because other code is cancelling the task.
 
-A time-out may take its cancellation back (``uncancel``)."""
+That code, such as a time-out, may take its cancellation back (``uncancel``)."""
 
 T = TypeVar("T")
 
@@ -346,8 +346,8 @@ class _AsyncIterableSubscription(Drain):
 
     @staticmethod
     def _forget_cancellation() -> None:
-        # From here on the task awaits other calls, such as aclose. The task must not look cancelled
-        # to them.
+        # The task goes on, for example with ``aclose``. Without ``uncancel``, the code that it
+        # awaits would take the task for cancelled.
         task = asyncio.current_task()
         if task is not None:
             task.uncancel()

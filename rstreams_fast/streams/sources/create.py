@@ -158,7 +158,7 @@ def _call_all(fns: Iterator[Callable[[], object]]) -> None:
 
 
 class _EmitterSubscription:
-    """The subscription of the emitter's subscriber."""
+    """The subscription that the subscriber of an emitter receives."""
 
     __slots__ = ("__weakref__", "_emitter")
 
@@ -190,8 +190,8 @@ class _CreatePublisher:
 
 
 def _start(fn: Callable[[Emitter[Any]], object], emitter: Emitter[Any]) -> None:
-    # This is a separate function, because the traceback of an error of fn keeps the variables of
-    # the frames that it shows. This frame has no variable with the subscriber.
+    # The traceback of an error of ``fn`` keeps the variables of this frame. So this is a separate
+    # function, without a variable that refers to the subscriber.
     try:
         refuse_coroutine("create(fn)", fn, fn(emitter), _HINT)
     except Exception as raised:

@@ -150,7 +150,7 @@ class _TickSubscription:
             target.finish(refused)
             return
         with self._lock:
-            # Another thread has perhaps set the alarm of a later tick already.
+            # If another thread has set the alarm of a later tick already, cancel this alarm.
             if self._target is not None and n >= self._next:
                 self._alarm = alarm
                 return

@@ -1,4 +1,4 @@
-"""``from_iterable`` and ``from_callable``: sources of an iterable, or of one function call."""
+"""``from_iterable`` and ``from_callable``: sources that read an iterable, or call a function."""
 
 from __future__ import annotations
 
