@@ -118,7 +118,7 @@ def from_async_iterable(
     Raises:
         TypeError: ``iterable`` is neither an asynchronous iterable nor a function.
     """
-    # Imported on first use, because the module imports asyncio.
+    # Imported on first use, so that programs without a loop do not load asyncio.
     from rstreams_fast.streams.sources.async_iterable import AsyncIterableSource
 
     name = getattr(iterable, "__qualname__", type(iterable).__name__)
@@ -132,8 +132,8 @@ def from_async_iterable(
 def from_publisher(publisher: Publisher[T], /) -> Stream[T]:
     """The elements of any publisher.
 
-    The publisher may break the rules of Reactive Streams: ``None``, too many elements, signals
-    after the end, and signals from several threads at once never reach a subscriber of the stream.
+    The publisher may break the rules of Reactive Streams. A subscriber of the stream never gets
+    ``None``, too many elements, signals after the end, or signals from several threads at once.
 
     Args:
         publisher: An object with ``subscribe(subscriber)``.
@@ -189,7 +189,7 @@ def from_numpy(array: np.ndarray[Any, Any], /, *, chunk: int = ROWS) -> Stream[A
 
 
 def from_callable(fn: Callable[[], T], /) -> Stream[T]:
-    """One element: the result of ``fn()``, called at each subscriber's first request.
+    """One element: the result of ``fn()``. Each subscriber's first request calls ``fn``.
 
     Args:
         fn: A plain function without parameters. It must not return ``None``.
@@ -202,7 +202,7 @@ def from_callable(fn: Callable[[], T], /) -> Stream[T]:
 
 
 def defer(factory: Callable[[], Publisher[T]], /) -> Stream[T]:
-    """The elements of the publisher ``factory()``, made anew for each subscriber.
+    """The elements of a new publisher, which ``factory()`` makes for each subscriber.
 
     ```text
     factory()   --1--2--|
@@ -239,9 +239,10 @@ def using(
     ``resource = factory()`` is made within ``subscribe``, and closed once: after the end, after a
     ``cancel()`` (§3.12), or if ``stream_of`` returns no publisher. A cancel does not wait for
     running calls, such as calls of ``map_blocking``. If these calls use the resource, ``close``
-    must wait for them. Exceptions of ``close`` after a stream go to ``sys.unraisablehook``. If
-    ``close`` returns a coroutine, which would never be awaited, a ``TypeError`` goes there, too. To
-    close by an ``await``, use ``async with`` in the generator of ``from_async_iterable``.
+    must wait for them. If ``stream_of`` has returned a publisher, exceptions of ``close`` go to
+    ``sys.unraisablehook``. So does a ``TypeError`` if ``close`` returns a coroutine, which would
+    never be awaited. To close by an ``await``, use ``async with`` in the generator of
+    ``from_async_iterable``.
 
     Reactor, RxPY: ``using``.
 
@@ -484,7 +485,8 @@ def merge_sorted(
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules of Reactive Streams.
         key: ``key(element)`` is compared in place of the element. Default: the element itself.
-        reverse: The order of the publishers and the result is from the greatest element down.
+        reverse: The publishers are sorted from the greatest to the least element, and so is the
+            result.
         prefetch: The most elements of each publisher that are held. They are requested in advance.
 
     Raises:

@@ -33,13 +33,13 @@ U = TypeVar("U")
 
 
 def processor(build: Callable[[Stream[T]], Stream[U]], /) -> Processor[T, U]:
-    """Return a processor of the stages that ``build(stream)`` adds to a stream.
+    """Return a processor with the stages that ``build(stream)`` adds to ``stream``.
 
     Subscribe the processor to a publisher, and a subscriber to the processor, in any order. The
-    processor requests elements only when both exist, and only as many as the stages need for
-    downstream. A cancel is passed on upstream. An error is passed on downstream, even without
-    demand (§4.2), unless a stage of ``build`` changes that. The publisher need not keep the rules
-    of Reactive Streams.
+    processor requests elements only when it has a publisher and a subscriber, and only as many as
+    the stages need for downstream. A cancel is passed on upstream. An error is passed on
+    downstream, even without demand (§4.2), unless a stage of ``build`` changes that. The publisher
+    need not keep the rules of Reactive Streams.
 
     The processor takes one subscription and cancels any other (§2.5). The processor serves one
     subscriber: any other gets an ``AlreadySubscribedError`` by ``on_error``. If ``build`` ends in
@@ -166,7 +166,7 @@ class _Entrance(Generic[T]):
     ) -> tuple[PushSubscription | None, bool]:
         """Keep the first terminal signal, for a stage that subscribes later.
 
-        Return the subscriber, and whether this signal was the first.
+        Return the subscriber (``None`` before it comes), and whether this signal was the first.
         """
         with self._lock:
             first = self._terminal is None
@@ -210,7 +210,7 @@ class SerializedProcessor(Generic[T, U]):
 
     A ``SignalSerializer`` in front of ``processor`` passes on one signal at a time. While one
     thread delivers, the other threads leave their elements in a mailbox (a queue), and return. An
-    error is signalled before the elements in the mailbox, unless ``delay_error`` is set.
+    error drops the elements in the mailbox, unless ``delay_error`` is set.
 
     All threads together must not send more elements than were requested (§1.1). ``processor``
     decides what happens to additional elements. ``on_full="wait"`` waits for room in the mailbox,
@@ -266,9 +266,9 @@ class SerializedProcessor(Generic[T, U]):
     def try_next(self, element: T, /) -> Emission:
         """Do the same as ``on_next``, but never wait and never end the stream. Return the result.
 
-        ``FULL`` means that the mailbox is full. ``TERMINATED`` and ``CANCELLED`` mean that no
-        subscriber gets this element or a later element. While ``ended`` is true, the result is
-        ``TERMINATED``. Any thread may call this.
+        ``OK`` means that the element was delivered, or is in the mailbox. ``FULL`` means that the
+        mailbox is full. ``TERMINATED`` (as long as ``ended`` is true) and ``CANCELLED`` mean that
+        no subscriber gets this element or a later element. Any thread may call this.
 
         Args:
             element: The element; not ``None``.

@@ -76,14 +76,14 @@ class Stream(
     __slots__ = ()
 
     def transform(self, fn: Callable[[Self], U], /) -> U:
-        """Return ``fn(self)``: call a function of streams within a chain of methods.
+        """Return ``fn(self)``, so that a chain of methods can include a function of the user.
 
         ``fn`` is called at once, not for each subscriber.
 
         Reactor: ``transform``; RxPY: ``pipe``.
 
         Args:
-            fn: Takes the stream. ``transform`` returns its result.
+            fn: Takes this stream. ``transform`` returns the result of ``fn``.
 
         Raises:
             TypeError: ``fn`` cannot be called, or is ``async``.
@@ -92,18 +92,18 @@ class Stream(
         return fn(self)
 
     def describe(self) -> str:
-        """Describe in words the source, the boundaries with their bounds, and how each run of
-        stages executes.
+        """Return a text about the source, the boundaries with their bounds, and how the stages
+        between the boundaries execute.
 
-        If a source combines streams, they are described below the source, indented.
+        If the source combines streams, lines about these streams follow it, indented.
         """
         return describe(self.source, self.parts)
 
     def __repr__(self) -> str:
         return f"<Stream of {self.source.describe()}, {len(self.parts)} operators>"
 
-    # Methods in other modules make streams by these functions. Those modules cannot import this
-    # module, because this module imports them.
+    # The modules in ``methods`` make streams by ``_stream_of`` and ``_group_of``. They cannot
+    # import this module, because this module imports them.
 
     @staticmethod
     def _stream_of(source: Source) -> Stream[Any]:

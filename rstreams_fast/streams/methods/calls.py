@@ -85,7 +85,7 @@ class CallMethods(Generic[T_co]):
                 function.
             ValueError: A bound is less than 1.
         """
-        # Imported on first use, because the module imports asyncio.
+        # Imported on first use, so that programs without a loop do not load asyncio.
         from rstreams_fast.streams.operators.map_async import MapAsync
 
         return as_stream(self).with_part(
@@ -118,8 +118,8 @@ class CallMethods(Generic[T_co]):
         together, as many as take about 3 ms, and run one after the other. So a call must not wait
         for another call. Calls in threads see the context of ``subscribe`` (``contextvars``).
         Results are delivered on the event loop that runs in the subscribing thread. Without such a
-        loop, they are delivered on a thread of the stream. An exception of a call in another
-        process has its traceback as a note.
+        loop, they are delivered on a thread of the stream. An exception from another process has
+        the traceback of that process as a note.
 
         Reactor: ``flatMapSequential(fromCallable, ...)``; RxPY has ``flat_map`` with ``start``.
 

@@ -63,7 +63,7 @@ class CombiningMethods(Generic[T_co]):
         reverse: bool = False,
         prefetch: int = INNER_PREFETCH,
     ) -> Stream[T_co | U]:
-        """The elements of this stream and of ``others`` in sorted order. All must be sorted.
+        """The elements of this stream and of ``others`` in sorted order. Each must be sorted, too.
 
         ```text
         above   --1-----4--5--|
@@ -71,15 +71,14 @@ class CombiningMethods(Generic[T_co]):
         below   -----1--23--------456|
         ```
 
-        An element is delivered when two conditions are met: the element is requested (§1.1), and an
-        element of each publisher that has not ended has come. If keys are equal, the element of the
-        publisher that is named first comes first. Nothing checks that a publisher is sorted. If a
-        publisher is not sorted, the result is not sorted either: it is the same as the result of
-        ``heapq.merge``.
+        An element is delivered on request (§1.1), and only when each publisher has sent its next
+        element or has completed. If keys are equal, the element of the publisher that is named
+        first comes first. Nothing checks that a publisher is sorted. If a publisher is not sorted,
+        the result is not sorted either: it is the same as the result of ``heapq.merge``.
 
         ``key`` is called once for each element, after the subscriber's first request, on the thread
         that delivers. An exception of ``key``, or of a comparison, ends the stream (§2.13). An
-        error of any publisher ends the stream at once, before elements that wait. The stream
+        error of any publisher ends the stream at once, and waiting elements are dropped. The stream
         completes when all publishers have completed.
 
         Reactor: ``mergeComparing``.
@@ -335,10 +334,10 @@ class CombiningMethods(Generic[T_co]):
         below   --1--2---|
         ```
 
-        ``other`` gets a subscriber before this stream does, and a request for one element, with or
-        without demand. When ``other`` sends an element or completes, this stream is cancelled, and
-        later elements of this stream are dropped (§2.8). The demand is passed on to this stream
-        (§1.1). An error of ``other`` ends the stream.
+        First ``other`` gets a subscriber, and a request for one element, even without demand. Then
+        this stream gets a subscriber, and the demand is passed on to this stream (§1.1). When
+        ``other`` sends an element or completes, this stream is cancelled, and its later elements
+        are dropped (§2.8). An error of ``other`` ends the stream.
 
         Reactor: ``takeUntilOther``; RxPY: ``take_until``, which goes on when ``other`` completes.
 

@@ -1,7 +1,7 @@
 """Functions with which a method of ``Stream`` makes the next stream.
 
-``Stream`` derives from the classes of this package. So the type checker does not let these classes
-use attributes of ``Stream``. The functions here may use these attributes.
+The classes of this package are base classes of ``Stream``. So the type checker does not let them
+use attributes of ``Stream``. The functions in this file may use the attributes.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ USE_MAP_ASYNC: Final = "; use map_async, which awaits such functions"
 
 
 def as_stream(methods: object) -> Stream[Any]:
-    """Return ``methods``, which is a stream, with the type ``Stream`` for the type checker."""
+    """Return ``methods``, which is a stream, but with the static type ``Stream``."""
     return methods  # type: ignore[return-value]
 
 
 def with_part(stream: S, part: Part) -> S:
-    """Return ``stream`` with ``part`` added at the end. It must keep the element type."""
+    """Return ``stream`` with ``part`` at the end. ``part`` must not change the elements' type."""
     longer: S = as_stream(stream).with_part(part)  # type: ignore[assignment]
     return longer
 
 
 def publisher_of(operator: str, *elements: A) -> Pipeline[A]:
-    """Return a publisher of ``elements``. Raises ``TypeError``, with ``operator``, for ``None``."""
+    """Return a publisher of ``elements``. For ``None`` raise an error that names ``operator``."""
     if any(element is None for element in elements):
         raise TypeError(f"{operator}: None is not an element (§2.13)")
     return Pipeline(IterableSource(elements, f"{len(elements)} elements"))

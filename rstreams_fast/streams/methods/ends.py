@@ -47,14 +47,13 @@ class EndMethods(Generic[T_co]):
         exception of ``on_next`` or ``on_complete`` cancels upstream and is the stream's error. If
         ``on_next`` returns a coroutine, which would never be awaited, the error is a ``TypeError``.
         Exceptions of ``on_error`` go to ``on_dropped_error``. If neither ``on_error`` nor a caller
-        of ``result`` receives an error of the stream, that error goes there, too.
+        of ``result`` receives an error of the stream, that error goes to ``on_dropped_error``, too.
         ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` propagate to the caller of the
         signal.
 
         If the source is synchronous, all elements have come when ``for_each`` returns. If such a
-        source is endless, ``for_each`` never returns. Give an endless source a thread by
-        ``subscribe_on``, or subscribe a ``SyncSubscriber``: another thread can cancel the
-        subscriber's ``run``.
+        source is endless, ``for_each`` never returns. Then run the source on another thread, by
+        ``subscribe_on``. Or subscribe a ``SyncSubscriber``: any thread can cancel its ``run``.
 
         Args:
             on_next: A plain function, called with each element.
@@ -109,7 +108,8 @@ class EndMethods(Generic[T_co]):
     async def to_list_async(self) -> list[T_co]:
         """Await all elements and return them in a list of unbounded size.
 
-        At most 1024 elements are requested in advance. Cancelling the task cancels upstream, once.
+        At most 1024 elements are requested in advance.
+        Cancelling the awaiting task cancels upstream, once.
 
         Raises:
             Exception: The stream's error, not wrapped.
@@ -146,7 +146,7 @@ class EndMethods(Generic[T_co]):
     async def first_async(self, default: Any = MISSING) -> Any:
         """Await the first element and return it, as ``first`` does.
 
-        Cancelling the task cancels upstream, once.
+        Cancelling the awaiting task cancels upstream, once.
 
         Args:
             default: Returned for an empty stream.
@@ -286,7 +286,8 @@ class EndMethods(Generic[T_co]):
     async def to_numpy_async(self, *, dtype: Any = None) -> np.ndarray[Any, Any]:
         """Await all elements and return them in one numpy array, as ``to_numpy`` does.
 
-        At most 8 elements are requested in advance. Cancelling the task cancels upstream, once.
+        At most 8 elements are requested in advance.
+        Cancelling the awaiting task cancels upstream, once.
 
         Args:
             dtype: The dtype of the result, as in ``to_numpy``.
@@ -315,7 +316,8 @@ class EndMethods(Generic[T_co]):
     async def to_arrow_async(self, *, schema: pa.Schema | None = None) -> pa.Table:
         """Await the rows of all elements and return them as one table, as ``to_arrow`` does.
 
-        At most 8 elements are requested in advance. Cancelling the task cancels upstream, once.
+        At most 8 elements are requested in advance.
+        Cancelling the awaiting task cancels upstream, once.
 
         Args:
             schema: The schema that all elements must have, as in ``to_arrow``.
@@ -334,7 +336,8 @@ class EndMethods(Generic[T_co]):
     async def run_async(self) -> None:
         """Consume the stream to its end without blocking the loop, and drop the elements.
 
-        At most 1024 elements are requested in advance. Cancelling the task cancels upstream, once.
+        At most 1024 elements are requested in advance.
+        Cancelling the awaiting task cancels upstream, once.
 
         Raises:
             Exception: The stream's error, not wrapped.

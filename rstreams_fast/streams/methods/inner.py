@@ -107,7 +107,7 @@ class InnerMethods(Generic[T_co]):
     def concat_map(
         self, fn: Callable[[T_co], Publisher[U]], /, *, prefetch: int = INNER_PREFETCH
     ) -> Stream[U]:
-        """All elements of the publisher ``fn(element)``, for one element after the other.
+        """All elements of the first publisher ``fn(element)``, then of the second, and so on.
 
         ``fn`` is called when the previous publisher has ended. The publishers get requests only for
         elements that the subscriber has requested. Any error, such as an exception of ``fn``, ends
@@ -139,9 +139,9 @@ class InnerMethods(Generic[T_co]):
         A new element cancels the current publisher at once; elements that the cancelled publisher
         still sends are dropped (§1.8). If several elements come together, ``fn`` is called only for
         the last of them. The publisher gets requests only for elements that the subscriber has
-        requested. The result completes when this stream and the newest publisher have completed.
-        Any error, such as an exception of ``fn``, ends the result. An error of this stream ends the
-        result at once, before elements that wait.
+        requested. The new stream completes when this stream and the newest publisher have
+        completed. Any error, such as an exception of ``fn``, ends the new stream. An error of this
+        stream is signalled at once, and waiting elements are dropped.
 
         Reactor: ``switchMap``; RxPY: ``switch_map``.
 
@@ -167,11 +167,11 @@ class InnerMethods(Generic[T_co]):
         below   --1-2-3-4---|   depth first: --1-2-4-3---|
         ```
 
-        ``expand`` walks trees and pages of results, with any number of levels. Breadth first, all
+        ``expand`` walks trees and pages of results, with any number of levels. By default all
         elements of one level come before the next level, and each element is held until ``fn`` is
-        called with it. Depth first, the descendants of an element come before its next sibling.
-        Then the publishers of all levels above an element are held until they end, and one element
-        at a time is requested of each publisher. No more elements are requested than the subscriber
+        called with it. With ``depth_first`` the descendants of an element come before its next
+        sibling. One element at a time is then requested of each publisher, and the publishers of
+        the levels above are held until they end. No more elements are requested than the subscriber
         has requested (§1.1). Any error, such as an exception of ``fn``, ends the stream.
 
         Reactor: ``expand``, ``expandDeep``; RxPY: ``expand``.

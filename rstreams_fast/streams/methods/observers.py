@@ -157,7 +157,7 @@ class ObserverMethods(Generic[T_co]):
         return with_part(self, Named(name))
 
     def on_discard(self, hook: Callable[[Any], object], /) -> Self:
-        """Call ``hook(element)`` for each element that an operator above drops, to release it.
+        """Call ``hook(element)`` for each element that an operator above drops.
 
         ```text
         above   --1--2--3--4--cancel
@@ -165,16 +165,18 @@ class ObserverMethods(Generic[T_co]):
         hook      1     3         and the elements that wait in buffers
         ```
 
-        Each element above is either delivered below, or given to the hook once. The hook gets the
-        element in its present form, for example as the result of ``map``, or as a whole batch.
+        The hook can release what an element holds. Each element above is either delivered below, or
+        given to the hook once. The hook gets the element in its present form, for example as the
+        result of ``map``, or as a whole batch.
         ``filter``, ``skip``, ``take_while``, ``switch_map`` and an overflow strategy drop elements
         at once. Elements in a buffer or a batch, and results of ``map_async``, are dropped when the
         stream ends, is cancelled or fails, or when their inner publisher ends. The argument of a
         function that returns a new element, such as the function of ``map``, is neither dropped nor
         delivered. But if the function raises, returns ``None`` or is cancelled, the hook gets the
-        argument. When ``unbatch`` stops within a list, the hook gets the rest of it.
-        ``combine_latest`` and ``with_latest_from`` can deliver an element several times. ``expand``
-        uses an element again after its delivery.
+        argument. When ``unbatch`` stops within a list, the hook gets the rest of the list.
+
+        Delivered elements can still be in use: ``combine_latest`` and ``with_latest_from`` can
+        deliver an element several times, and ``expand`` calls ``fn`` with it after its delivery.
 
         The hook is not called for the following elements: elements that publishers of other
         libraries hold; elements that subscribers share, by ``multicast``, ``replay`` or a

@@ -80,7 +80,7 @@ class PartMethods(Generic[T_co]):
         return as_stream(self).with_part(TimedBatch(n, seconds, max_bytes, weigher, timer))
 
     def unbatch(self: PartMethods[Iterable[U]]) -> Stream[U]:
-        """The items of elements that are iterables. One iterable is held at a time."""
+        """The items of all elements, which must be iterables. One iterable is held at a time."""
         return as_stream(self).with_part(Unbatch())
 
     def window(self, n: int, /, *, skip: int | None = None) -> Stream[Stream[T_co]]:
@@ -95,7 +95,7 @@ class PartMethods(Generic[T_co]):
         A window is published with its first element, and may have one subscriber. As many elements
         are requested as fill the requested windows (§1.1). A window without a subscriber holds its
         ``n`` elements, and other windows do not wait for it. After a cancel the open windows go on
-        until they are full, cancelled or dropped. An error ends all open windows.
+        until they are full, cancelled or garbage-collected. An error ends all open windows.
 
         Reactor: ``window``; RxPY: ``window_with_count``.
 
@@ -127,10 +127,10 @@ class PartMethods(Generic[T_co]):
         a, b    --1-2---| 3---|
         ```
 
-        A window begins with an element, so no window is empty. No element is dropped. A window ends
-        on a shared thread.
+        A window begins with an element, so no window is empty. No element is dropped. Windows are
+        completed on a thread that timers share.
 
-        Reactor: ``window``; RxPY: ``window_with_time``, whose windows follow the clock.
+        Reactor: ``window``; RxPY: ``window_with_time``, whose windows begin at regular times.
 
         Args:
             seconds: How long a window lasts from its first element on.
@@ -156,7 +156,7 @@ class PartMethods(Generic[T_co]):
         patience: float = 10.0,
         timer: Timer | None = None,
     ) -> Stream[Group[A, T_co]]:
-        """A ``Group``, a stream that has a ``key``, for each value of ``key(element)``.
+        """For each value of ``key(element)`` a ``Group``: the stream of the elements of this key.
 
         ```text
         above    --1--2--3--4--|
@@ -174,7 +174,7 @@ class PartMethods(Generic[T_co]):
         ``BufferOverflowError``. The stream is also stuck if the subscribers of the groups that hold
         all elements request none, while the subscriber of another group waits. This can happen with
         subscribers of other libraries, and with a ``zip_`` of groups. If these subscribers are only
-        slow, give a greater ``patience``. Other subscribers may be slow: all groups wait for them.
+        slow, give a greater ``patience``. In other cases all groups wait for a slow subscriber.
 
         After a cancel the open groups go on, as in ``window``. An exception of ``key`` ends the
         stream.

@@ -47,7 +47,7 @@ class TimeMethods(Generic[T_co]):
         return with_part(self, Timeout(seconds, timer))
 
     def delay_elements(self, seconds: float, /, *, timer: Timer | None = None) -> Stream[T_co]:
-        """Each element, ``seconds`` after it came, or after the previous element was delivered.
+        """Each element, ``seconds`` after its arrival or the previous delivery, if that was later.
 
         ```text
         above   --1-2--3---------|
@@ -105,8 +105,8 @@ class TimeMethods(Generic[T_co]):
         ```
 
         An unbounded number of elements is requested (§3.17). Elements that come in the pause are
-        dropped and counted. So is an element that still waits for demand when the next element is
-        to be delivered.
+        dropped and counted. An element is also dropped if it still waits for demand when the next
+        element is to be delivered.
 
         Reactor: ``sampleFirst``; RxPY: ``throttle_first``.
 

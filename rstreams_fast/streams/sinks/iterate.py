@@ -6,9 +6,9 @@ cancels upstream.
 
 Elements come into a ring with room for ``prefetch`` elements, and are taken out in bursts (lists).
 A burst is consumed when the consumer asks for the next element after the burst. When three quarters
-of ``prefetch`` are consumed, as many are requested again. So ``prefetch`` bounds the sum of requested
-elements, elements in the ring, and elements in the burst. With a ``prefetch`` of 1, the next element
-is requested only after the previous element was consumed.
+of ``prefetch`` are consumed, as many are requested again. So ``prefetch`` bounds the sum of
+requested elements, elements in the ring, and elements in the burst. With a ``prefetch`` of 1, the
+next element is requested only after the previous element was consumed.
 """
 
 from __future__ import annotations
