@@ -98,8 +98,7 @@ class Publisher(Protocol[T_co]):
     def subscribe(self, subscriber: Subscriber[T_co], /) -> None:
         """Signal to ``subscriber``: first ``on_subscribe`` (§1.9), and elements on request.
 
-        Failures other than the ``TypeError`` below are signalled by ``on_error``, after
-        ``on_subscribe``.
+        All failures but the ``TypeError`` below are signalled by ``on_error``.
 
         Args:
             subscriber: An object with the four methods of ``Subscriber``.

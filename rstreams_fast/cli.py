@@ -75,8 +75,8 @@ def _printing(command: Command) -> Command:
             status = command(options)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Redirect stdout to the null device. Otherwise Python would write the rest of the
-            # output to the closed pipe at exit, and print an error.
+            # Redirect stdout. Otherwise Python would fail to write the rest of the output at exit,
+            # and print an error.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return _NOBODY_READS
         return status

@@ -199,8 +199,7 @@ def report_dropped(error: BaseException, where: str) -> None:
     if isinstance(error, _expected):
         return
     if isinstance(error, RecursionError):
-        # Log the error without its traceback, which has a thousand frames. If the stack has no room
-        # even for this call, the error is not logged.
+        # Log no traceback: it has a thousand frames. The stack may have no room even for this call.
         with contextlib.suppress(RecursionError):
             _log.error("%s: %s: %s", where, type(error).__name__, error)
     else:

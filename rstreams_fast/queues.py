@@ -69,7 +69,7 @@ class _WaitingCalls(SimpleQueue[Any]):
         self.beyond = threading.local()
 
     def put(self, call: Any, block: bool = True, timeout: float | None = None) -> None:
-        # None is no call: ThreadPoolExecutor puts it in to wake a thread.
+        # ThreadPoolExecutor puts None in to wake a thread. None is no call, and takes no place.
         has_place = call is not None and not self.beyond.__dict__
         super().put((call, has_place), block, timeout)
 
@@ -162,7 +162,7 @@ class BoundedExecutor(ThreadPoolExecutor):
     def submit_at_once(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Have a thread of the pool call ``fn``, without waiting even if the queue is full.
 
-        Only for callers with a bound of their own: each ``publish_on``, ``subscribe_on``,
+        Only for callers that bound their calls themselves: each ``publish_on``, ``subscribe_on``,
         ``interval`` or ``AsyncSubscriber`` on this pool has one or two such calls at a time, and
         ``map_blocking`` has up to ``concurrency``.
 

@@ -454,8 +454,8 @@ def merge(
     when all publishers have completed. Without publishers the stream completes at once.
 
     Elements are delivered on the publishers' threads. If a publisher blocks the thread that
-    requests, the other publishers get no requests meanwhile: give the blocking publisher an
-    executor by ``subscribe_on``.
+    requests, the other publishers get no requests meanwhile: use ``subscribe_on`` for the blocking
+    publisher.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules of Reactive Streams.

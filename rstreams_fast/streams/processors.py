@@ -166,7 +166,7 @@ class _Entrance(Generic[T]):
     ) -> tuple[PushSubscription | None, bool]:
         """Keep the first terminal signal, for a stage that subscribes later.
 
-        Return the subscriber (``None`` before it comes), and whether this signal was the first.
+        Return the subscriber, or ``None`` if none has come, and whether this signal was the first.
         """
         with self._lock:
             first = self._terminal is None

@@ -219,8 +219,8 @@ class CombiningMethods(Generic[T_co]):
         ``others`` get an unbounded request, and the newest element of each publisher is held.
         ``metrics_of`` counts the elements that were replaced before they were used. If one of
         ``others`` has an iterator as its source, the iterator is run to its end within
-        ``subscribe``: if that takes long, give that stream a thread by ``subscribe_on``. When all
-        of ``others`` have sent an element, the demand is passed on to this stream (§1.1). So no
+        ``subscribe``: if that takes long, use ``subscribe_on`` for that stream. The demand is
+        passed on to this stream (§1.1) only after all of ``others`` have sent an element. So no
         element of this stream is dropped. The result completes when this stream completes, or when
         one of ``others`` completes without an element. An error of any publisher ends the stream.
 

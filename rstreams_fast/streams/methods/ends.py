@@ -46,10 +46,9 @@ class EndMethods(Generic[T_co]):
         At the end ``on_error`` or ``on_complete`` is called, and then the ``Run`` is done. An
         exception of ``on_next`` or ``on_complete`` cancels upstream and is the stream's error. If
         ``on_next`` returns a coroutine, which would never be awaited, the error is a ``TypeError``.
-        Exceptions of ``on_error`` go to ``on_dropped_error``. If neither ``on_error`` nor a caller
-        of ``result`` receives an error of the stream, that error goes to ``on_dropped_error``, too.
-        ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` propagate to the caller of the
-        signal.
+        Exceptions of ``on_error`` go to ``on_dropped_error``. So does an error of the stream, if
+        neither ``on_error`` nor a caller of ``result`` receives it. ``KeyboardInterrupt``,
+        ``SystemExit`` and ``GeneratorExit`` propagate to the caller of the signal.
 
         If the source is synchronous, all elements have come when ``for_each`` returns. If such a
         source is endless, ``for_each`` never returns. Then run the source on another thread, by

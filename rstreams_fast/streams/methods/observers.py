@@ -142,7 +142,7 @@ class ObserverMethods(Generic[T_co]):
         below   --1--2--X   whose notes say: it passed 'orders'
         ```
 
-        An error that passes here gets one note, for any number of subscribers. The name has a line
+        An error that passes here gets one note, even with several subscribers. The name has a line
         in ``describe()`` and an entry in ``metrics_of``, before the boundaries above it. The
         signals do not change.
 
@@ -167,13 +167,13 @@ class ObserverMethods(Generic[T_co]):
 
         The hook can release what an element holds. Each element above is either delivered below, or
         given to the hook once. The hook gets the element in its present form, for example as the
-        result of ``map``, or as a whole batch.
-        ``filter``, ``skip``, ``take_while``, ``switch_map`` and an overflow strategy drop elements
-        at once. Elements in a buffer or a batch, and results of ``map_async``, are dropped when the
-        stream ends, is cancelled or fails, or when their inner publisher ends. The argument of a
-        function that returns a new element, such as the function of ``map``, is neither dropped nor
-        delivered. But if the function raises, returns ``None`` or is cancelled, the hook gets the
-        argument. When ``unbatch`` stops within a list, the hook gets the rest of the list.
+        result of ``map``, or as a whole batch. ``filter``, ``skip``, ``take_while``, ``switch_map``
+        and an overflow strategy drop elements at once. Elements in a buffer or a batch, and results
+        of ``map_async``, are dropped when the stream ends, is cancelled or fails, or when their
+        inner publisher ends. The argument of a function that returns a new element, such as the
+        function of ``map``, is neither dropped nor delivered. But if the function raises, returns
+        ``None`` or is cancelled, the hook gets the argument. When ``unbatch`` stops within a list,
+        the hook gets the rest of the list.
 
         Delivered elements can still be in use: ``combine_latest`` and ``with_latest_from`` can
         deliver an element several times, and ``expand`` calls ``fn`` with it after its delivery.
@@ -182,8 +182,7 @@ class ObserverMethods(Generic[T_co]):
         libraries hold; elements that subscribers share, by ``multicast``, ``replay`` or a
         processor; elements that go into windows and groups, by ``window``, ``group_by`` or
         ``skip=`` of ``batch``; and elements below ``on_discard``, such as elements that ``iterate``
-        has read ahead. Counting each element above ``on_discard`` takes time. A stream without
-        ``on_discard`` has no such cost.
+        has read ahead. ``on_discard`` adds some time for each element above it.
 
         Reactor: ``doOnDiscard``.
 

@@ -48,9 +48,9 @@ class PartMethods(Generic[T_co]):
         below   --------a--b-------|cd   of batch(3, skip=1); a: 1 2 3, b: 2 3 4, c: 3 4, d: 4
         ```
 
-        At most ``n`` elements are requested or held. With ``max_bytes``, at most ``max_bytes`` plus
-        one element are held. With ``skip``, as many elements are requested as fill the requested
-        lists (§1.1).
+        Requested and held elements are at most ``n`` together. With ``max_bytes``, at most
+        ``max_bytes`` plus one element are held. With ``skip``, as many elements are requested as
+        fill the requested lists (§1.1).
 
         Reactor: ``buffer``; RxPY: ``buffer_with_count``.
 
@@ -128,7 +128,7 @@ class PartMethods(Generic[T_co]):
         ```
 
         A window begins with an element, so no window is empty. No element is dropped. Windows are
-        completed on a thread that timers share.
+        completed on threads that streams share.
 
         Reactor: ``window``; RxPY: ``window_with_time``, whose windows begin at regular times.
 
@@ -166,8 +166,8 @@ class PartMethods(Generic[T_co]):
 
         A group may have one subscriber, and holds the elements that wait for its demand (§1.1). If
         the subscriber cancels, the group ends and drops its elements; the next element of the key
-        opens another group. If every subscriber cancels its group, as with ``take``, at
-        most ``prefetch`` groups are open.
+        opens another group. If every subscriber cancels its group, as with ``take``, at most
+        ``prefetch`` groups are open.
 
         **A group without a subscriber** holds its elements. When such groups hold all ``prefetch``
         elements, the stream is stuck, and after ``patience`` seconds it ends with a

@@ -96,10 +96,10 @@ class ThreadMethods(Generic[T_co]):
         """Make an unbounded request to upstream, and hold the elements until they are requested.
         ``strategy`` chooses the elements to drop.
 
-        With ``Overflow.ERROR`` the request is made at the subscriber's first request. Dropped
+        ``Overflow.ERROR`` makes this request only at the subscriber's first request. Dropped
         elements are counted (see ``metrics_of``). An error and a completion come after the elements
         that are held. If the source is an iterator, the iterator is run to its end within
-        ``subscribe``: if that takes long, give the source a thread by ``subscribe_on``.
+        ``subscribe``: if that takes long, use ``subscribe_on``.
 
         Args:
             strategy: What happens to an element when the buffer is full; see ``Overflow``.

@@ -55,7 +55,7 @@ class TimeMethods(Generic[T_co]):
         ```
 
         One element at a time is requested in advance (§1.1), so no elements are dropped or
-        buffered. Elements are delivered on shared threads. An error is signalled at once.
+        buffered. They are delivered on threads that streams share. An error is signalled at once.
 
         Reactor: ``delayElements``; RxPY: ``delay``, which holds all elements that come.
 
@@ -82,7 +82,7 @@ class TimeMethods(Generic[T_co]):
         waits for demand when the next element is to be delivered. Drops are counted (see
         ``metrics_of``). The last element is delivered at the end of the stream. An error is
         signalled at once, and the element that waits for its time is dropped. Elements are
-        delivered on shared threads.
+        delivered on threads that streams share.
 
         Reactor: ``sampleTimeout``; RxPY: ``debounce``.
 

@@ -324,8 +324,7 @@ class Iteration(BurstIterator[T]):
                     self._park(subscriber)
             return MISSING
         finally:
-            # A traceback keeps this frame. So delete the variables that refer to the subscriber and
-            # to elements (§3.13).
+            # A traceback would keep the values of these variables (§3.13).
             subscriber = burst = None
 
     async def _refill_async(self) -> T:

@@ -131,8 +131,8 @@ class _ArrayCollector:
         elif np.can_cast(array.dtype, given, "same_kind") or (
             array.dtype.kind in "iu" and given.kind in "iu"
         ):
-            # np.can_cast calls a cast of dates to a finer unit, such as days to seconds, safe. But
-            # the cast can overflow, so casts of dates are always checked.
+            # np.can_cast is true for dates and a finer unit (days to seconds), although this cast
+            # can overflow. So casts of dates are always checked.
             unsafe = given.kind in "Mm" or not np.can_cast(array.dtype, given, "safe")
         else:
             raise TypeError(f"to_numpy(dtype={given}): cannot cast {array.dtype} to it")

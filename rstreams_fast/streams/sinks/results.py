@@ -87,8 +87,7 @@ def subscribe_and_wait(publisher: Publisher[T], subscriber: RunSubscriber[T]) ->
         outcome.cancel()
         raise
     finally:
-        # A traceback keeps this frame. So delete the variable that refers to the subscriber
-        # (§3.13).
+        # A traceback would keep the values of these variables (§3.13).
         del subscriber, outcome
 
 

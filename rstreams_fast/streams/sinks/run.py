@@ -184,7 +184,7 @@ class Run:
             del failure
 
     def _add_callback(self, callback: Callable[[], object]) -> bool:
-        """Call ``callback`` when the run ends. If it has ended, return false, and do not call."""
+        """Call ``callback`` when the run ends. If the run has ended, return false instead."""
         with self._lock:
             if not self._done:
                 self._end_callbacks.append(callback)
@@ -199,7 +199,7 @@ class Run:
     # -- methods that the subscriber calls ---------------------------------------------------------
 
     def claim(self) -> bool:
-        """Return true to the first caller only, which must then end the run by ``settle``."""
+        """Return true to the first caller only. That caller must then end the run by ``settle``."""
         return self._claimed.win()
 
     def settle(self, failure: Failure | None, seen: bool = False) -> None:

@@ -36,7 +36,7 @@ class ArrowSource:
         self._stream = stream
         self._chunk = chunk
         self._schema = schema
-        # A RecordBatchReader serves one subscriber. The first subscriber takes this lock for ever.
+        # The only subscriber of a RecordBatchReader takes this lock, and never releases it.
         self._used = threading.Lock()
 
     def open(self) -> Iterator[Any]:

@@ -278,8 +278,7 @@ class _AsyncIterableSubscription(Drain):
                     raise NoneSignalError(f"§2.13: {self._name}, the source, produced None")
                 if not self._signal(element):
                     return
-                # Delete the element, so that the task does not keep it while waiting for the next
-                # element.
+                # The task must not keep the element while waiting for the next one.
                 del element
             self._demand.fulfil(burst)
             since_turn += burst

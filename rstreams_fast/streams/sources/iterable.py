@@ -25,8 +25,7 @@ class IterableSource:
         self._name = name
         self.is_sequence = type(iterable) in _SEQUENCES
         if not self.is_sequence:
-            # A one-shot iterator serves one subscriber. The first subscriber takes this lock for
-            # ever.
+            # The only subscriber of a one-shot iterator takes this lock, and never releases it.
             self._used = threading.Lock()
 
     def open(self) -> Iterator[Any]:
