@@ -189,7 +189,7 @@ def on_dropped_error(hook: DroppedErrorHook | None) -> DroppedErrorHook | None:
 
 
 def expect(kind: type[BaseException]) -> None:
-    """Let ``report_dropped`` ignore errors of ``kind`` from now on: such errors are no faults."""
+    """Make ``report_dropped`` ignore errors of the class ``kind`` from now on."""
     global _expected  # noqa: PLW0603
     _expected = kind
 
@@ -199,7 +199,8 @@ def report_dropped(error: BaseException, where: str) -> None:
     if isinstance(error, _expected):
         return
     if isinstance(error, RecursionError):
-        # Log no traceback: it has a thousand frames. The stack may have no room even for this call.
+        # Do not log the traceback of a RecursionError: it has a thousand frames. The stack may have
+        # no room even for this call.
         with contextlib.suppress(RecursionError):
             _log.error("%s: %s: %s", where, type(error).__name__, error)
     else:

@@ -119,7 +119,7 @@ class BoundedExecutor(ThreadPoolExecutor):
         self._work_queue: Any = _WaitingCalls(self._places)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have a thread of the pool call ``fn``. First wait while ``max_queue_size`` calls wait.
+        """Submit a call of ``fn`` to the pool. First wait while ``max_queue_size`` calls wait.
 
         Args:
             fn: The function.
@@ -160,7 +160,7 @@ class BoundedExecutor(ThreadPoolExecutor):
             ) from None
 
     def submit_at_once(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have a thread of the pool call ``fn``, without waiting even if the queue is full.
+        """Submit a call of ``fn`` to the pool. Never wait, even if the queue is full.
 
         Only for callers that bound their calls themselves: each ``publish_on``, ``subscribe_on``,
         ``interval`` or ``AsyncSubscriber`` on this pool has one or two such calls at a time, and

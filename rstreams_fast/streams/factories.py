@@ -108,7 +108,7 @@ def from_async_iterable(
 
     A generator is closed when the stream ends early, and the generator's ``finally`` may await.
     Methods that await the end, such as ``to_list_async``, wait until the generator is closed. So
-    does leaving ``async with stream.iterate()``. A ``break`` alone does not wait.
+    does leaving ``async with stream.iterate()``. A ``break`` out of ``async for`` does not wait.
 
     Args:
         iterable: An asynchronous iterable, or a function that makes one for each subscriber.

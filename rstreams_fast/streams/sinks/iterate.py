@@ -191,7 +191,7 @@ class _IteratorSubscriber(RingSubscriber):
         """Do nothing. The ring has woken the consumer at the first element."""
 
     def arm(self) -> bool:
-        """Let the next element wake the consumer. Return false if the consumer need not wait."""
+        """Make the next element wake the consumer. Return false if the consumer need not wait."""
         ring = self.ring
         return ring is not None and not self.ended and ring.arm(self.bell.ring)
 
@@ -207,7 +207,7 @@ class _IteratorSubscriber(RingSubscriber):
             self._end(None)
 
     def fail(self, error: BaseException) -> None:
-        """Cancel upstream, which broke a rule of Reactive Streams, and end with ``error``."""
+        """Cancel upstream, which has broken a rule, and end the iteration with ``error``."""
         if not self.upstream.over:
             self.upstream.cancel()
             self._end(error)
@@ -324,7 +324,7 @@ class Iteration(BurstIterator[T]):
                     self._park(subscriber)
             return MISSING
         finally:
-            # A traceback would keep the values of these variables (§3.13).
+            # The traceback of an error would keep the values of these variables (§3.13).
             subscriber = burst = None
 
     async def _refill_async(self) -> T:
@@ -512,8 +512,7 @@ class Iteration(BurstIterator[T]):
     async def aclose(self) -> None:
         """Close, and wait until asynchronous sources and calls have released their resources.
 
-        If the waiting task is cancelled, the task waits no longer, but the resources are still
-        released.
+        If the waiting task is cancelled, the resources are released, but the task does not wait.
         """
         self.close()
         if self._unclosed:

@@ -103,7 +103,7 @@ class _ArrayCollector:
     def _convert_exactly(self, scalars: list[Any], array: Any, dtype: Any) -> Any:
         """Convert ``scalars`` to ``dtype``; raise an error if a value does not fit.
 
-        ``array``: the scalars as numpy converts them without a dtype, to floats or objects.
+        ``array``: the result of ``numpy.array(scalars)``, without a dtype.
         """
         np = self._np
         if dtype.kind in "iu" and all(isinstance(x, int | np.integer) for x in scalars):

@@ -87,7 +87,7 @@ def subscribe_and_wait(publisher: Publisher[T], subscriber: RunSubscriber[T]) ->
         outcome.cancel()
         raise
     finally:
-        # A traceback would keep the values of these variables (§3.13).
+        # The traceback of an error would keep the values of these variables (§3.13).
         del subscriber, outcome
 
 

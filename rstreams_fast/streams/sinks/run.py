@@ -266,7 +266,7 @@ class RunSubscriber(Generic[T]):
         raise NotImplementedError
 
     def on_error(self, error: BaseException, /) -> None:
-        """End with the error of upstream.
+        """End the run with the error of upstream.
 
         Args:
             error: An exception instance.
@@ -290,7 +290,7 @@ class RunSubscriber(Generic[T]):
             self.fail(raised)
 
     def fail(self, error: BaseException) -> None:
-        """Cancel upstream, and end with ``error`` (§2.6)."""
+        """Cancel upstream, and end the run with ``error`` (§2.6)."""
         self.upstream.cancel()
         if self.run.claim():
             self.finish(error)

@@ -65,7 +65,7 @@ class Emitter(Generic[T]):
 
         Returns:
             ``False`` if the stream has ended, or if this call ends the stream because the buffer is
-            full.
+            full. Otherwise ``True``, even if the element is dropped.
 
         Raises:
             TypeError: ``element`` is ``None``, which is not an element (§2.13). The stream goes on.
@@ -76,7 +76,7 @@ class Emitter(Generic[T]):
         return target is not None and target.offer(element)
 
     def error(self, error: BaseException, /) -> bool:
-        """End with ``error``, after the elements that were sent.
+        """End the stream with ``error``, after the elements that were sent.
 
         Args:
             error: An exception instance.
@@ -96,7 +96,7 @@ class Emitter(Generic[T]):
         return ended
 
     def complete(self) -> bool:
-        """Complete, after the elements that were sent.
+        """Complete the stream, after the elements that were sent.
 
         Returns:
             ``False`` if the stream had ended before.
@@ -107,7 +107,7 @@ class Emitter(Generic[T]):
         return ended
 
     def on_cancel(self, fn: Callable[[], object], /) -> None:
-        """Have ``fn()`` called once, when the stream ends in any way.
+        """Register ``fn``, which is called once, when the stream ends in any way.
 
         If the stream has ended before, ``fn`` is called at once. Several functions are called in
         the order of the ``on_cancel`` calls. Exceptions of ``fn`` go to ``on_dropped_error``.

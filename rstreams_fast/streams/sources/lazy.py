@@ -42,7 +42,7 @@ class _DeferredPublisher:
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         made: Publisher[Any] | None = self
         try:
-            # In a loop, so that nested defer() nests no calls.
+            # A loop, because recursion would fill the stack if many calls of defer() are nested.
             while isinstance(made, _DeferredPublisher):
                 publisher = made._factory()
                 check_publisher(publisher, made._what)
