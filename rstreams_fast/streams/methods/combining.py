@@ -181,9 +181,9 @@ class CombiningMethods(Generic[T_co]):
         below   ----1a-1b-2b-----|
         ```
 
-        The publishers are this stream and ``others``. No element is dropped. One element is
-        requested of each publisher. When all publishers have sent an element, ``prefetch`` elements
-        are requested in advance, as in ``rstreams_fast.merge``. Tuples wait for demand (§1.1) in
+        The publishers are this stream and ``others``. No element is dropped. At first one element
+        is requested of each publisher. When all publishers have sent an element, ``prefetch``
+        elements are requested in advance, as in ``rstreams_fast.merge``. Tuples wait for demand (§1.1) in
         the order in which their elements came. The stream completes when all publishers have
         completed, or when a publisher completes without an element. An error of any publisher ends
         the stream at once.

@@ -69,8 +69,8 @@ __all__ = ["Iteration", "iterate"]
 T = TypeVar("T")
 
 
-# The iterations that this process has begun. A forked child must drop their elements. (A WeakSet
-# would be much slower.)
+# The open iterations of this process, whose elements a forked child must drop. (A WeakSet would be
+# much slower.)
 _live_iterations: set[weakref.ref[Iteration[Any]] | None] = set()
 _parent_elements: list[Any] = []
 

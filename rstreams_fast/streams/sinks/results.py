@@ -82,8 +82,7 @@ def subscribe_and_wait(publisher: Publisher[T], subscriber: RunSubscriber[T]) ->
                 refuse_to_wait_for_oneself(signallers[before:])
             outcome.result()
     except BaseException:
-        # If ``result`` raised the stream's own error, the stream has ended, and cancel() has no
-        # effect.
+        # Needed after a Ctrl-C. After an error of the stream, cancel() has no effect.
         outcome.cancel()
         raise
     finally:
