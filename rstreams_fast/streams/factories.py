@@ -403,8 +403,8 @@ def concat(*publishers: Publisher[Any]) -> Stream[Any]:
 
     When a publisher has completed, the stream subscribes to the next publisher, and requests the
     rest of the demand. No more elements are requested than the subscriber requested, and no
-    elements are held. An error ends the stream at once. The stream completes after the last
-    publisher. Without publishers the stream completes at once.
+    elements are held. An error ends the stream at once. Without publishers the stream completes at
+    once.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules of Reactive Streams.

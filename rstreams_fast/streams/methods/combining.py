@@ -73,8 +73,8 @@ class CombiningMethods(Generic[T_co]):
 
         An element is delivered on request (§1.1), and only when each publisher has sent its next
         element or has completed. If keys are equal, the element of the publisher that is named
-        first comes first. Nothing checks that a publisher is sorted. If a publisher is not sorted,
-        the result is not sorted either: it is the same as the result of ``heapq.merge``.
+        first comes first. If a publisher is not sorted, no error is raised, and the result is the
+        same as that of ``heapq.merge``.
 
         ``key`` is called once for each element, after the subscriber's first request, on the thread
         that delivers. An exception of ``key``, or of a comparison, ends the stream (§2.13). An
@@ -183,10 +183,10 @@ class CombiningMethods(Generic[T_co]):
 
         The publishers are this stream and ``others``. No element is dropped. At first one element
         is requested of each publisher. When all publishers have sent an element, ``prefetch``
-        elements are requested in advance, as in ``rstreams_fast.merge``. Tuples wait for demand (§1.1) in
-        the order in which their elements came. The stream completes when all publishers have
-        completed, or when a publisher completes without an element. An error of any publisher ends
-        the stream at once.
+        elements are requested in advance, as in ``rstreams_fast.merge``. Tuples wait for demand
+        (§1.1) in the order in which their elements came. The stream completes when all publishers
+        have completed, or when a publisher completes without an element. An error of any publisher
+        ends the stream at once.
 
         Reactor: ``combineLatest``; RxPY: ``combine_latest``, which drops the elements that come
         before the last publisher has begun.

@@ -55,8 +55,8 @@ class ThreadMethods(Generic[T_co]):
                 elements being delivered. More are requested when three quarters are consumed.
             max_bytes: The most bytes held, counted by ``weigher``. The weight of an element is
                 unknown before the element has come. So elements are requested one by one, while
-                fewer than ``max_bytes`` are held, and the bound is ``max_bytes`` plus one element.
-                A single element larger than ``max_bytes`` passes. Default: no bound in bytes.
+                fewer than ``max_bytes`` are held, and the bound is ``max_bytes`` plus one element
+                of any size. Default: no bound in bytes.
             weigher: ``weigher(element)`` gives the bytes of an element; needed with ``max_bytes``.
             delay_error: Signal an error after the elements in the buffer, not at once.
 

@@ -561,8 +561,8 @@ class Iteration(BurstIterator[T]):
 
 
 def _stop_iteration_error(error: BaseException) -> RuntimeError:
-    # The stream has failed with a StopIteration. A ``for`` loop would take this error for the end
-    # of the iteration. So raise a RuntimeError, as generators do (PEP 479).
+    # A ``for`` loop would take the StopIteration for the end of the iteration. So raise a
+    # RuntimeError, as generators do (PEP 479).
     failure = RuntimeError(f"the stream failed with {type(error).__name__}")
     failure.__cause__ = error
     return failure

@@ -134,10 +134,7 @@ class Run:
         return self._wait().__await__()
 
     def _refuse_within(self) -> None:
-        """Raise a ``RuntimeError`` if the caller is within a function that the stream calls.
-
-        The stream cannot end before that function returns.
-        """
+        """Raise a ``RuntimeError`` if the caller is within a function that the stream calls."""
         subscriber = self._subscriber
         frame: FrameType | None = sys._getframe()
         try:

@@ -1,7 +1,6 @@
-"""``SyncSubscriber`` and ``AsyncSubscriber``, which call the user's function with each element.
+"""``SyncSubscriber`` and ``AsyncSubscriber``, which call a function of the user with each element.
 
-``SyncSubscriber`` calls the function on the signalling thread. ``AsyncSubscriber`` calls the
-function on an executor.
+The first calls it on the signalling thread, the second on an executor.
 """
 
 from __future__ import annotations
