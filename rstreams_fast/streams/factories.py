@@ -214,7 +214,7 @@ def defer(factory: Callable[[], Publisher[T]], /) -> Stream[T]:
     Reactor, RxPY: ``defer``.
 
     Args:
-        factory: Returns a publisher, which need not keep the rules of Reactive Streams.
+        factory: Returns a publisher, which may break the rules of Reactive Streams.
 
     Raises:
         TypeError: ``factory`` cannot be called, or is ``async``.
@@ -248,7 +248,7 @@ def using(
 
     Args:
         factory: Makes the resource.
-        stream_of: Returns a publisher, which need not keep the rules of Reactive Streams.
+        stream_of: Returns a publisher, which may break the rules of Reactive Streams.
         close: Closes the resource.
 
     Raises:
@@ -407,7 +407,7 @@ def concat(*publishers: Publisher[Any]) -> Stream[Any]:
     once.
 
     Args:
-        *publishers: Objects with ``subscribe``, which need not keep the rules of Reactive Streams.
+        *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.
 
     Raises:
         TypeError: One of ``publishers`` has no ``subscribe``.
@@ -458,7 +458,7 @@ def merge(
     publisher.
 
     Args:
-        *publishers: Objects with ``subscribe``, which need not keep the rules of Reactive Streams.
+        *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.
         prefetch: Elements that are requested in advance from each publisher. More are requested
             when three quarters are delivered.
         delay_error: By default an error ends the stream at once and cancels the other publishers.
@@ -483,7 +483,7 @@ def merge_sorted(
     Without publishers the stream completes at once. See ``Stream.merge_sorted``.
 
     Args:
-        *publishers: Objects with ``subscribe``, which need not keep the rules of Reactive Streams.
+        *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.
         key: ``key(element)`` is compared in place of the element. Default: the element itself.
         reverse: The publishers are sorted from the greatest to the least element, and so is the
             result.
@@ -553,7 +553,7 @@ def zip_(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) -> Stream[
     requests to the publishers.
 
     Args:
-        *publishers: Objects with ``subscribe``, which need not keep the rules of Reactive Streams.
+        *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.
         prefetch: Elements that are requested in advance from each publisher, as in ``merge``.
 
     Raises:
@@ -581,7 +581,7 @@ def combine_latest(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) 
     Without publishers the stream completes at once. See ``Stream.combine_latest``.
 
     Args:
-        *publishers: Objects with ``subscribe``, which need not keep the rules of Reactive Streams.
+        *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.
         prefetch: Elements that are requested in advance from each publisher.
 
     Raises:
@@ -597,7 +597,7 @@ def race(*publishers: Publisher[T]) -> Stream[T]:
     """The elements of the publisher that signals first. Without publishers the stream is empty.
 
     Args:
-        *publishers: Objects with ``subscribe``, which need not keep the rules of Reactive Streams.
+        *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.
 
     Raises:
         TypeError: One of ``publishers`` has no ``subscribe``.

@@ -39,7 +39,7 @@ def processor(build: Callable[[Stream[T]], Stream[U]], /) -> Processor[T, U]:
     processor requests elements only when it has a publisher and a subscriber, and only as many as
     the stages need for downstream. A cancel is passed on upstream. An error is passed on
     downstream, even without demand (§4.2), unless a stage of ``build`` changes that. The publisher
-    need not keep the rules of Reactive Streams.
+    may break the rules of Reactive Streams.
 
     The processor takes one subscription and cancels any other (§2.5). The processor serves one
     subscriber: any other gets an ``AlreadySubscribedError`` by ``on_error``. If ``build`` ends in

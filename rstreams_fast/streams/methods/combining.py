@@ -45,7 +45,7 @@ class CombiningMethods(Generic[T_co]):
         """The elements of this stream and of ``others``, as they come. See ``rstreams_fast.merge``.
 
         Args:
-            *others: Publishers, which need not keep the rules of Reactive Streams.
+            *others: Publishers, which may break the rules of Reactive Streams.
             prefetch: Elements that are requested in advance from each publisher.
             delay_error: Signal an error after all elements, not at once.
 
@@ -84,7 +84,7 @@ class CombiningMethods(Generic[T_co]):
         Reactor: ``mergeComparing``.
 
         Args:
-            *others: Publishers, which need not keep the rules of Reactive Streams.
+            *others: Publishers, which may break the rules of Reactive Streams.
             key: ``key(element)`` is compared in place of the element. Default: the element itself.
             reverse: The publishers are sorted from the greatest to the least element, and so is
                 the result.
@@ -140,7 +140,7 @@ class CombiningMethods(Generic[T_co]):
         ``rstreams_fast.zip_``.
 
         Args:
-            *others: Publishers, which need not keep the rules of Reactive Streams.
+            *others: Publishers, which may break the rules of Reactive Streams.
             prefetch: Elements that are requested in advance from each publisher.
 
         Raises:
@@ -153,7 +153,7 @@ class CombiningMethods(Generic[T_co]):
         ``rstreams_fast.concat``.
 
         Args:
-            *others: Publishers, which need not keep the rules of Reactive Streams.
+            *others: Publishers, which may break the rules of Reactive Streams.
 
         Raises:
             TypeError: One of ``others`` has no ``subscribe``.
@@ -192,7 +192,7 @@ class CombiningMethods(Generic[T_co]):
         before the last publisher has begun.
 
         Args:
-            *others: Publishers, which need not keep the rules of Reactive Streams.
+            *others: Publishers, which may break the rules of Reactive Streams.
             prefetch: Elements that are requested in advance from each publisher.
 
         Raises:
@@ -228,7 +228,7 @@ class CombiningMethods(Generic[T_co]):
         until all of ``others`` have sent an element.
 
         Args:
-            *others: Publishers, which need not keep the rules of Reactive Streams.
+            *others: Publishers, which may break the rules of Reactive Streams.
 
         Raises:
             TypeError: One of ``others`` has no ``subscribe``.
@@ -253,7 +253,7 @@ class CombiningMethods(Generic[T_co]):
         Reactor: ``firstWithSignal``; RxPY: ``amb``.
 
         Args:
-            *others: Publishers, which need not keep the rules of Reactive Streams.
+            *others: Publishers, which may break the rules of Reactive Streams.
 
         Raises:
             TypeError: One of ``others`` has no ``subscribe``.
@@ -318,7 +318,7 @@ class CombiningMethods(Generic[T_co]):
         Reactor: ``switchIfEmpty``.
 
         Args:
-            other: A publisher, which need not keep the rules of Reactive Streams.
+            other: A publisher, which may break the rules of Reactive Streams.
 
         Raises:
             TypeError: ``other`` has no ``subscribe``.
@@ -342,7 +342,7 @@ class CombiningMethods(Generic[T_co]):
         Reactor: ``takeUntilOther``; RxPY: ``take_until``, which goes on when ``other`` completes.
 
         Args:
-            other: A publisher, which need not keep the rules of Reactive Streams.
+            other: A publisher, which may break the rules of Reactive Streams.
 
         Raises:
             TypeError: ``other`` has no ``subscribe``.

@@ -52,7 +52,7 @@ class InnerMethods(Generic[T_co]):
         iterables use ``map(fn).unbatch()``.
 
         Args:
-            fn: Returns a publisher, which need not keep the rules of Reactive Streams: any object
+            fn: Returns a publisher, which may break the rules of Reactive Streams: any object
                 with ``subscribe``. Any other result ends the stream with a ``TypeError``.
             concurrency: The most inner publishers at once. An element of this stream that is
                 requested, or that waits for its call of ``fn``, is counted as an inner publisher.
@@ -114,7 +114,7 @@ class InnerMethods(Generic[T_co]):
         the stream at once. For iterables use ``map(fn).unbatch()``.
 
         Args:
-            fn: Returns a publisher, which need not keep the rules of Reactive Streams: any object
+            fn: Returns a publisher, which may break the rules of Reactive Streams: any object
                 with ``subscribe``. Any other result ends the stream with a ``TypeError``.
             prefetch: Elements of this stream that are requested in advance, and wait until the
                 earlier publishers have ended.

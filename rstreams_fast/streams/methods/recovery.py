@@ -44,7 +44,7 @@ class RecoveryMethods(Generic[T_co]):
         exception of ``fn`` ends the stream, with the first error as its ``__context__``.
 
         Args:
-            fn: Returns a publisher, which need not keep the rules (see ``from_publisher``).
+            fn: Returns a publisher, which may break the rules (see ``from_publisher``).
             on: The exception type for which ``fn`` is called, or a tuple of types.
 
         Raises:

@@ -1,6 +1,6 @@
-"""``SyncSubscriber`` and ``AsyncSubscriber``, which call a function of the user with each element.
+"""``SyncSubscriber`` and ``AsyncSubscriber``, which call the user's function with each element.
 
-The first calls it on the signalling thread, the second on an executor.
+``SyncSubscriber`` calls it on the signalling thread, ``AsyncSubscriber`` on an executor.
 """
 
 from __future__ import annotations
