@@ -45,9 +45,9 @@ INTERNAL = {
     "Run": {"claim", "settle"},
     "RunSubscriber": {"ask", "drop_references", "fail", "finish", "is_called_by", "upstream"},
     "CallCounts": {
-        *("ambient", "attempted", "count_again", "count_failure", "count_open", "count_success"),
-        *("count_cached_failure", "count_timeout", "timed", "timing", "took", "update_waits"),
-        "waits_after",
+        *("ambient", "attempted", "count_again", "count_cached_failure", "count_failure"),
+        *("count_latency", "count_open", "count_success", "count_timeout", "timed", "timing"),
+        *("update_waits", "waits_after"),
     },
     "Sink": {"begin", "commit", "drain", "finish"},
     "StreamStage": {"work"},

@@ -22,8 +22,8 @@ TOLERANCE: Final = 1.5
 
 LEAST_SAMPLES: Final = 5
 LEAST_STEP: Final = 4.0
-STRAIGHT: Final = 1.1
-"""A latency of less than ``STRAIGHT`` times the best one lets the limit grow by a quarter."""
+FAST_GROWTH: Final = 1.1
+"""A latency of less than ``FAST_GROWTH`` times the best one lets the limit grow by a quarter."""
 
 UNDERSHOOT: Final = 0.95
 """A cut sets the limit a little too low. So the queue of the service empties, and calls have the
@@ -36,7 +36,7 @@ FUTILE_CUTS: Final = 3
 """After this number of cuts in a row the service must be slower: the best latency is reset."""
 
 REFUSAL_FACTOR: Final = 0.9
-REST: Final = 10
+ROUNDS_WITHOUT_GROWTH: Final = 10
 """After the service refused a call, the limit does not grow for this number of rounds."""
 
 
@@ -60,7 +60,7 @@ class Gradient:
         self._sum = 0.0
         self._samples = 0
         self._cuts = 0
-        self._rest = 0
+        self._rounds_without_growth = 0
 
     def answered(self, begun_in: int, seconds: float) -> None:
         """Adapt the limit to a call that took ``seconds``. ``begun_in`` is the number of the round
@@ -80,7 +80,7 @@ class Gradient:
         """Cut the limit: the service refused a call while ``running`` calls were running."""
         if begun_in == self.round:
             self.limit = max(1.0, min(self.limit, running) * REFUSAL_FACTOR)
-            self._rest = REST
+            self._rounds_without_growth = ROUNDS_WITHOUT_GROWTH
             self._next_round()
 
     def _next_round(self) -> None:
@@ -98,11 +98,11 @@ class Gradient:
             self.limit = max(1.0, self.limit * best / now * UNDERSHOOT)
             return
         self._cuts = 0
-        if self._rest:
-            self._rest -= 1
+        if self._rounds_without_growth:
+            self._rounds_without_growth -= 1
         elif self.busy:
             step = max(LEAST_STEP, self.limit**0.5)
-            if now < STRAIGHT * best:
+            if now < FAST_GROWTH * best:
                 step = max(step, self.limit / 4)
             self.limit = min(self.limit + step, float(self.most))
 
@@ -116,7 +116,7 @@ class AdaptiveGate:
         self._loop = loop
         # A call with a list of keys returns a RetryAfter for each key that the service refused.
         self._lists = settings.batch is not None
-        self._longest_hold = settings.policy.longest_hold
+        self._most_held = settings.policy.most_held
         self._counts = counts
         self._gradient = Gradient(settings.concurrency)
         self._running = 0
@@ -143,7 +143,7 @@ class AdaptiveGate:
         gradient = self._gradient
 
         async def call(*args: Any) -> Any:
-            begun_in, begin = gradient.round, monotonic()
+            begun_in, started = gradient.round, monotonic()
             try:
                 result = await fn(*args)
             except RetryAfter as error:
@@ -152,13 +152,13 @@ class AdaptiveGate:
                 raise
             except BaseException as error:
                 if isinstance(as_timeout(error), TimeoutError):
-                    gradient.answered(begun_in, monotonic() - begin)
+                    gradient.answered(begun_in, monotonic() - started)
                 raise
-            if self._lists and (asks := longest_retry_after(result)) is not None:
+            if self._lists and (throttled := longest_retry_after(result)) is not None:
                 gradient.refused(begun_in, self._running)
-                self._hold(asks.seconds)
+                self._hold(throttled.seconds)
             else:
-                gradient.answered(begun_in, monotonic() - begin)
+                gradient.answered(begun_in, monotonic() - started)
             self._counts.concurrency = int(gradient.limit)
             return result
 
@@ -170,7 +170,7 @@ class AdaptiveGate:
         self._admit()
 
     def _hold(self, seconds: float) -> None:
-        until = self._loop.time() + min(seconds, self._longest_hold)
+        until = self._loop.time() + min(seconds, self._most_held)
         if seconds and (self._hold_timer is None or self._hold_timer.when() < until):
             if self._hold_timer is not None:
                 self._hold_timer.cancel()

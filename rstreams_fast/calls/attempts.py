@@ -17,13 +17,13 @@ from rstreams_fast.calls.errors import (
     warn_once,
 )
 from rstreams_fast.calls.latest import LatestUsed
-from rstreams_fast.calls.retry import Retry, RetryAfter, is_worth_it
+from rstreams_fast.calls.retry import Retry, RetryAfter, is_retryable
 from rstreams_fast.calls.settings import PolicySettings
 from rstreams_fast.calls.traces import current
 
 __all__ = ["CallAttempts", "RetryRules", "longest_retry_after"]
 
-RESERVE: Final = 10.0
+INITIAL_TOKENS: Final = 10.0
 """Retries that a new budget allows, so that the very first failures can be retried."""
 
 MOST_TOKENS: Final = 100.0
@@ -40,8 +40,8 @@ def longest_retry_after(results: Any) -> RetryAfter | None:
     """Return the longest ``RetryAfter`` among the results of a list of keys, or ``None``."""
     if not isinstance(results, Iterable) or not hasattr(results, "__len__"):
         return None  # the results are no list: the caller raises an error for them
-    asking = [result for result in results if isinstance(result, RetryAfter)]
-    return max(asking, key=lambda error: error.seconds, default=None)
+    throttled = [result for result in results if isinstance(result, RetryAfter)]
+    return max(throttled, key=lambda error: error.seconds, default=None)
 
 
 class _Budget:
@@ -53,7 +53,7 @@ class _Budget:
 
     def __init__(self, share: float) -> None:
         self._share = share
-        self._tokens = RESERVE
+        self._tokens = INITIAL_TOKENS
         self._lock = threading.Lock()
 
     def earn(self, calls: int) -> None:
@@ -80,7 +80,7 @@ class RetryRules:
         self.label = label
         self.counts = counts
         self.patience = policy.patience
-        self.longest_hold = policy.longest_hold
+        self.most_held = policy.most_held
         self.budget: _Budget | None = None
         """The budget of retries; ``None``: there is no bound on retries."""
         if retry is not None and retry.budget is not None:
@@ -148,18 +148,18 @@ class CallAttempts:
             noted(error, self._reason)
 
     def _requested_pause(self, error: RetryAfter) -> float | None:
-        whole, label = self.rules.patience, self.rules.label
-        if error.seconds > whole > 0:
+        patience, label = self.rules.patience, self.rules.label
+        if error.seconds > patience > 0:
             warn_once(
                 label,
                 "%s: RetryAfter(%g) asks for more than the patience of %g s: the call waits that "
                 "long, and is made once more. Is it a moment, and not a delay?",
                 label,
                 error.seconds,
-                whole,
+                patience,
             )
         if self._patience <= 0:
-            self._reason = f"the call has waited for {whole:g} s, which is all of its patience"
+            self._reason = f"the call has waited for {patience:g} s, which is all of its patience"
             return None
         pause = min(max(error.seconds, self._least_wait), self._patience)
         self._patience -= pause
@@ -171,7 +171,7 @@ class CallAttempts:
         if retry is None:
             return None
         text = f"this was attempt {attempt} of {1 + retry.times}"
-        if attempt > retry.times or not _is_worth_it(error, retry):
+        if attempt > retry.times or not _is_retryable(error, retry):
             self._reason = "" if attempt == 1 else text
             return None
         if budget is not None and not budget.spend():
@@ -181,7 +181,7 @@ class CallAttempts:
         return retry.delay(attempt)
 
 
-def _is_worth_it(error: Exception, retry: Retry) -> bool:
+def _is_retryable(error: Exception, retry: Retry) -> bool:
     if isinstance(error, BudgetSpentError | CircuitOpenError | StageError):
         return False
-    return is_worth_it(retry, error)
+    return is_retryable(retry, error)

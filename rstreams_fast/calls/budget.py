@@ -325,8 +325,8 @@ class _LeasedAccount:
     def _leave(self) -> None:
         with self._lock:
             self._users -= 1
-            leaves = not self._users
-        if not leaves or not self._refill_lock.acquire(blocking=False):
+            is_unused = not self._users
+        if not is_unused or not self._refill_lock.acquire(blocking=False):
             return
         try:
             with self._lock:

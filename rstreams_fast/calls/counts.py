@@ -18,29 +18,29 @@ from rstreams_fast.runtime.fork_lock import ForkLock
 
 __all__ = [
     "PER_OCTAVE",
+    "TIMED_EVERY",
     "TIMED_FIRST",
-    "TIMED_OF",
     "CallCounts",
     "FunctionCounts",
     "Waits",
     "added",
-    "seconds_in",
     "summed",
+    "total_seconds",
 ]
 
 TIMED_FIRST: Final = 500
-"""The first ``TIMED_FIRST`` attempts are timed. Later one of ``TIMED_OF`` attempts is timed, and
-counts for ``TIMED_OF`` attempts."""
+"""The first ``TIMED_FIRST`` attempts are timed. Later one of ``TIMED_EVERY`` attempts is timed, and
+counts for ``TIMED_EVERY`` attempts."""
 
-TIMED_OF: Final = 128
+TIMED_EVERY: Final = 128
 
 PER_OCTAVE: Final = 8
 """Buckets between a number of seconds and its double: each is 9 % wide."""
 
 LEAST_SECONDS: Final = 1e-7
 
-ALL_OF_FIRST: Final = 100
-"""A warning is logged if the first ``ALL_OF_FIRST`` calls all fail with the same exception."""
+FIRST_CALLS: Final = 100
+"""A warning is logged if the first ``FIRST_CALLS`` calls all fail with the same exception."""
 
 
 class Waits:
@@ -170,7 +170,7 @@ class CallCounts:
         for bucket in sorted(self.latencies):
             left -= self.latencies[bucket]
             if left <= 0:
-                return _middle_of(bucket)
+                return _seconds_of_bucket(bucket)
         return 0.0
 
     # -- methods for the engine that makes the calls -----------------------------------------------
@@ -201,13 +201,13 @@ class CallCounts:
             trace.failed(error)
         self.failures += 1
         self.failure_types[kind] = self.failure_types.get(kind, 0) + 1
-        alike = self.failures == ALL_OF_FIRST and len(self.failure_types) == 1
+        alike = self.failures == FIRST_CALLS and len(self.failure_types) == 1
         if alike and not self._any_success[0]:
             warn_once(
                 self.stage,
                 "%s: the first %d calls have all failed with %s, as the last one of them: %s",
                 self.stage,
-                ALL_OF_FIRST,
+                FIRST_CALLS,
                 kind,
                 error,
             )
@@ -225,25 +225,25 @@ class CallCounts:
 
         Call this method for the attempt with the number ``timed_at``.
         """
-        stands_for, self._timed = self.attempts - self._timed, self.attempts
-        self.timed_at = self.attempts + (1 if self.attempts < TIMED_FIRST else TIMED_OF)
-        return self.timing(awaitable, stands_for)
+        attempts, self._timed = self.attempts - self._timed, self.attempts
+        self.timed_at = self.attempts + (1 if self.attempts < TIMED_FIRST else TIMED_EVERY)
+        return self.timing(awaitable, attempts)
 
-    def timing(self, awaitable: Awaitable[Any], stands_for: int) -> Awaitable[Any]:
-        """Measure the seconds of ``awaitable``, and count them for ``stands_for`` attempts."""
+    def timing(self, awaitable: Awaitable[Any], attempts: int) -> Awaitable[Any]:
+        """Measure the seconds of ``awaitable``, and count them for this number of ``attempts``."""
         if not hasattr(type(awaitable), "__await__"):
             # A result that cannot be awaited is not timed: the caller raises the error for it.
             return awaitable
-        return self._timing(awaitable, stands_for)
+        return self._timing(awaitable, attempts)
 
-    async def _timing(self, awaitable: Awaitable[Any], stands_for: int) -> Any:
+    async def _timing(self, awaitable: Awaitable[Any], attempts: int) -> Any:
         begun = monotonic()
         try:
             return await awaitable
         finally:
-            self.took(monotonic() - begun, stands_for)
+            self.count_latency(monotonic() - begun, attempts)
 
-    def took(self, seconds: float, attempts: int = 1) -> None:
+    def count_latency(self, seconds: float, attempts: int = 1) -> None:
         """Count ``attempts`` that took ``seconds`` each."""
         bucket = floor(PER_OCTAVE * log2(max(seconds, LEAST_SECONDS)))
         self.latencies[bucket] = self.latencies.get(bucket, 0) + attempts
@@ -270,12 +270,12 @@ class CallCounts:
             self.circuit_open = self._circuit.open_seconds() - self._open_before
 
 
-def seconds_in(latencies: Mapping[int, float]) -> float:
+def total_seconds(latencies: Mapping[int, float]) -> float:
     """Return the seconds of all attempts that ``latencies`` counts, exact to 5 %."""
-    return sum(count * _middle_of(bucket) for bucket, count in latencies.items())
+    return sum(count * _seconds_of_bucket(bucket) for bucket, count in latencies.items())
 
 
-def _middle_of(bucket: int) -> float:
+def _seconds_of_bucket(bucket: int) -> float:
     """Return the seconds in the middle of a bucket of ``latencies``."""
     return float(2 ** ((bucket + 0.5) / PER_OCTAVE))
 
@@ -322,14 +322,14 @@ class FunctionCounts:
         if (ambient := CallCounts.ambient) is not None:
             ambient.append(counts)
         with self._lock:
-            self._fold()
+            self._add_ended_threads()
             self._counting[counts] = threading.current_thread()
         return counts
 
     def snapshot(self) -> CallCounts:
         """Return the sums of all counts until now."""
         with self._lock:
-            self._fold()
+            self._add_ended_threads()
             return summed([self._ended, *self._counting], self._stage)
 
     def end(self, counts: CallCounts) -> None:
@@ -338,7 +338,7 @@ class FunctionCounts:
             if self._counting.pop(counts, None) is not None:
                 self._ended = summed([self._ended, counts], self._stage)
 
-    def _fold(self) -> None:
+    def _add_ended_threads(self) -> None:
         if self._pid != process_id():
             self._pid = process_id()
             self._ended, self._counting = CallCounts(self._stage), {}

@@ -146,17 +146,17 @@ class CallEngine:
         if gate is not None:
             gate.waits = counts.limit_waits
             gate.traced = tracer is not None
-        made: Call = settings.fn
+        inner: Call = settings.fn
         if threads is not None:
-            made = self._threads = ThreadedCalls(made, settings.concurrency, loop, threads)
+            inner = self._threads = ThreadedCalls(inner, settings.concurrency, loop, threads)
         if settings.batch is not None and gate is not None:
-            made = with_limit_hold(made, gate, settings.policy.longest_hold)
+            inner = with_limit_hold(inner, gate, settings.policy.most_held)
         needs_key = settings.batch is None and names_call_id(settings.fn)
         plain = not (
             surroundings.failures is not None or settings.is_guarded or settings.batch is not None
         )
         # If nothing is done before a call, the CallWindow reports each result to the journal.
-        stores = journal is not None and journal.only_stores and surroundings.cache is None
+        stores = journal is not None and journal.needs_no_lookup and surroundings.cache is None
         window_journal = journal if plain and stores and not needs_key else None
         self._window_journal = window_journal
         remembers = settings.policy.remembers and window_journal is None
@@ -167,11 +167,11 @@ class CallEngine:
         recovers = admitted and surroundings.wrap is None and not (remembers and tracer is not None)
         self._counts_attempts = recovers and not remembers
         if admitted and not recovers:
-            made = with_retry_after(made, settings, counts, gate)
+            inner = with_retry_after(inner, settings, counts, gate)
             if tracer is not None:
-                made = sampled(made, tracer)
+                inner = sampled(inner, tracer)
         elif recovers and remembers:
-            made = counts.attempted(made)
+            inner = counts.attempted(inner)
         surroundings = replace(
             surroundings, keyed=needs_key, journal=None if window_journal else journal
         )
@@ -180,7 +180,7 @@ class CallEngine:
             wrap_unanswered = self._wrap_unanswered
         self._counts_calls = wrap_unanswered is None
         call = surrounded(
-            made,
+            inner,
             settings,
             surroundings,
             loop=loop,
@@ -294,7 +294,7 @@ class CallEngine:
     def failed(self, error: BaseException) -> None:
         """Handle a failed call: ``RetryAfter`` stops all calls under the limit for a while."""
         if self._gate is not None and isinstance(error, RetryAfter):
-            self._gate.hold(min(error.seconds, self._settings.policy.longest_hold))
+            self._gate.hold(min(error.seconds, self._settings.policy.most_held))
 
     def cancel(self) -> None:
         """Start no more calls, and cancel the running calls."""

@@ -92,7 +92,7 @@ class Recovery:
         counts = self._rules.counts
         counts.repeated_by_window += 1
         attempt = self._fn(*args)
-        return counts.timing(attempt, stands_for=1) if self._times else attempt
+        return counts.timing(attempt, attempts=1) if self._times else attempt
 
     def traced(self, tracer: Tracer) -> Callable[..., Awaitable[Any]]:
         """Return a function that calls ``fn``, and traces each call with its further attempts.
@@ -160,7 +160,7 @@ async def _repeat(
             await (
                 asyncio.sleep(pause)
                 if gate is None
-                else gate.hold_and_wait(min(error.seconds, rules.longest_hold), pause)
+                else gate.hold_and_wait(min(error.seconds, rules.most_held), pause)
             )
         try:
             return await fn(*args)
@@ -193,12 +193,12 @@ def guarded(
     counts.count_open(circuit)
     rules = RetryRules(settings.policy, settings.label, counts)
     meter = meter_of(settings, loop, counts, gate, weigh)
-    budget, longest_hold = rules.budget, rules.longest_hold
+    budget, most_held = rules.budget, rules.most_held
     counts_here = circuit is None and meter is None
     if observers := [each for each in (adaptive, circuit, meter) if each is not None]:
         fn = fn if counts_here else counts.attempted(fn)
         fn, deadlines = _observed(fn, deadlines, observers), None
-    # The meter, which counts units, asks for the permits of its calls: do not ask twice.
+    # The meter, which counts units, throttled for the permits of its calls: do not ask twice.
     gate = gate if meter is None else None
     units = settings.policy.units if as_outcomes else ()
 
@@ -233,7 +233,7 @@ def guarded(
                     result = Outcome(result, None, made, monotonic() - begin, usage)
                 return result  # noqa: TRY300
             except Exception as error:
-                _hold(gate, error, longest_hold)
+                _hold(gate, error, most_held)
                 waits = counts.waits_after(error)
                 attempts = attempts or CallAttempts(rules, cancelled)
                 if progress is not None:
@@ -307,8 +307,8 @@ def with_limit_hold(
 
     async def call(*args: Any) -> Any:
         result = await fn(*args)
-        if (asks := longest_retry_after(result)) is not None:
-            gate.hold(min(asks.seconds, most))
+        if (throttled := longest_retry_after(result)) is not None:
+            gate.hold(min(throttled.seconds, most))
         return result
 
     return call

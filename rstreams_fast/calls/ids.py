@@ -14,8 +14,8 @@ from rstreams_fast.calls.keys import KeyDigest, own_copy
 
 __all__ = [
     "call_id",
+    "identified_call",
     "keyed",
-    "named",
     "names_call_id",
     "reset_call",
     "set_call",
@@ -119,7 +119,7 @@ def reset_call(token: Token[Any]) -> None:
 
 
 @contextlib.contextmanager
-def named(digest_of: DigestOf, key_of: Callable[[], Any]) -> Iterator[None]:
+def identified_call(digest_of: DigestOf, key_of: Callable[[], Any]) -> Iterator[None]:
     """Apply ``set_call`` to the block: call ``reset_call`` at its end."""
     token = set_call(digest_of, key_of)
     try:

@@ -288,17 +288,17 @@ def _function_named(policy: PolicySettings, module: str, name: str, called_id: s
 def _warn_without_daemon() -> None:
     """Warn once if the environment asks for overlapping UDF calls, but the worker has no daemon."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    asked = sorted(name for name in os.environ if name.startswith("RSTREAMS_FAST_UDF_"))
-    if asked and getattr(spec, "name", None) == "pyspark.worker":
+    variables = sorted(name for name in os.environ if name.startswith("RSTREAMS_FAST_UDF_"))
+    if variables and getattr(spec, "name", None) == "pyspark.worker":
         print(
-            f"rstreams_fast: {asked[0]} has no effect, calls do not overlap: Spark started this "
-            "worker without a daemon (spark.python.use.daemon=false)",
+            f"rstreams_fast: {variables[0]} has no effect, calls do not overlap: Spark started "
+            "this worker without a daemon (spark.python.use.daemon=false)",
             file=sys.stderr,
         )
 
 
 class _AsyncFunction(PolicyFunction):
-    _made: tuple[asyncio.AbstractEventLoop, _Call, Any] | None = None
+    _latest: tuple[asyncio.AbstractEventLoop, _Call, Any] | None = None
     """The loop of the latest call, a function that makes calls on this loop, and a generator that
     the loop closes when the loop ends."""
 
@@ -311,16 +311,16 @@ class _AsyncFunction(PolicyFunction):
             self._is_coroutine = getattr(asyncio.coroutines, "_is_coroutine", None)
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        loop, made = asyncio.get_running_loop(), self._made
-        if made is None or made[0] is not loop:
-            generator, before = self._calls_on(loop), made
-            made = self._made = (loop, await anext(generator), generator)
+        loop, latest = asyncio.get_running_loop(), self._latest
+        if latest is None or latest[0] is not loop:
+            generator, before = self._calls_on(loop), latest
+            latest = self._latest = (loop, await anext(generator), generator)
             # A loop that was closed may have left its generator open.
             if before is not None and before[0].is_closed():
                 # RuntimeError: another thread closes the same generator now.
                 with contextlib.suppress(RuntimeError):
                     await before[2].aclose()
-        return await made[1](args, kwargs)
+        return await latest[1](args, kwargs)
 
     async def _calls_on(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[_Call]:
         # This is a generator because asyncio closes a loop's generators when the loop ends.
@@ -346,21 +346,21 @@ class _PlainFunction(PolicyFunction):
         super().__init__(settings)
         limit = settings.policy.limit
         self._gate = None if limit is None else BlockingGate(limit)
-        self._made = threading.local()
+        self._thread_state = threading.local()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        ambient, made = CallCounts.ambient, getattr(self._made, "calls", None)
+        ambient, state = CallCounts.ambient, getattr(self._thread_state, "calls", None)
         # A new Spark task needs new counts; a forked child needs its own stores and locks.
-        if made is None or made[0] is not ambient or made[1] != process_id():
+        if state is None or state[0] is not ambient or state[1] != process_id():
             counts = self._counts.begin()
             gate = None if self._gate is None else TimedGate(self._gate, counts.limit_waits)
-            made = self._made.calls = (
+            state = self._thread_state.calls = (
                 ambient,
                 process_id(),
                 self._calls(self._call, None, gate, counts, self._journal(counts)),
             )
         try:
-            made[2](args, kwargs).send(None)
+            state[2](args, kwargs).send(None)
         except StopIteration as stop:
             return stop.value
         raise RuntimeError(f"a call of {self._settings.label} was to block, and suspended")

@@ -15,7 +15,7 @@ from typing import Any, Final, SupportsFloat
 
 from rstreams_fast.calls.functions import check_exceptions, check_positive_int
 
-__all__ = ["PATIENCE_SECONDS", "Retry", "RetryAfter", "is_worth_it"]
+__all__ = ["PATIENCE_SECONDS", "Retry", "RetryAfter", "is_retryable"]
 
 PATIENCE_SECONDS: Final = 300.0
 """The default of ``patience``, and the longest time for which the calls under a limit stop."""
@@ -178,7 +178,7 @@ class Retry:
         return full * (1 - self.jitter * random.random())  # noqa: S311 - spreads load, hides nothing
 
 
-def is_worth_it(retry: Retry, error: Exception) -> bool:
+def is_retryable(retry: Retry, error: Exception) -> bool:
     """Whether ``retry`` makes another attempt after ``error``."""
     if retry.on is not None:
         return isinstance(error, retry.on)

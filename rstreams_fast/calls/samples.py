@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial, wraps
 from typing import Any, Final
 
-from rstreams_fast.calls.counts import TIMED_FIRST, TIMED_OF, CallCounts
+from rstreams_fast.calls.counts import TIMED_EVERY, TIMED_FIRST, CallCounts
 from rstreams_fast.calls.traces import Tracer
 from rstreams_fast.core import CallWindow
 
 __all__ = ["WindowSamples"]
 
-TRACED_OF: Final = 16
-"""If one of ``TRACED_OF`` calls, or more, is traced, the window calls ``sampled`` for each call."""
+TRACED_EVERY: Final = 16
+"""If one of ``TRACED_EVERY`` calls, or more, is traced, the window calls ``sampled`` each time."""
 
 Call = Callable[..., Awaitable[Any]]
 
@@ -41,7 +41,7 @@ class WindowSamples:
         self._call_with = call_with
         self._times, self._tracer = counts is not None, tracer
         self._timed = self._begun = 0
-        samples_each = self._samples_each = tracer is not None and tracer.every < TRACED_OF
+        samples_each = self._samples_each = tracer is not None and tracer.every < TRACED_EVERY
 
         @wraps(fn)
         def sampled(*args: Any) -> Awaitable[Any]:
@@ -50,8 +50,8 @@ class WindowSamples:
                 call_with(fn)
             timing: Callable[[Any], Awaitable[Any]] | None = None
             if counts is not None:
-                stands_for, self._timed = started - self._timed, started
-                timing = partial(counts.timing, stands_for=stands_for)
+                attempts, self._timed = started - self._timed, started
+                timing = partial(counts.timing, attempts=attempts)
             if self._is_traced(started):
                 return traced(timing, *args)
             return fn(*args) if timing is None else timing(fn(*args))
@@ -64,14 +64,14 @@ class WindowSamples:
         if self._tracer is None:
             return False
         # Count the calls that the window has started: some of them still wait for the limit.
-        self._tracer.left -= 1 if self._samples_each else started - self._begun
+        self._tracer.calls_to_skip -= 1 if self._samples_each else started - self._begun
         self._begun = started
-        return self._tracer.left < 0
+        return self._tracer.calls_to_skip < 0
 
     def sample_next(self) -> None:
         """Time or trace the next call, if enough calls were made since the last such call."""
         started, tracer = self._window.started, self._tracer
-        if (self._times and started >= max(TIMED_FIRST, self._timed + TIMED_OF)) or (
-            tracer is not None and started - self._begun >= tracer.left
+        if (self._times and started >= max(TIMED_FIRST, self._timed + TIMED_EVERY)) or (
+            tracer is not None and started - self._begun >= tracer.calls_to_skip
         ):
             self._call_with(self._sampled)

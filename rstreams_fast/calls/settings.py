@@ -78,7 +78,7 @@ class PolicySettings:
         return tuple(sorted({*(of_limit or {}), *of_budget} - {CALLS}))
 
     @property
-    def longest_hold(self) -> float:
+    def most_held(self) -> float:
         """The most seconds for which one ``RetryAfter`` stops all calls under a limit."""
         return self.patience or PATIENCE_SECONDS
 

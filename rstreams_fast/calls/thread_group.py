@@ -21,10 +21,10 @@ STACK_BYTES: Final = 1 << 20
 M_ARENA_MAX: Final = -8
 """``M_ARENA_MAX`` in glibc's ``malloc.h``: the option for the largest number of heaps."""
 
-_OF_STREAMS: Final = "rstreams-fast-"
+_STREAM_PREFIX: Final = "rstreams-fast-"
 """The prefix of the names of all threads that streams start."""
 
-_TIMER: Final = "rstreams-fast-timer"
+_TIMER_NAME: Final = "rstreams-fast-timer"
 """The timer thread has this prefix too, but belongs to no stream, and ends by itself."""
 
 _stack_size_lock = threading.Lock()
@@ -102,8 +102,8 @@ class ThreadGroup:
             self._threads.extend(
                 thread
                 for thread in threading.enumerate()
-                if thread.name.startswith(_OF_STREAMS)
-                and thread.name != _TIMER
+                if thread.name.startswith(_STREAM_PREFIX)
+                and thread.name != _TIMER_NAME
                 and thread not in before
             )
 

@@ -32,7 +32,7 @@ class Trace(Protocol):
 class Tracer(Protocol):
     """Begins the traces of a run of a stage. Only the loop's thread may use the object."""
 
-    left: int
+    calls_to_skip: int
     """How many calls come before the next traced one. The code that makes calls counts it down."""
 
     every: int
@@ -81,7 +81,7 @@ def sampled(fn: Callable[..., Awaitable[Any]], tracer: Tracer) -> Callable[..., 
             return result
 
     def call(*args: Any) -> Awaitable[Any]:
-        tracer.left -= 1
-        return fn(*args) if tracer.left >= 0 else traced(*args)
+        tracer.calls_to_skip -= 1
+        return fn(*args) if tracer.calls_to_skip >= 0 else traced(*args)
 
     return call

@@ -184,7 +184,7 @@ class Meter:
         self._refilling: asyncio.Future[None] | None = None
         self._counts = counts
         self._weigh = weigh
-        self._longest_hold = policy.longest_hold
+        self._most_held = policy.most_held
 
     def wrap(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         """Return a wrapper of ``fn`` that measures each call.
@@ -271,9 +271,9 @@ class Meter:
         if self._gate is None or self._pace is None:
             return
         if isinstance(error, RetryAfter):
-            self._gate.hold(min(error.seconds, self._longest_hold))
+            self._gate.hold(min(error.seconds, self._most_held))
         if usage.settle(self._gate, self._pace, refused) and usage.reset is not None:
-            self._gate.hold(min(usage.reset, self._longest_hold))
+            self._gate.hold(min(usage.reset, self._most_held))
         self._gate.release(permit)
 
 

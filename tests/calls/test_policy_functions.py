@@ -74,7 +74,7 @@ class Called:
     """An object whose attributes are its own, and not its policy's."""
 
     def __init__(self) -> None:
-        self._made = self._settings = self.policy = "mine"
+        self._latest = self._settings = self.policy = "mine"
 
     def __call__(self, x: int, *, y: int = 0) -> tuple[int, int]:
         return x, y

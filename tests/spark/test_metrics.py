@@ -253,7 +253,7 @@ def end(metrics: rs.Metrics, state: str = "done", **words: Any) -> Counters:
     """Have a run end, as a worker does."""
     counters = Counters("look", "key")
     vars(counters).update({"attempts": 10, "rows_out": 7, "state": state, "seconds": 0.0, **words})
-    counters.took(0.001, 10)
+    counters.count_latency(0.001, 10)
     writer = MetricsWriter(metrics, counters)
     writer.write()
     if state != "running":

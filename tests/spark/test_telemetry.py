@@ -135,7 +135,7 @@ def test_the_seconds_of_attempts_are_in_the_right_buckets(tmp_path: Path) -> Non
     (file,) = tmp_path.glob("*.metrics.jsonl")
     counts = rs.StageMetrics()
     for seconds in took:
-        counts.took(seconds)
+        counts.count_latency(seconds)
     table = ", ".join(f'"{bucket}": {count}' for bucket, count in counts.latencies.items())
     before = metrics.totals().latencies
     text = file.read_text()

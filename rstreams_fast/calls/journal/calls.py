@@ -34,7 +34,7 @@ __all__ = [
 MANY_SEGMENTS: Final = 512
 """If a journal has this number of segments or more, a stage that ends may merge them."""
 
-COMPACTING: Final = 1 / 8
+COMPACT_PROBABILITY: Final = 1 / 8
 """The probability that a stage that ends merges ``MANY_SEGMENTS`` or more segments."""
 
 WAIT_SECONDS: Final = 0.01
@@ -123,7 +123,7 @@ class JournalledCalls:
         return call
 
     @property
-    def only_stores(self) -> bool:
+    def needs_no_lookup(self) -> bool:
         """Whether there are no answers to look up, and ``make_on_result`` may replace ``wrap``."""
         return not (self._answers.has_any or self._may_change or self._as_outcomes)
 
@@ -211,10 +211,10 @@ def find_answers(writer: JournalWriter, answers: Answers, journal: Journal) -> N
 
 def tidy_up(writer: JournalWriter, answers: Answers, journal: Journal) -> None:
     """Merge segments (files of answers), and enforce ``max_bytes``, if there are new segments."""
-    if not writer.wrote:
+    if not writer.has_written:
         return
     # Many tasks see the same segments. Each task merges them with a small probability only.
-    if answers.segments >= MANY_SEGMENTS and random.random() < COMPACTING:  # noqa: S311
+    if answers.segments >= MANY_SEGMENTS and random.random() < COMPACT_PROBABILITY:  # noqa: S311
         answers.folder.compact()
     if journal.max_bytes is not None:
         enforce_max_bytes(journal.uri, journal.max_bytes)

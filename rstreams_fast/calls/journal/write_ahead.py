@@ -30,7 +30,7 @@ __all__ = ["Log", "folder", "records_of"]
 FIRST_BYTES: Final = 1 << 18
 """The first size of a file. The size doubles when the file is full."""
 
-FORGOTTEN_SECONDS: Final = 86_400.0
+REMOVE_AFTER_SECONDS: Final = 86_400.0
 """The file of a dead process is removed at this age, if no reader has asked for it."""
 
 _HEAD: Final = struct.Struct("=II")
@@ -63,7 +63,7 @@ class Log:
                 self._allocate(FIRST_BYTES)
                 self._map = mmap.mmap(self._file, FIRST_BYTES)
         except BaseException:
-            self._leave(remove=True)
+            self._close_file(remove=True)
             raise
 
     def _allocate(self, size: int) -> None:
@@ -76,11 +76,11 @@ class Log:
 
     def append(self, record: bytes) -> None:
         """Write a record, which must not be empty; it is readable when this method returns."""
-        whole = _HEAD.pack(len(record), crc32(record)) + record
-        end = self._map.tell() + len(whole)
+        framed = _HEAD.pack(len(record), crc32(record)) + record
+        end = self._map.tell() + len(framed)
         if end > len(self._map):
             self._grow(end)
-        self._map.write(whole)
+        self._map.write(framed)
 
     def _grow(self, least: int) -> None:
         size = len(self._map)
@@ -104,9 +104,9 @@ class Log:
     def close(self, remove: bool) -> None:
         """Close the file. Without ``remove`` the file stays, like the file of a dead process."""
         self._map.close()
-        self._leave(remove)
+        self._close_file(remove)
 
-    def _leave(self, remove: bool) -> None:
+    def _close_file(self, remove: bool) -> None:
         with contextlib.suppress(OSError):
             if remove:
                 self._path.unlink(missing_ok=True)
@@ -126,7 +126,7 @@ def records_of(name: str) -> Iterator[tuple[list[bytes], bool]]:
         for path in sorted(folder().iterdir()):
             wanted = path.name.startswith(f"{name}-")
             try:
-                if not wanted and path.stat().st_mtime > time.time() - FORGOTTEN_SECONDS:
+                if not wanted and path.stat().st_mtime > time.time() - REMOVE_AFTER_SECONDS:
                     continue
                 file = os.open(path, os.O_RDWR)
             except FileNotFoundError:

@@ -42,12 +42,12 @@ SEGMENT_BYTES: Final = 4 << 20
 MOST_UNWRITTEN: Final = 4
 """While the unwritten answers would fill this number of segments, new calls wait."""
 
-MERGED: Final = 16
+SEGMENTS_PER_MERGE: Final = 16
 """The number of segments of one size that are merged into one segment."""
 _Answers = tuple[list[bytes], list[Any]]
 """The digests of keys, and their answers. Pairs would be more work for the garbage collector."""
 
-_LOGGED: Final[frozenset[type]] = frozenset(
+_PLAIN_TYPES: Final[frozenset[type]] = frozenset(
     {dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone, Decimal}
 )
 """The types whose values a log may hold, besides scalars and containers of Python."""
@@ -58,25 +58,25 @@ _PICKLED: Final = b"p"
 _COLUMNAR: Final = b"c"
 """The first byte of a record that has the digest of a key, and an Arrow IPC stream."""
 
-_LOGGED_NAMES: Final = {(kind.__module__, kind.__qualname__): kind for kind in _LOGGED}
+_PLAIN_TYPES_BY_NAME: Final = {(kind.__module__, kind.__qualname__): kind for kind in _PLAIN_TYPES}
 
 
 class _Pickler(pickle.Pickler):
     """Refuses every value that is not plain data: unpickling such a value could run code."""
 
     def reducer_override(self, value: Any) -> Any:
-        """Accept ``value`` if ``_LOGGED`` has its type; else raise ``PicklingError``."""
-        if type(value) in _LOGGED or (type(value) is type and value in _LOGGED):
+        """Accept ``value`` if ``_PLAIN_TYPES`` has its type; else raise ``PicklingError``."""
+        if type(value) in _PLAIN_TYPES or (type(value) is type and value in _PLAIN_TYPES):
             return NotImplemented
         raise pickle.PicklingError(f"{type(value).__name__} is not plain")
 
 
 class _Unpickler(pickle.Unpickler):
-    """Loads only Python's scalars and containers, and values of the types in ``_LOGGED``."""
+    """Loads only Python's scalars and containers, and values of the types in ``_PLAIN_TYPES``."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return a type of ``_LOGGED``; raise ``KeyError`` for any other, which could run code."""
-        return _LOGGED_NAMES[module, name]
+        """Return a type of ``_PLAIN_TYPES``; raise ``KeyError`` for others: they could run code."""
+        return _PLAIN_TYPES_BY_NAME[module, name]
 
 
 class JournalWriter:
@@ -123,7 +123,7 @@ class JournalWriter:
         self._levels: list[list[tuple[str, pa.Table]]] = []
         self.is_slow = False
         """Whether a call that ends must check ``is_behind``: a failure, or many answers wait."""
-        self.wrote = False
+        self.has_written = False
         """Whether this writer has written a segment."""
 
     def start(
@@ -302,10 +302,10 @@ class JournalWriter:
             raise self._failure
 
     def _run(self) -> None:
-        over = False
+        has_ended = False
         try:
             while not self._closed:
-                if not self._has_answers.wait(self._idle) and (over := self._may_end()):
+                if not self._has_answers.wait(self._idle) and (has_ended := self._may_end()):
                     return
                 self._has_segment.wait(self._linger)
                 if not self._closed:
@@ -321,7 +321,7 @@ class JournalWriter:
             self._fail(raised, "raised by the journal in")
         finally:
             # A thread that was idle has announced its end already, and a newer thread may run.
-            if not over:
+            if not has_ended:
                 self._ended.set()
 
     def _may_end(self) -> bool:
@@ -364,7 +364,7 @@ class JournalWriter:
         fitting = SEGMENT_BYTES * table.num_rows // table.nbytes
         self._most_rows = max(1, min(SEGMENT_ROWS, fitting))
         name = self._folder.write(table)
-        self.wrote = True
+        self.has_written = True
         for level in itertools.count():
             if table.nbytes >= LARGE_BYTES:
                 return
@@ -373,7 +373,7 @@ class JournalWriter:
             group = self._levels[level]
             group.append((name, table))
             size = sum(table.nbytes for _, table in group)
-            if len(group) < MERGED and size < LARGE_BYTES:
+            if len(group) < SEGMENTS_PER_MERGE and size < LARGE_BYTES:
                 return
             self._levels[level] = []
             name, table = self._merge(group)

@@ -201,8 +201,8 @@ class HostLocks:
     def _packed(self, numbers: Numbers) -> bytes:
         made, concurrency, rate, burst, quotas = numbers
         units = [part for of in quotas for part in (of.amount, of.seconds)]
-        rest = [0.0] * (2 * (MOST_UNITS - len(quotas)))
-        return self.NUMBERS_OF.pack(made, concurrency or 0, rate or 0, burst, *units, *rest)
+        padding = [0.0] * (2 * (MOST_UNITS - len(quotas)))
+        return self.NUMBERS_OF.pack(made, concurrency or 0, rate or 0, burst, *units, *padding)
 
     def _unpacked(self, written: bytes) -> Numbers:
         made, concurrency, rate, burst, *units = self.NUMBERS_OF.unpack(written)

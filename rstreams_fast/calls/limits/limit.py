@@ -23,7 +23,7 @@ SCOPES: Final = ("process", *SHARED)
 
 NO_KEYWORDS: Final[Mapping[str, Any]] = {}
 
-WHERE: Final = {
+SCOPE_TEXTS: Final = {
     "process": "each process",
     "executor": "each executor's host",
     "job": "the whole job",
@@ -181,7 +181,7 @@ class Limit:
         if self.rate is not None:
             parts.append(f"{self.rate:g} a second, {self.burst} of them at once")
         parts += [f"{quota.amount:.12g} {unit}{_per(quota)}" for unit, quota in self._quotas]
-        return f"limit {self.name!r}: {', '.join(parts)}, by {WHERE[self.scope]}"
+        return f"limit {self.name!r}: {', '.join(parts)}, by {SCOPE_TEXTS[self.scope]}"
 
     @property
     def _quotas(self) -> list[tuple[str, Quota]]:

@@ -40,7 +40,7 @@ class BatchedCalls:
     ) -> None:
         assert settings.batch is not None  # noqa: S101 - for mypy
         self._fn = fn
-        self._size = settings.batch.rows
+        self._most_rows = settings.batch.rows
         self._linger = settings.batch.linger
         self._concurrency = settings.concurrency
         self._loop = loop
@@ -54,10 +54,10 @@ class BatchedCalls:
         self._repeated: dict[asyncio.Future[Any], _RepeatedRow] = {}
         """Rows that need another call, until they have their results."""
         self._waiting: deque[tuple[asyncio.Future[Any], Any]] = deque()
-        self._most, self._size_of = settings.batch.most, settings.batch.size_of
-        self._sizes: deque[float] | None = None if self._most == math.inf else deque()
+        self._most_size, self._size_of = settings.batch.most, settings.batch.size_of
+        self._sizes: deque[float] | None = None if self._most_size == math.inf else deque()
         """The size of each key of ``_waiting``; ``None`` without a bound on sizes."""
-        self._total = 0.0
+        self._total_size = 0.0
         self._due = 0
         """How many rows of ``_waiting`` have waited for ``linger`` seconds."""
         self._timer: asyncio.TimerHandle | None = None
@@ -80,22 +80,22 @@ class BatchedCalls:
     def _enqueue(self, future: asyncio.Future[Any], key: Any) -> None:
         if self._sizes is not None:
             self._sizes.append(size := self._size_of(key if type(key) is tuple else (key,)))
-            self._total += size
+            self._total_size += size
         self._waiting.append((future, key))
         if self._timer is None:
             self._timer = self._loop.call_later(self._linger, self._expire)
-        if len(self._waiting) >= self._size or self._total >= self._most:
+        if len(self._waiting) >= self._most_rows or self._total_size >= self._most_size:
             self._start()
 
     def _next_rows(self) -> list[tuple[asyncio.Future[Any], Any]]:
         """Take the rows of the next list from the waiting rows."""
-        count, left = min(self._size, len(self._waiting)), self._most
+        count, left = min(self._most_rows, len(self._waiting)), self._most_size
         if self._sizes is None:
             return [self._waiting.popleft() for _ in range(count)]
         rows: list[tuple[asyncio.Future[Any], Any]] = []
         while len(rows) < count and (not rows or self._sizes[0] <= left):
             size = self._sizes.popleft()
-            self._total -= size
+            self._total_size -= size
             left -= size
             rows.append(self._waiting.popleft())
         return rows
@@ -119,7 +119,7 @@ class BatchedCalls:
         """Start no more calls, and cancel the running ones."""
         self._cancelled = True
         self._waiting.clear()
-        self._due, self._total = 0, 0.0
+        self._due, self._total_size = 0, 0.0
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
@@ -132,7 +132,9 @@ class BatchedCalls:
 
     def _start(self) -> None:
         while self.calls < self._concurrency and (
-            self._due > 0 or len(self._waiting) >= self._size or self._total >= self._most
+            self._due > 0
+            or len(self._waiting) >= self._most_rows
+            or self._total_size >= self._most_size
         ):
             rows = self._next_rows()
             self._due -= len(rows)
@@ -176,17 +178,17 @@ class BatchedCalls:
             if not isinstance(error, Exception):
                 raise
             return
-        whole = isinstance(called, Outcome) and called.error is not None
-        if not whole and self._rules.budget is not None:
+        all_failed = isinstance(called, Outcome) and called.error is not None
+        if not all_failed and self._rules.budget is not None:
             self._rules.earn(sum(row[0] not in self._repeated for row in rows))
         for (future, key), result in zip(rows, results, strict=True):
             if future.done():
                 continue
-            asks = result.error if isinstance(result, Outcome) else result
+            failure = result.error if isinstance(result, Outcome) else result
             if (
-                isinstance(asks, Exception)
-                and not whole
-                and self._schedule_attempt(future, key, result, asks, begun)
+                isinstance(failure, Exception)
+                and not all_failed
+                and self._schedule_attempt(future, key, result, failure, begun)
             ):
                 continue
             if self._repeated:
@@ -329,7 +331,7 @@ def _shares(
     shares: list[dict[str, float]] = [{} for _ in keys]
     weights = [{} if limit is None else weights_of_key(limit, key) for key in keys]
     for unit, amount in usage.items():
-        whole = sum(weight.get(unit, 0.0) for weight in weights)
+        total = sum(weight.get(unit, 0.0) for weight in weights)
         for share, weight in zip(shares, weights, strict=True):
-            share[unit] = amount * (weight.get(unit, 0.0) / whole if whole else 1 / len(keys))
+            share[unit] = amount * (weight.get(unit, 0.0) / total if total else 1 / len(keys))
     return shares

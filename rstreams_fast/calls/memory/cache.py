@@ -122,7 +122,7 @@ class CachedResults:
         different keys. If ``as_outcomes``, each result is an ``Outcome``.
         """
         self._store = _store_of(cache)
-        self._of = called_id, *map(str, key_types)
+        self._function = called_id, *map(str, key_types)
         self._ttl = math.inf if cache.ttl is None else cache.ttl
         self._null_ttl = self._ttl if cache.null_ttl is None else cache.null_ttl
         self._failure_ttl = cache.failure_ttl
@@ -136,14 +136,14 @@ class CachedResults:
 
         ``key_of`` makes the key from the arguments. Default: the arguments are the key.
         """
-        place_of, get = self._store.place, self._store.get
-        of, as_outcomes, counts = self._of, self._as_outcomes, self._counts
+        make_entry_key, get = self._store.entry_key, self._store.get
+        function, as_outcomes, counts = self._function, self._as_outcomes, self._counts
 
         async def call(*args: Any) -> Any:
             key = args if key_of is None else key_of(*args)
             try:
-                place = place_of(of, key)
-                found = get(place)
+                entry_key = make_entry_key(function, key)
+                found = get(entry_key)
             except TypeError as error:
                 # An argument that is not hashable, such as a list, cannot be in a key.
                 warn_once(
@@ -166,27 +166,27 @@ class CachedResults:
             try:
                 result = await fn(*args)
             except Exception as error:
-                self._store_failure(place, error)
+                self._store_failure(entry_key, error)
                 raise
             if not as_outcomes:
-                self._put(place, result)
+                self._put(entry_key, result)
             elif result.error is None:
-                self._put(place, result.value)
+                self._put(entry_key, result.value)
             else:
-                self._store_failure(place, result.error)
+                self._store_failure(entry_key, result.error)
             return result
 
         return call
 
-    def _put(self, place: Any, result: Any) -> None:
+    def _put(self, entry_key: Any, result: Any) -> None:
         if ttl := self._null_ttl if result is None else self._ttl:
-            self._store.put(place, result, ttl)
+            self._store.put(entry_key, result, ttl)
 
-    def _store_failure(self, place: Any, error: BaseException) -> None:
+    def _store_failure(self, entry_key: Any, error: BaseException) -> None:
         if self._failure_ttl is None or isinstance(error, _INDEPENDENT_OF_KEY):
             return
         if isinstance(error, Exception) and (bare := _copy_of(error)) is not None:
-            self._store.put(place, _Failure(bare), self._failure_ttl)
+            self._store.put(entry_key, _Failure(bare), self._failure_ttl)
 
 
 class _Failure(NamedTuple):

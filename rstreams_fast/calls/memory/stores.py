@@ -44,7 +44,7 @@ FILLED: Final = 0.75
 MOST_READERS: Final = 4096
 """The most processes and threads that read a host's file at the same moment."""
 
-FORGOTTEN_SECONDS: Final = 900.0
+REMOVE_AFTER_SECONDS: Final = 900.0
 """A host's file is removed if no process had it open for this time."""
 
 _NUMBER_BYTES: Final = 8
@@ -60,16 +60,16 @@ _RESULT, _NUMBER = b"k", b"n"
 class Store(Protocol):
     """A bounded map from calls to results. Thread-safe."""
 
-    def place(self, of: tuple[str, ...], key: Any) -> Any:
-        """Return where the store keeps the result of the function ``of`` for ``key``.
+    def entry_key(self, function: tuple[str, ...], key: Any) -> Any:
+        """Return where the store keeps the result of the ``function`` for ``key``.
 
         ``TypeError``: the store cannot keep results for a ``key`` of this type.
         """
 
-    def get(self, place: Any) -> Any:
-        """Return the result, or ``MISSING``. ``TypeError``: ``place`` has no hash."""
+    def get(self, entry_key: Any) -> Any:
+        """Return the result, or ``MISSING``. ``TypeError``: ``entry_key`` has no hash."""
 
-    def put(self, place: Any, result: Any, seconds: float) -> None:
+    def put(self, entry_key: Any, result: Any, seconds: float) -> None:
         """Store a result for ``seconds``, unless it cannot be stored or is too large."""
 
 
@@ -99,27 +99,27 @@ class ProcessStore:
         self._entries = cachetools.LRUCache(entries * size, weight)
         self._lock = threading.Lock()
 
-    def place(self, of: tuple[str, ...], key: Any) -> Any:
+    def entry_key(self, function: tuple[str, ...], key: Any) -> Any:
         """Return the key of the result in the map of this process."""
-        return of, key
+        return function, key
 
-    def get(self, place: Any) -> Any:
+    def get(self, entry_key: Any) -> Any:
         with self._lock:
             try:
-                result, until, _ = self._entries[place]
+                result, until, _ = self._entries[entry_key]
             except KeyError:
                 return MISSING
         return result if until == math.inf or time.monotonic() < until else MISSING
 
-    def put(self, place: Any, result: Any, seconds: float) -> None:
+    def put(self, entry_key: Any, result: Any, seconds: float) -> None:
         """Store the result, as a copy if it is a view."""
         try:
             result = owned(result)
-            size = bytes_of((place, result), self._most)
+            size = bytes_of((entry_key, result), self._most)
         except Exception:  # the methods of a user's type may raise anything
             return
         with self._lock, contextlib.suppress(ValueError):
-            self._entries[place] = _Entry(result, time.monotonic() + seconds, size)
+            self._entries[entry_key] = _Entry(result, time.monotonic() + seconds, size)
 
 
 class HostStore:
@@ -152,16 +152,16 @@ class HostStore:
             ) from raised
         weakref.finalize(self, os.close, users).atexit = False
 
-    def place(self, of: tuple[str, ...], key: Any) -> bytes:
+    def entry_key(self, function: tuple[str, ...], key: Any) -> bytes:
         """Return the key of the result in the file: a digest, the same in every process."""
-        digest = hashlib.blake2b(ascii(of).encode(), digest_size=16)
+        digest = hashlib.blake2b(ascii(function).encode(), digest_size=16)
         digest.update(text_of(key).encode())
         return _RESULT + digest.digest()
 
-    def get(self, place: bytes) -> Any:
+    def get(self, entry_key: bytes) -> Any:
         try:
             with self._env.begin() as transaction:
-                found = transaction.get(place)
+                found = transaction.get(entry_key)
         except self._store_error as raised:
             self._warn(raised)
             return MISSING
@@ -173,7 +173,7 @@ class HostStore:
             # The pickle cannot be loaded, for example, if its type is unknown in this process.
             return MISSING
 
-    def put(self, place: bytes, result: Any, seconds: float) -> None:
+    def put(self, entry_key: bytes, result: Any, seconds: float) -> None:
         try:
             content = pickle.dumps(result, 5)
         except Exception:  # the methods of a user's type may raise anything
@@ -185,25 +185,25 @@ class HostStore:
             with self._lock:
                 for make_room in (self._env.reader_check, self._clear):
                     with contextlib.suppress(self._full_error):
-                        self._put(place, value)
+                        self._put(entry_key, value)
                         return
                     make_room()
-                self._put(place, value)
+                self._put(entry_key, value)
         except self._store_error as raised:
             self._warn(raised)
 
-    def _put(self, place: bytes, value: bytes) -> None:
+    def _put(self, entry_key: bytes, value: bytes) -> None:
         with self._env.begin(write=True) as transaction, transaction.cursor() as cursor:
-            if (before := transaction.get(place)) is not None:
+            if (before := transaction.get(entry_key)) is not None:
                 transaction.delete(_NUMBER + before[:_NUMBER_BYTES])
             newest = cursor.key() if cursor.last() else b""
             number = int.from_bytes(newest[1:], "big") + 1 if newest[:1] == _NUMBER else 1
             numbered = number.to_bytes(_NUMBER_BYTES, "big")
-            transaction.put(place, numbered + value)
-            transaction.put(_NUMBER + numbered, place)
+            transaction.put(entry_key, numbered + value)
+            transaction.put(_NUMBER + numbered, entry_key)
             while self._is_full(transaction) and cursor.set_range(_NUMBER):
-                oldest, its_place = cursor.item()
-                transaction.delete(its_place)
+                oldest, oldest_key = cursor.item()
+                transaction.delete(oldest_key)
                 transaction.delete(oldest)
 
     def _clear(self) -> None:
@@ -259,11 +259,11 @@ def _open_store(folder: Path, size: int) -> tuple[lmdb.Environment, int]:
 
 
 def _remove_unused(but: Path) -> None:
-    """Remove the folders, except ``but``, that were not in use for ``FORGOTTEN_SECONDS``."""
+    """Remove the folders, except ``but``, that were not in use for ``REMOVE_AFTER_SECONDS``."""
     for folder in but.parent.iterdir():
         users = folder / "users"
         with contextlib.suppress(OSError):
-            if folder == but or users.stat().st_mtime > time.time() - FORGOTTEN_SECONDS:
+            if folder == but or users.stat().st_mtime > time.time() - REMOVE_AFTER_SECONDS:
                 continue
             file = os.open(users, os.O_RDWR | os.O_CLOEXEC)
             try:

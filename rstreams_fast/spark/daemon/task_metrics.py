@@ -111,6 +111,6 @@ class TaskMetrics:
         counters = self._counters
         with self._lock:
             counters.running -= 1
-            counters.took(time.monotonic() - begun)
+            counters.count_latency(time.monotonic() - begun)
             if failure is not None:
                 counters.count_failure(failure)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
-from rstreams_fast.calls.counts import seconds_in
+from rstreams_fast.calls.counts import total_seconds
 from rstreams_fast.spark.stage_metrics import StageMetrics
 
 __all__ = ["CAUSES", "Stall", "TaskTime", "advise"]
@@ -83,7 +83,7 @@ class TaskTime:
             calls=stage.waiting_function,
             downstream=stage.waiting_downstream,
             loop=min(stage.blocked, stage.waiting_function),
-            service=max(seconds_in(stage.latencies), in_flight - waited),
+            service=max(total_seconds(stage.latencies), in_flight - waited),
             limit=stage.waited_limit,
             retry_after=stage.waited_service,
             retry=stage.waited_retry,

@@ -16,7 +16,7 @@ from rstreams_fast._checks import is_coroutine_function, refuse_coroutine
 from rstreams_fast._third_parties import pyarrow_for
 from rstreams_fast.calls.errors import CircuitOpenError
 from rstreams_fast.calls.functions import label_of
-from rstreams_fast.calls.ids import named
+from rstreams_fast.calls.ids import identified_call
 from rstreams_fast.calls.journal.calls import digest_of_text, folder_name_of
 from rstreams_fast.calls.journal.journal import Journal
 from rstreams_fast.calls.journal.segments import Folder
@@ -238,7 +238,7 @@ class _Calls:
                 self._columns = Columns(schema.names, schema.types)
             arrays = self._columns.arrays(keys, lambda index: f"row {index} of a call")
             argument = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        with named(ids, lambda: _only_row(ids.names, rows)):
+        with identified_call(ids, lambda: _only_row(ids.names, rows)):
             yield argument
 
     def _results(self, returned: Any, rows: int) -> list[Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from rstreams_fast.calls.counts import PER_OCTAVE, seconds_in
+from rstreams_fast.calls.counts import PER_OCTAVE, total_seconds
 from rstreams_fast.spark.stage_metrics import StageMetrics
 
 __all__ = ["BOUNDS", "DURATION", "Histogram", "MetricReader", "MetricSpec", "Point", "Reading"]
@@ -236,4 +236,4 @@ class MetricReader:
         for bucket, count in grown.items():
             past = bucket - PER_OCTAVE * FIRST_OCTAVE
             counts[min(max(past // PER_OCTAVE + 1, 0), len(BOUNDS))] += int(count)
-        return Histogram(stage.stage, tuple(counts), seconds_in(grown))
+        return Histogram(stage.stage, tuple(counts), total_seconds(grown))

@@ -40,7 +40,7 @@ class CallSpans:
 
     def __init__(self, options: SpanOptions, counters: StageMetrics) -> None:
         self.every = max(1, round(1 / options.sample))
-        self.left = secrets.randbelow(self.every)
+        self.calls_to_skip = secrets.randbelow(self.every)
         self.counters = counters
         self.ended: list[WrittenSpan] = []
         self.options = options
@@ -58,7 +58,7 @@ class CallSpans:
         # If spans come too fast, trace half as many calls; else trace twice as many, up to the
         # share of ``options.sample``.
         self._factor = self._factor * 2 if self._tokens < most / 2 else max(self._factor // 2, 1)
-        self.left = self.every * self._factor - 1
+        self.calls_to_skip = self.every * self._factor - 1
         return CallSpan(self)
 
     def write(self, metrics_file: Path, *, last: bool) -> None:

@@ -363,7 +363,7 @@ class _BatchesOnThreads:
                 return
             finally:
                 with self._lock:
-                    counters.took(time.monotonic() - begun)
+                    counters.count_latency(time.monotonic() - begun)
             with self._lock:
                 counters.service_waits.__enter__()
             closed = self._on_close.wait(pause)

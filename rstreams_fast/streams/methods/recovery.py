@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from rstreams_fast._checks import check_sync
 from rstreams_fast.api import UNBOUNDED, Publisher
-from rstreams_fast.calls.retry import Retry, is_worth_it
+from rstreams_fast.calls.retry import Retry, is_retryable
 from rstreams_fast.streams.methods.composing import as_stream, publisher_of, with_part
 from rstreams_fast.streams.operators.on_error_continue import with_error_handler
 from rstreams_fast.streams.operators.repeat import Repeat
@@ -150,7 +150,7 @@ class RecoveryMethods(Generic[T_co]):
             if times.budget is not None:
                 raise ValueError("retry: Retry(budget) is a share of calls, and here are none")
             retry = times
-            times, when, delay = retry.times, partial(is_worth_it, retry), retry.delay
+            times, when, delay = retry.times, partial(is_retryable, retry), retry.delay
         if when is not None:
             check_sync("retry", "when", when)
         return with_part(self, RetryBoundary(times, when, delay, timer))
