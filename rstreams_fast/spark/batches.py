@@ -47,9 +47,9 @@ def map_batches(
 ) -> MapBatches:
     """Make a function from frame to frame that calls ``fn`` for several Arrow batches at once.
 
-    Outputs are in the order of the inputs. If ``fn`` has a ``Policy`` with ``retry``, ``limit`` or
-    ``circuit``, or with ``Bounds(seconds=...)`` or another ``on_failure`` than ``"raise"``, Spark
-    gets no output of a call before the call has ended.
+    Outputs are in the order of the inputs. If ``fn`` has a ``Policy`` with ``retry``, ``limit``,
+    ``circuit``, ``budget``, ``cache`` or ``journal``, or with ``Bounds(seconds=...)`` or another
+    ``on_failure`` than ``"raise"``, Spark gets no output of a call before the call has ended.
 
     ```python
     import pyarrow as pa

@@ -18,7 +18,7 @@ import pytest
 import rstreams_fast.spark as rs
 from tests.helpers import wait_until
 from tests.spark.processes import OtherProcess
-from tests.spark.stages import values
+from tests.spark.stages import K, parts, values
 
 
 @pytest.fixture
@@ -66,6 +66,20 @@ def test_as_many_calls_are_made_as_there_are(worker: bool, plain: bool, name: st
     more = rs.Budget(name, calls=502, money=1e9)  # what was spent stays spent
     assert values(rs.lookup(rs.Policy(budget=more)(fn), pa.int64()), [1, 2]) == [1, 2]
     assert more.spent["calls"] == 502
+
+
+def test_a_plain_function_of_batches_has_a_budget(name: str) -> None:
+    budget, made = rs.Budget(name, calls=2, scope="process"), list[int]()
+
+    def fn(batch: pa.RecordBatch) -> pa.RecordBatch:
+        made.append(batch["k"][0].as_py())
+        return batch
+
+    stage = rs.map_batches(rs.Policy(budget=budget)(fn), K, concurrency=1)
+    with pytest.raises(rs.BudgetSpentError, match="there are no calls left"):
+        list(stage.as_map_fn()(parts(50, 10)))
+    assert made == [0, 10]
+    assert budget.spent == {"calls": 2}
 
 
 @places

@@ -88,10 +88,10 @@ def can_emit_before_end(options: CallOptions) -> bool:
     """Return whether a call's rows may be emitted before the call has ended.
 
     ``False`` for an async function, and if ``on_failure``, the policy (retries, a limit, a circuit,
-    a cache, a journal) or a bound in seconds needs the whole result.
+    a budget, a cache, a journal) or a bound in seconds needs the whole result.
     """
     policy = options.policy
-    features = (policy.retry, policy.limit, policy.circuit, options.bounds.seconds)
+    features = (policy.retry, policy.limit, policy.circuit, policy.budget, options.bounds.seconds)
     needs_whole = options.is_async or options.on_failure != "raise" or policy.remembers
     return not needs_whole and not any(features)
 
