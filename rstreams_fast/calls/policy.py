@@ -79,11 +79,12 @@ class Policy(PolicySettings):
         patience: The most seconds that a call waits in all when its function raises ``RetryAfter``.
             This exception is no failure: it uses up no retries and no budget of retries, and opens
             no circuit. A ``RetryAfter`` stops the calls under the ``limit`` for at most
-            ``patience`` seconds. With 0 a ``RetryAfter`` is a failure at once. Default: 300.
+            ``patience`` seconds, and never for more than 300. With 0 a ``RetryAfter`` is a failure
+            at once, and stops the calls under the ``limit`` for at most 300 seconds. Default: 300.
         key: A function of a call's arguments. Cache and journal treat calls with the same result of
-            ``key`` as the same call; the result must be hashable. Default: the arguments; in a
-            stage the values of the key columns. If an argument is a client, ``key`` must leave it
-            out.
+            ``key`` as the same call; the result must be hashable. Default: the arguments. If an
+            argument is a client, ``key`` must leave it out. ``lookup`` and ``enrich`` do not use
+            it: there cache and journal identify a call by its key columns.
 
     Raises:
         TypeError: An argument has the wrong type; the message names it.

@@ -37,8 +37,9 @@ class RetryAfter(Exception):
 
     All waits of a call together take at most the ``patience`` of its policy, by default 300
     seconds. After that the call fails with this exception. A ``deadline`` bounds the waits, too. No
-    ``RetryAfter`` stops the calls under a limit for longer than the patience: a timestamp instead
-    of a delay, such as 1.9e9, must not stop later jobs.
+    ``RetryAfter`` stops the calls under a limit for longer than the patience (300 seconds, if the
+    patience is 0 or longer): a timestamp instead of a delay, such as 1.9e9, must not stop later
+    jobs.
 
     Args:
         seconds: A number, a ``timedelta``, or the text of a ``Retry-After`` header: a number or an

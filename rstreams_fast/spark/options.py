@@ -76,7 +76,8 @@ class Bounds:
     Args:
         rows: The most rows whose call has started, or waits for its turn (``serialize_by``), and
             whose result is not in the output yet: so many rows may wait behind one slow call.
-            Default: 64 x ``concurrency``, at most 65 536.
+            Default: 64 x ``concurrency``, with ``batch`` 128 x ``concurrency`` x ``batch``; at most
+            65 536, but never fewer than can run at once.
         bytes: The most bytes of input batches. One batch of any size is allowed; the next is read
             ahead only if a batch of the same size still fits. The same number bounds the bytes of
             results that are not in the output yet. Default: 64 MiB.

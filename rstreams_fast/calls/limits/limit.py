@@ -71,8 +71,9 @@ class Limit:
             each process has a limit of its own, without a file. ``"job"``: all workers of the job
             share the limit. The driver's process serves the permits (with Spark Connect, the
             client's). The executors must reach its address, else the task fails. The permits of a
-            killed worker come back after 50 ms, and after 1 s if its connection broke. A worker
-            with a broken connection tries to connect for three minutes.
+            killed worker come back after 50 ms. If the connection of a worker broke, they come back
+            after 1 s; after 5 s, if the connection broke that the workers of its host share. A
+            worker with a broken connection tries to connect for three minutes.
         units: The quota of each unit, such as ``{"tokens": per_minute(200_000)}``: at most six. A
             sixtieth of a quota may be spent at once after a pause.
         weigh: A function that estimates the units of a call from its arguments, without the client
