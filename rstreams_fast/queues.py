@@ -20,7 +20,8 @@ from rstreams_fast.core._common import check_threads
 from rstreams_fast.runtime.parking import running_loop
 
 try:
-    check_threads("a queue of rstreams_fast.queues")
+    # No backend helps: the queues of ``python`` need attributes that gevent's queues do not have.
+    check_threads("a queue of rstreams_fast.queues", "the queues of gevent or eventlet")
 except RuntimeError as refused:
     raise ImportError(str(refused)) from None
 

@@ -182,16 +182,23 @@ def check_same_process(owner: object, creator: int) -> None:
         )
 
 
-def check_threads(what: str) -> None:
+def check_threads(
+    what: str,
+    instead: str = "the queues of gevent or eventlet, or RSTREAMS_FAST_BACKEND=python, "
+    "whose locks they replace",
+) -> None:
     """Raise a ``RuntimeError`` if gevent or eventlet has replaced threads by greenlets.
 
     A wait in C blocks the thread of the operating system, and so the loop that runs all greenlets.
+
+    Args:
+        what: The subject of the error message.
+        instead: The end of the error message: what can be used instead of ``what``.
     """
     if not isinstance(_thread.start_new_thread, BuiltinFunctionType):
         raise RuntimeError(  # noqa: TRY004 - no argument has a wrong type
             f"{what} would block every greenlet: gevent's or eventlet's monkey patch has replaced "
-            "threads; take the queues of gevent or eventlet, or RSTREAMS_FAST_BACKEND=python, "
-            "whose locks they replace"
+            f"threads; take {instead}"
         )
 
 

@@ -134,3 +134,5 @@ def test_greenlets_are_told_that_they_cannot_wait_here(
     refused = run_python("-c", WAIT.format(patch=patch_of_greenlets), env=env).stdout.splitlines()
     assert len(refused) == 2
     assert all("would block every greenlet" in sentence for sentence in refused)
+    # Another backend has rings for greenlets, but no queues.
+    assert ["RSTREAMS_FAST_BACKEND=python" in sentence for sentence in refused] == [True, False]
