@@ -59,7 +59,7 @@ class PartMethods(Generic[T_co]):
             skip: A list begins every ``skip`` elements, so lists overlap or leave elements out.
                 ``skip`` cannot be combined with a bound in time or bytes. Default: ``n``.
             seconds: A list is also delivered this long after its first element has come, on a
-                worker thread of the stream. Without demand it is delivered at the next request.
+                thread that streams share. Without demand it is delivered at the next request.
                 Default: no bound in time.
             max_bytes: A list is also delivered when it weighs this much, or when the next element
                 would make the list weigh more. So only a list of a single element can weigh more.

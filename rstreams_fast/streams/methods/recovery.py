@@ -127,7 +127,7 @@ class RecoveryMethods(Generic[T_co]):
         an ``Exception``. If the source can be read only once, the stream ends with the first error,
         which gets a note.
 
-        With a ``delay`` a worker thread of the stream subscribes, and requests the elements that
+        With a ``delay`` a thread that streams share subscribes, and requests the elements that
         are still missing. An exception of ``when`` or ``delay`` ends the stream, with the first
         error as its ``__context__``.
 

@@ -34,7 +34,7 @@ class TimeMethods(Generic[T_co]):
         The element, or the end, must come within ``seconds``. The time begins with the request, or
         with the delivery of the previous element if the delivery was later. The clock does not run
         while there is no demand, nor while the subscriber processes an element. A time-out cancels
-        upstream. The error is signalled on a worker thread of the stream.
+        upstream. The error is signalled on a thread that streams share.
 
         Args:
             seconds: The time an element may take.
