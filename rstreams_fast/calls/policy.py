@@ -83,8 +83,8 @@ class Policy(PolicySettings):
             at once, and stops the calls under the ``limit`` for at most 300 seconds. Default: 300.
         key: A function of a call's arguments. Cache and journal treat calls with the same result of
             ``key`` as the same call; the result must be hashable. Default: the arguments. If an
-            argument is a client, ``key`` must leave it out. ``lookup`` and ``enrich`` do not use
-            it: there cache and journal identify a call by its key columns.
+            argument is a client, ``key`` must leave it out. ``lookup``, ``enrich`` and sinks do not
+            use it: there the key columns are the key, and in a sink all columns.
 
     Raises:
         TypeError: An argument has the wrong type; the message names it.
