@@ -123,17 +123,19 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
     """Return the publisher of ``source`` with ``parts`` below it, and all runs of fused stages."""
     runs: list[Run] = []
     builder = _RunBuilder(source)
-    fails_unasked = isinstance(source, PublisherSource) and getattr(
-        source.publisher, "fails_unasked", False
+    fails_without_demand = isinstance(source, PublisherSource) and getattr(
+        source.publisher, "fails_without_demand", False
     )
     for part, need in zip(parts, needs(parts) if parts else (), strict=True):
         if isinstance(part, Boundary):
-            if fails_unasked and need.total == UNBOUNDED:
+            if fails_without_demand and need.total == UNBOUNDED:
                 # The source fails the stream if an element comes without demand. So the boundary
                 # must request as many elements as it can hold. With the ``need`` of the parts
                 # below, the boundary would request fewer elements.
                 need = EVERYTHING
-            fails_unasked = part.fails_unasked or (fails_unasked and part.one_to_one)
+            fails_without_demand = part.fails_without_demand or (
+                fails_without_demand and part.one_to_one
+            )
         if isinstance(part, Stage):
             op = part.op
             if has_seed(op):

@@ -39,7 +39,7 @@ class Boundary:
     #: only as many elements as the parts below.
     one_to_one: ClassVar[bool] = False
     #: Whether the stream fails if an element comes and there is no demand.
-    fails_unasked: bool = False
+    fails_without_demand: bool = False
     #: Whether the boundary tolerates a publisher that breaks the rules of Reactive Streams.
     guards: ClassVar[bool] = False
 

@@ -26,7 +26,7 @@ class Deadline:
     """Calls ``work()`` at the time that ``due()`` returns.
 
     ``due`` returns a time of the timer's clock, in seconds, or ``None`` if nothing is due. ``due``
-    must be quick. Any thread calls ``due``, one call at a time. Call ``look()`` when the due time
+    must be quick. Any thread calls ``due``, one call at a time. Call ``update()`` when the due time
     has become earlier, or is no longer ``None``. ``work`` is sometimes called although nothing is
     due. ``when_dropped`` is called with the error if the timer stops, or if no thread can be
     started. ``close`` drops all three functions.
@@ -38,10 +38,10 @@ class Deadline:
         "_closed",
         "_context",
         "_due",
-        "_looking",
         "_pid",
         "_rang",
         "_timer",
+        "_updating",
         "_when_dropped",
         "_work",
         "_working",
@@ -64,25 +64,25 @@ class Deadline:
         self._when_dropped: WhenDropped | None = when_dropped
         self._pid = process_id()
         self._context: Context | None = copy_context()
-        self._looking = Wip()
+        self._updating = Wip()
         self._alarm: Alarm | None = None
         self._rang = False
         self._working = False
         self._closed = False
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Read the due time again. Set an alarm, or call ``work`` if the time is past."""
-        looking = self._looking
-        if looking.enter():
+        updating = self._updating
+        if updating.enter():
             while True:
-                missed = looking.missed
+                missed = updating.missed
                 self._set()
-                if looking.leave(missed):
+                if updating.leave(missed):
                     return
 
     def close(self) -> None:
         self._closed = True
-        self.look()
+        self.update()
 
     def _set(self) -> None:
         if self._rang:
@@ -117,7 +117,7 @@ class Deadline:
 
     def _ring(self) -> None:
         self._rang = True
-        self.look()
+        self.update()
 
     def _do(self) -> None:
         work, context = self._work, self._context
@@ -127,7 +127,7 @@ class Deadline:
         finally:
             del work, context
             self._working = False
-            self.look()
+            self.update()
 
     def _refused(self, error: BaseException) -> None:
         when_dropped = self._when_dropped

@@ -80,7 +80,7 @@ class Drain:
 
     #: Whether only downstream calls this object, by ``request``. Then an exception such as
     #: ``KeyboardInterrupt`` propagates to downstream. False: upstream calls this object, too.
-    _asked_from_below: ClassVar[bool] = True
+    _only_downstream_calls: ClassVar[bool] = True
 
     def __init__(self, subscriber: Subscriber[Any], resource: Resource | None) -> None:
         take_over_attributes(self, subscriber)
@@ -110,7 +110,7 @@ class Drain:
     # -- the methods of the subscription, for any thread -------------------------------------------
 
     @property
-    def works_when_asked(self) -> bool:
+    def works_in_request(self) -> bool:
         """Whether ``request`` can deliver the requested elements before it returns."""
         return self._resource is None
 
@@ -334,7 +334,7 @@ class Drain:
 
     def _interrupted(self, leaving: BaseException) -> None:
         """End the stream, because ``leaving`` (such as ``KeyboardInterrupt``) stopped the drain."""
-        if self._resource is None and self._asked_from_below:
+        if self._resource is None and self._only_downstream_calls:
             ended = self._demand.cancel()
         else:
             # The exception propagates to the executor or to upstream. Downstream does not get it

@@ -76,7 +76,7 @@ class Prefetch:
         # event loop) was over. They request the other elements in a later turn.
         self._unfinished: deque[Inner] = deque()
         self._begun = False
-        self.waits = Waits(name, publishers * size, on_look=True)
+        self.waits = Waits(name, publishers * size, from_first_reading=True)
 
     # -- for the thread that calls publishers (upward work) ----------------------------------------
 
@@ -185,7 +185,7 @@ class FanIn(Drain):
         "_up",
     )
 
-    _asked_from_below = False
+    _only_downstream_calls = False
 
     def __init__(self, subscriber: Subscriber[Any], prefetch: Prefetch = NO_PREFETCH) -> None:
         super().__init__(subscriber, None)

@@ -144,7 +144,7 @@ class Inner(Link):
         if self.custody is not None:
             self.custody.close()
 
-    def _tell_owner(self, error: BaseException | None) -> None:
+    def _report_end(self, error: BaseException | None) -> None:
         """Tell the operator that this inner has ended, with ``error`` or by completion.
 
         After ``cancel`` the operator is not told. Then report ``error`` to ``on_dropped_error``.
@@ -287,7 +287,7 @@ class InnerSubscriber(Inner, ListSubscriber):
         self._upstream.never_attached()  # from now on, any subscription that comes is cancelled
         if self.custody is not None:
             self.custody.close()
-        self._tell_owner(error)
+        self._report_end(error)
         return True
 
     def _break(self, error: BaseException) -> None:
@@ -501,7 +501,7 @@ class _InnerSequence(Inner):
 
     def _end(self, error: BaseException | None) -> None:
         self._close()
-        self._tell_owner(error)
+        self._report_end(error)
 
     def _close(self) -> None:
         self._iterator = self._stages = None  # §3.13: the seed of a stage may be an element

@@ -47,18 +47,18 @@ _UNCOUNTED: Final = -1.0
 class Waits:
     """Counts how long a drain, which delivers elements, has waited for upstream and for demand.
 
-    The thread that runs the drain writes the times. Any thread may read them. If ``on_look`` is
-    true, the times are counted only from the first reading on, because counting takes time.
-    ``counts`` is true when the times are counted. ``BoundaryMetrics`` explains ``name`` and
-    ``max_held``.
+    The thread that runs the drain writes the times. Any thread may read them. If
+    ``from_first_reading`` is true, the times are counted only from the first reading on, because
+    counting takes time. ``counts`` is true when the times are counted. ``BoundaryMetrics`` explains
+    ``name`` and ``max_held``.
     """
 
     __slots__ = ("_demand", "_for_demand", "_max_held", "_name", "_since", "_upstream", "counts")
 
-    def __init__(self, name: str, max_held: int, *, on_look: bool = False) -> None:
+    def __init__(self, name: str, max_held: int, *, from_first_reading: bool = False) -> None:
         self._name = name
         self._max_held = max_held
-        self.counts = not on_look
+        self.counts = not from_first_reading
         self._since = 0.0  # the time at which the wait began; 0: there is no wait now
         self._for_demand = True
         self._upstream = self._demand = 0.0

@@ -36,7 +36,7 @@ class OperatorSubscriber(Drain):
 
     __slots__ = ("_completed", "_upstream", "_waits")
 
-    _asked_from_below = False
+    _only_downstream_calls = False
     _waits: Waits
 
     def __init__(self, subscriber: Subscriber[Any], resource: Resource | None) -> None:
@@ -93,8 +93,8 @@ class OperatorSubscriber(Drain):
         return self._upstream.metrics()
 
     @property
-    def works_when_asked(self) -> bool:
-        return super().works_when_asked and self._upstream.works_when_asked
+    def works_in_request(self) -> bool:
+        return super().works_in_request and self._upstream.works_in_request
 
     def _fail(self, error: BaseException) -> None:
         super()._fail(error)

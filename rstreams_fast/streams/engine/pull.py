@@ -64,14 +64,14 @@ class _PullSubscription(Drain):
         self._of_sequence = origin.is_sequence
 
     @property
-    def works_when_asked(self) -> bool:
+    def works_in_request(self) -> bool:
         """Whether ``request`` makes the elements before it returns, and so can take long.
 
         This is false for a sequence without stages, which is quick, and if an executor does the
         work.
         """
         slow = bool(self._program.stages) or not self._of_sequence
-        return slow and super().works_when_asked
+        return slow and super().works_in_request
 
     def _open(self, origin: PullSource) -> bool:
         """Open the source. If the source raises, fail the stream, and return false."""

@@ -116,13 +116,13 @@ def not_a_cancellation(error: BaseException, who: str) -> BaseException:
     """
     if not is_async_cancellation(error):
         return error
-    told: Exception
+    replacement: Exception
     if is_exiting():
-        told = WorkDroppedError(f"{who} was cancelled, as the interpreter exits")
+        replacement = WorkDroppedError(f"{who} was cancelled, as the interpreter exits")
     else:
-        told = RuntimeError(
+        replacement = RuntimeError(
             f"{who} raised asyncio.CancelledError, but nobody cancelled the stream: perhaps its "
             "loop ends, as at the end of asyncio.run"
         )
-    told.__cause__ = error
-    return told
+    replacement.__cause__ = error
+    return replacement

@@ -35,11 +35,11 @@ class Upstream:
 
     __slots__ = (
         "__weakref__",
-        "_asker",
         "_attach_cancel_race",
         "_attached",
         "_calls",
         "_part",
+        "_requesting_thread",
         "_subscription",
         "attached",
         "due",
@@ -58,7 +58,9 @@ class Upstream:
         self._attach_cancel_race = Wip()
         # For a subscription from outside this package: lets one thread at a time call it.
         self._calls: Wip | None = None
-        self._asker = 0  # the thread that is calling ``request`` of another library's subscription
+        self._requesting_thread = (
+            0  # the thread that is calling ``request`` of another library's subscription
+        )
         self._subscription: Subscription | None = None
         self.due = 0
         self._part = 0  # how many elements one request may have; 0: any number
@@ -77,7 +79,7 @@ class Upstream:
         if first:
             if not is_internal(subscription):
                 self._calls = Wip()
-            elif getattr(subscription, "works_when_asked", True):
+            elif getattr(subscription, "works_in_request", True):
                 self._part = 1
             self._subscription = subscription
             self.in_custody = getattr(subscription, "custody", None) is not None
@@ -93,14 +95,14 @@ class Upstream:
         if subscription is None or self.latch.won:
             return
         calls = self._calls
-        if calls is None or self._asker == get_ident():
+        if calls is None or self._requesting_thread == get_ident():
             subscription.request(n)
         elif calls.enter():  # enter() is false if another thread is cancelling the subscription
-            self._asker = get_ident()
+            self._requesting_thread = get_ident()
             try:
                 subscription.request(n)
             finally:
-                self._asker = 0
+                self._requesting_thread = 0
                 if not calls.leave():
                     self._cancel_attached()
 
@@ -141,7 +143,7 @@ class Upstream:
         first = self.latch.win()
         if first and not self._attach_cancel_race.enter():
             calls = self._calls
-            if calls is None or calls.enter() or self._asker == get_ident():
+            if calls is None or calls.enter() or self._requesting_thread == get_ident():
                 self._cancel_attached()
         return first
 
@@ -150,7 +152,7 @@ class Upstream:
 
         It is not done if another thread called ``cancel`` while this thread was in ``request``.
         """
-        if self._asker == get_ident() and self.latch.won:
+        if self._requesting_thread == get_ident() and self.latch.won:
             self._cancel_attached()
 
     def _cancel_attached(self) -> None:
@@ -184,7 +186,7 @@ class Upstream:
         return metrics_further_up(self._subscription)
 
     @property
-    def works_when_asked(self) -> bool:
+    def works_in_request(self) -> bool:
         """Whether upstream is internal, and can send elements before ``request`` returns."""
         return self._part > 0
 

@@ -84,7 +84,7 @@ class _DelaySubscription(FanIn):
         self._deadline = Deadline(
             timer, lambda: next(iter(moment), None), lambda: self._time_is_up(moment), self._fail
         )
-        self._deadline.look()
+        self._deadline.update()
 
     def _time_is_up(self, moment: list[float]) -> None:
         """Start the delivery of the first element in ``_waiting``, if its time has come.

@@ -95,7 +95,7 @@ class OverflowBoundary(Boundary):
         self.capacity = check_capacity("capacity", capacity)
         self.on_drop = on_drop
         self.name = f"{name}({strategy.name})"
-        self.fails_unasked = strategy in _ENDING
+        self.fails_without_demand = strategy in _ENDING
         self.at_end = at_end
         # With the strategy ERROR, an element before downstream's first request would end the
         # stream. So upstream gets no request before downstream's first request.
@@ -167,7 +167,7 @@ class OverflowSubscription(OperatorSubscriber):
         self._requested = DemandCounter()  # the sum of all requests of downstream
         self._begun = False
         self._asked = Latch()  # a latch, closed when the request to upstream is made
-        self._waits = Waits(options.describe(), options.capacity, on_look=True)
+        self._waits = Waits(options.describe(), options.capacity, from_first_reading=True)
         slot = self._slot_by_bursts(subscriber)
         self._run = FusedRun(self._held, (), slot, self._demand)
         # ``_hand_on``: the function that delivers an element at once if no other element is held.

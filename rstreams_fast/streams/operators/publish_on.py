@@ -184,12 +184,12 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         self._run = FusedRun(self._queue.source(), stages, slot, self._demand)
 
     @property
-    def works_when_asked(self) -> bool:
+    def works_in_request(self) -> bool:
         """Whether ``request`` may deliver elements before it returns.
 
         This is possible only with the executor ``CALLER`` (no executor).
         """
-        return not self._at_once and self._upstream.works_when_asked
+        return not self._at_once and self._upstream.works_in_request
 
     # -- signals from upstream ---------------------------------------------------------------------
 

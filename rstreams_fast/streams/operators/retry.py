@@ -103,7 +103,7 @@ class _Attempts:
         if deadline is None or seconds == 0:
             return self._source
         self._wait_until = deadline.now() + seconds
-        deadline.look()
+        deadline.update()
         return None
 
     def _is_retried(self, error: BaseException) -> bool:

@@ -68,7 +68,7 @@ class SharedCapacity:
         """
         if self._full(divider):
             self._stuck_since = self._clock.now(), divider.taken.value
-            self._clock.look()
+            self._clock.update()
 
     def _full(self, divider: Divider) -> bool:
         return not divider.latch.won and divider.received - divider.taken.value >= self._prefetch

@@ -220,7 +220,7 @@ class _SubstreamSubscription(Drain):
 
     __slots__ = ("_ended", "_pulled", "_substream")
 
-    _asked_from_below = False
+    _only_downstream_calls = False
 
     def __init__(self, subscriber: Subscriber[Any], substream: Substream, program: Stages) -> None:
         super().__init__(subscriber, None)

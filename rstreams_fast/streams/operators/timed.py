@@ -179,7 +179,7 @@ class _TimedSubscriber(Link):
         if offered or not target.open:
             target.offer_checked(element)
         elif self._newest is not MISSING:
-            self._deadline.look()
+            self._deadline.update()
 
     def on_error(self, error: BaseException, /) -> None:
         """Signal the error, after the element that waits for demand, if there is one.

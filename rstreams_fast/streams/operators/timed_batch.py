@@ -269,7 +269,7 @@ class _BatchSubscription(OperatorSubscriber):
         self._look_at_time = False
         if due_at <= deadline.now():
             return True
-        deadline.look()
+        deadline.update()
         return False
 
     # -- requests to upstream ----------------------------------------------------------------------

@@ -61,7 +61,7 @@ class _Clock:
 
     def demand_rose(self) -> None:
         self._since = self._deadline.now()
-        self._deadline.look()
+        self._deadline.update()
 
     def wrap_on_next(self, on_next: Callable[[Any], object], /) -> Callable[[Any], object]:
         now = self._deadline.now

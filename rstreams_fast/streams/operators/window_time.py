@@ -82,7 +82,7 @@ class _ByTime:
             if window is not None:
                 divider.push(window, burst)
         if opens:
-            self._clock.look()
+            self._clock.update()
         elif window is None:
             divider.count_taken(len(burst))  # no more windows are opened: the elements are dropped
 

@@ -179,7 +179,7 @@ class _CreatePublisher:
     def __init__(self, fn: Callable[[Emitter[Any]], object], options: OverflowBoundary) -> None:
         self._fn = fn
         self._options = options
-        self.fails_unasked = options.fails_unasked
+        self.fails_without_demand = options.fails_without_demand
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         target = OverflowSubscription(subscriber, self._options)

@@ -82,7 +82,7 @@ class _IntervalPublisher:
         self._period = period
         self._delay = delay
         self._options = options
-        self.fails_unasked = options.fails_unasked
+        self.fails_without_demand = options.fails_without_demand
         self._executor = executor
         self._timer = timer
 

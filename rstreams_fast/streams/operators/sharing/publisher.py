@@ -547,7 +547,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
 
     def waits(self) -> Waits:
         kept = 0 if self._retention is None else self._retention.max_kept
-        return Waits(self._name, min(self.buffer.size + kept, UNBOUNDED), on_look=True)
+        return Waits(self._name, min(self.buffer.size + kept, UNBOUNDED), from_first_reading=True)
 
     def metrics_for(self, demand: int, waits: Waits) -> tuple[BoundaryMetrics, ...]:
         """Return the metrics of this buffer, followed by those of the operators above.

@@ -37,7 +37,7 @@ class MulticastSubscription(Drain):
 
     __slots__ = ("_hand_over", "_on_next", "_publisher", "_waits", "cursor", "identity")
 
-    _asked_from_below = False
+    _only_downstream_calls = False
 
     def __init__(self, publisher: _Publisher, subscriber: Subscriber[Any]) -> None:
         super().__init__(subscriber, None)
