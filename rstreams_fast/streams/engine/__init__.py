@@ -28,7 +28,7 @@ holds elements, makes own requests     ``OperatorSubscriber``  ``InputRing``, ``
 (``publish_on``, ``batch`` by time)                            ``on_next``, ``_work``
 has several publishers at once         ``FanIn``               ``Prefetch``, an ``Inner`` for each;
 (``merge``, ``zip``, ``switch_map``)                           ``_work`` or ``_take``
-has one publisher after another        ``SubscriptionArbiter`` a ``Following`` chooses the next;
+has one publisher after another        ``SubscriptionArbiter`` ``PublisherChooser`` picks the next;
 (``concat``, ``retry``, ``repeat``)    itself                  a ``Companion`` adds a second one
 works on another thread                ``OperatorSubscriber``  an executor, as an argument of
 (``publish_on``, ``map_async``)                                ``Drain``, which schedules the work

@@ -9,9 +9,9 @@ A sequence, such as the list of ``from_iterable``, needs no subscription: the *d
 delivers elements, iterates the sequence itself. At the end of the sequence the thread that leaves
 the drain changes to the next publisher.
 
-An operator controls its arbiter by two objects, both optional. A ``Following`` chooses the next
-publisher. A ``Companion`` handles a second publisher, which sends at the same time as the current
-publisher.
+An operator controls its arbiter by two objects, both optional. A ``PublisherChooser`` chooses the
+next publisher. A ``Companion`` handles a second publisher, which sends at the same time as the
+current publisher.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ __all__ = [
     "ArbiterBoundary",
     "Companion",
     "Concatenation",
-    "Following",
     "PendingDemand",
+    "PublisherChooser",
     "SubscriptionArbiter",
 ]
 
@@ -66,22 +66,22 @@ class PendingDemand:
         self.counter.request(n)
         return True
 
-    def ask(self, inner: Inner, most: int = UNBOUNDED) -> bool:
+    def request_from(self, inner: Inner, most: int = UNBOUNDED) -> bool:
         """Request elements through ``inner``: as many as this demand, but at most ``most``.
 
         Subtract them from this demand. Return false if no request was made.
         """
         n = self.counter.value
-        if n <= 0 or not inner.attached or inner.asked >= UNBOUNDED:
+        if n <= 0 or not inner.attached or inner.requested >= UNBOUNDED:
             return False
         n = min(n, most)
         self.counter.fulfil(n)  # fulfil() leaves an unbounded demand unbounded
-        inner.ask(n)
+        inner.request(n)
         return True
 
-    def take_back(self, inner: Inner) -> None:
+    def return_unreceived(self, inner: Inner) -> None:
         """Add to this demand the elements that ``inner`` has requested and not received."""
-        left = inner.asked - inner.came
+        left = inner.requested - inner.received
         if left > 0:
             self.counter.request(left)
 
@@ -93,7 +93,7 @@ class Concatenation:
         self.publishers = publishers
 
 
-class Following(Protocol):
+class PublisherChooser(Protocol):
     """Chooses the next publisher of an arbiter."""
 
     def next(self, error: BaseException | None, /) -> Publisher[Any] | Ended | None:
@@ -101,8 +101,8 @@ class Following(Protocol):
 
         The arbiter calls this, one call at a time, and never within a signal to downstream. The
         result ``Ended`` ends the stream after the elements that have come. ``None`` means that
-        the next publisher is not known yet: the operator calls ``go_on`` or ``call_next`` of the
-        arbiter later. If this raises an ``Exception``, the stream fails with the exception.
+        the next publisher is not known yet: the operator calls ``subscribe_next`` or ``call_next``
+        of the arbiter later. If this raises an ``Exception``, the stream fails with the exception.
         """
 
 
@@ -115,7 +115,7 @@ class Companion(Protocol):
 
     inner: Inner
 
-    def took(self, burst: list[Any], over: bool, /) -> bool:
+    def receive(self, burst: list[Any], over: bool, /) -> bool:
         """Handle elements of the second publisher. Return true to complete the stream at once.
 
         If ``over`` is true, the second publisher has completed. The arbiter calls this on any
@@ -141,8 +141,8 @@ class SubscriptionArbiter(FanIn):
     """The subscription of a subscriber that gets the elements of one publisher after another.
 
     ``start()`` signals ``on_subscribe`` to the subscriber, and subscribes to the publisher
-    ``first``, unless ``first`` is ``None``. ``following`` chooses each next publisher. Without
-    ``following`` the stream ends when ``first`` ends.
+    ``first``, unless ``first`` is ``None``. ``chooser`` chooses each next publisher. Without
+    ``chooser`` the stream ends when ``first`` ends.
     """
 
     __slots__ = (
@@ -154,7 +154,7 @@ class SubscriptionArbiter(FanIn):
         "_publisher",
         "_rest",
         "_sequence",
-        "following",
+        "chooser",
         "on_end",
         "on_first_element",
         "pending",
@@ -162,7 +162,7 @@ class SubscriptionArbiter(FanIn):
 
     def __init__(self, subscriber: Subscriber[Any], first: Publisher[Any] | None) -> None:
         super().__init__(subscriber)
-        self.following: Following | None = None
+        self.chooser: PublisherChooser | None = None
         #: This function is called once, at the first element of the current publisher.
         self.on_first_element: Callable[[], None] | None = None
         #: This function is called when the stream is over, on any thread, and sometimes repeatedly.
@@ -194,13 +194,13 @@ class SubscriptionArbiter(FanIn):
 
     # -- methods that operators call ---------------------------------------------------------------
 
-    def accompany(self, companion: Companion) -> None:
+    def add_companion(self, companion: Companion) -> None:
         """Make ``start()`` also subscribe to a second publisher, which ``companion`` handles."""
         self._companion = companion
         self._unsubscribed.append(companion.inner)
 
-    def go_on(self, publisher: Publisher[Any]) -> None:
-        """Subscribe to ``publisher``, after ``Following.next`` returned ``None``.
+    def subscribe_next(self, publisher: Publisher[Any]) -> None:
+        """Subscribe to ``publisher``, after ``PublisherChooser.next`` returned ``None``.
 
         Any thread may call this.
         """
@@ -208,7 +208,7 @@ class SubscriptionArbiter(FanIn):
         self._call_up()
 
     def call_next(self) -> None:
-        """Make the arbiter call ``Following.next`` again, after ``next`` returned ``None``.
+        """Make the arbiter call ``PublisherChooser.next`` again, after ``next`` returned ``None``.
 
         Call this only within the upward work (the calls to publishers), on the thread that does it.
         """
@@ -220,7 +220,7 @@ class SubscriptionArbiter(FanIn):
         Any thread may call this.
         """
         current = self._current
-        coming = 0 if current is None else current.asked - current.came
+        coming = 0 if current is None else current.requested - current.received
         return self.pending.counter.pending + coming
 
     # -- signals from the inner subscribers, on any thread -----------------------------------------
@@ -232,7 +232,7 @@ class SubscriptionArbiter(FanIn):
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
         companion = self._companion
         if companion is not None and inner is companion.inner:
-            self._companion_took(companion, burst, over)
+            self._pass_to_companion(companion, burst, over)
             return
         if self.on_first_element is not None and burst:
             self._first_element(None)
@@ -251,10 +251,10 @@ class SubscriptionArbiter(FanIn):
         elif error is not None:
             self._fail(error)
         else:
-            self._companion_took(companion, [], True)
+            self._pass_to_companion(companion, [], True)
 
-    def _companion_took(self, companion: Companion, burst: list[Any], over: bool) -> None:
-        if not companion.took(burst, over):
+    def _pass_to_companion(self, companion: Companion, burst: list[Any], over: bool) -> None:
+        if not companion.receive(burst, over):
             self._call_up()
             return
         self._mail.append((companion.inner, COMPLETED))
@@ -286,13 +286,13 @@ class SubscriptionArbiter(FanIn):
             self._change_over()
         publisher = self._publisher
         # Write to _publisher only if it is not None. Otherwise this thread could overwrite a
-        # publisher that go_on() sets on another thread at that moment.
+        # publisher that subscribe_next() sets on another thread at that moment.
         if publisher is not None:
             self._publisher = None
             self._begin_with(publisher)
             changed = True
         current = self._current
-        return changed if current is None else self.pending.ask(current) or changed
+        return changed if current is None else self.pending.request_from(current) or changed
 
     def _begin_with(self, publisher: Publisher[Any]) -> None:
         while isinstance(publisher, Concatenation):
@@ -323,16 +323,16 @@ class SubscriptionArbiter(FanIn):
         if current is not None:
             self._inners.discard(current)
             current.forget()
-            self.pending.take_back(current)
+            self.pending.return_unreceived(current)
         rest = self._rest
         if rest and error is None:
             self._publisher = rest.popleft()
             return
         rest.clear()
         self.on_first_element = None
-        following = self.following
+        chooser = self.chooser
         try:
-            found = Ended(error) if following is None else following.next(error)
+            found = Ended(error) if chooser is None else chooser.next(error)
         except RecursionError:  # the RecursionError goes to a caller with room on the stack
             raise
         except Exception as raised:
@@ -423,7 +423,7 @@ class SubscriptionArbiter(FanIn):
 
     def _forget_upward(self) -> None:
         self._publisher = self._current = self._sequence = None
-        self.following = self.on_first_element = None
+        self.chooser = self.on_first_element = None
         if self.on_end is not None:
             self.on_end()
 
@@ -434,17 +434,17 @@ class ArbiterBoundary(Boundary):
     one_to_one = True
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return FanInPublisher(upstream, _prepared, self)
+        return FanInPublisher(upstream, _new_arbiter, self)
 
     def prepare(self, arbiter: SubscriptionArbiter, upstream: Publisher[Any]) -> None:
-        """Give ``arbiter`` its ``Following`` or its ``Companion``, or both.
+        """Give ``arbiter`` its ``PublisherChooser`` or its ``Companion``, or both.
 
         The first publisher of ``arbiter`` is ``upstream``.
         """
         raise NotImplementedError
 
 
-def _prepared(
+def _new_arbiter(
     subscriber: Subscriber[Any], upstream: Publisher[Any], boundary: ArbiterBoundary
 ) -> SubscriptionArbiter:
     arbiter = SubscriptionArbiter(subscriber, upstream)

@@ -96,19 +96,19 @@ class Prefetch:
         due, unfinished = self.due_requests, self._unfinished
         asked = bool(due) and self.has_begun(demand)
         if asked:
-            self.ask(*due.popleft())
+            self.request(*due.popleft())
         if unfinished and demand.value > 0:
-            self.ask(unfinished.popleft(), 0)
+            self.request(unfinished.popleft(), 0)
             asked = True
         return asked
 
-    def ask(self, inner: Inner, n: int) -> None:
+    def request(self, inner: Inner, n: int) -> None:
         """Request ``n`` more elements through ``inner``, and elements that earlier calls left over.
 
         If the turn on the event loop ends first, this call also leaves elements over. Then
         ``_unfinished`` keeps ``inner`` for a later turn.
         """
-        inner.ask_for_a_turn(n)
+        inner.request_for_a_turn(n)
         if inner.due and inner not in self._unfinished:
             self._unfinished.append(inner)
 

@@ -72,8 +72,8 @@ class Inner(Link):
     """The subscriber to one of several publishers, on behalf of the operator ``owner``.
 
     Attributes:
-        asked: How many elements were requested. The requesting thread counts them.
-        came: How many elements have come. The signalling thread counts them.
+        requested: How many elements were requested. The requesting thread counts them.
+        received: How many elements have come. The signalling thread counts them.
         attached: Whether this inner accepts requests. Only some owners set this attribute.
         queue: The elements that wait for delivery. Only the thread that delivers uses this
             attribute, ``consumed`` and ``done``.
@@ -82,21 +82,21 @@ class Inner(Link):
     """
 
     __slots__ = (
-        "asked",
         "attached",
-        "came",
         "consumed",
         "done",
         "owner",
         "queue",
+        "received",
+        "requested",
     )
 
     def __init__(self, owner: InnerOwner) -> None:
         self.owner: InnerOwner | None = owner
         below = owner.custody
         self.custody = None if below is None else below.inner()
-        self.asked = 0
-        self.came = 0
+        self.requested = 0
+        self.received = 0
         self.attached = False
         self.queue: list[Any] | None = None
         self.consumed = 0
@@ -106,11 +106,11 @@ class Inner(Link):
         """Subscribe. Then this inner calls ``_inner_attached`` or ``_inner_ended`` of ``owner``."""
         raise NotImplementedError
 
-    def ask(self, n: int) -> None:
+    def request(self, n: int) -> None:
         """Request ``n`` more elements. Only one thread at a time may call this (§2.7)."""
         raise NotImplementedError
 
-    def ask_for_a_turn(self, n: int = 0) -> bool:
+    def request_for_a_turn(self, n: int = 0) -> bool:
         """Request ``n`` elements, and those that earlier calls left over, for one turn at most.
 
         A turn is the millisecond for which work may occupy an event loop. When the turn is over,
@@ -127,9 +127,9 @@ class Inner(Link):
     def hand_over(self) -> Sequence | None:
         """Return the publisher's sequence (such as a list), so that the operator iterates it.
 
-        The operator calls this in place of ``ask(UNBOUNDED)``. The result is ``None`` if the
+        The operator calls this in place of ``request(UNBOUNDED)``. The result is ``None`` if the
         publisher is no sequence, has got a request before, or must register elements for
-        ``on_discard``. Then the operator must call ``ask``.
+        ``on_discard``. Then the operator must call ``request``.
         """
         return None
 
@@ -200,8 +200,8 @@ class InnerSubscriber(Inner, ListSubscriber):
         if publisher is not None:
             subscribe_to(publisher, self)
 
-    def ask(self, n: int) -> None:
-        self.asked += n
+    def request(self, n: int) -> None:
+        self.requested += n
         try:
             self._upstream.request(n)
         except RecursionError:  # the RecursionError goes to a caller with room on the stack
@@ -209,8 +209,8 @@ class InnerSubscriber(Inner, ListSubscriber):
         except Exception as raised:  # §3.16: request must not raise
             self._break(raised)
 
-    def ask_for_a_turn(self, n: int = 0) -> bool:
-        self.asked += n
+    def request_for_a_turn(self, n: int = 0) -> bool:
+        self.requested += n
         try:
             return self._upstream.request_for_a_turn(n)
         except RecursionError:
@@ -251,10 +251,10 @@ class InnerSubscriber(Inner, ListSubscriber):
             custody.enter(element)
         if owner is None or self._upstream.over:  # an element after the end (§2.8)
             self._upstream.on_late_element()
-        elif self.came >= self.asked:
+        elif self.received >= self.requested:
             self._break(DemandExceededError("§1.1: more elements came than had been asked for"))
         else:
-            self.came += 1
+            self.received += 1
             burst = [element] if custody is None else custody.pass_on([element])
             del element  # so that the traceback of an error keeps no element (§3.13)
             owner._inner_burst(self, burst)
@@ -268,7 +268,7 @@ class InnerSubscriber(Inner, ListSubscriber):
         self.burst.clear()  # the run of stages appends the next elements to the same list
         owner = self.owner
         if burst and owner is not None:
-            self.came += len(burst)
+            self.received += len(burst)
             if self.custody is not None:
                 burst = self.custody.pass_on(burst)
             owner._inner_burst(self, burst)
@@ -299,7 +299,7 @@ class InnerSubscriber(Inner, ListSubscriber):
 
 
 class _InnerSequence(Inner):
-    """The inner for a sequence, such as a list: ``ask`` iterates the sequence.
+    """The inner for a sequence, such as a list: ``request`` iterates the sequence.
 
     The elements also pass through the stages below the sequence. The iterator of a sequence never
     waits and needs no closing. So ``cancel`` only ends the loop.
@@ -349,8 +349,8 @@ class _InnerSequence(Inner):
         elif not (self._ended and self._finish()):
             owner._inner_attached(self)
 
-    def ask(self, n: int) -> None:
-        self.asked += n
+    def request(self, n: int) -> None:
+        self.requested += n
         if self.owner is None or self._iterator is None:  # cancelled, or at the end
             return
         demand = self._demand
@@ -359,15 +359,15 @@ class _InnerSequence(Inner):
         elif demand.request(n) >= 0:
             self._run_stages(forever=True)
 
-    def ask_for_a_turn(self, n: int = 0) -> bool:
+    def request_for_a_turn(self, n: int = 0) -> bool:
         if self._run is None:  # the sequence is over, or has no stages
             if n:
-                self.ask(n)
+                self.request(n)
             return n > 0
         demand = self._demand
         if self.owner is None or demand is None:
             return False
-        self.asked += n
+        self.requested += n
         if n:
             demand.request(n)
         if demand.value <= 0:
@@ -381,7 +381,7 @@ class _InnerSequence(Inner):
 
     def hand_over(self) -> Sequence | None:
         iterator, stages = self._iterator, self._stages
-        if self.asked or self.custody is not None or iterator is None or stages is None:
+        if self.requested or self.custody is not None or iterator is None or stages is None:
             return None
         self._demand = demand = DemandCounter(UNBOUNDED)
         if self.owner is None:  # cancel(), on another thread, has not cancelled it
@@ -406,7 +406,7 @@ class _InnerSequence(Inner):
                 return
             n -= len(burst)
             if self._ended:
-                self.came += len(burst)
+                self.received += len(burst)
                 if self.custody is not None:
                     burst = self._passed_on(burst, self.custody)
                 self._close()
@@ -424,7 +424,7 @@ class _InnerSequence(Inner):
 
     def _give(self, owner: InnerOwner, burst: list[Any]) -> None:
         if burst:
-            self.came += len(burst)
+            self.received += len(burst)
             if self.custody is not None:
                 burst = self._passed_on(burst, self.custody)
             owner._inner_burst(self, burst)

@@ -58,9 +58,7 @@ class Upstream:
         self._attach_cancel_race = Wip()
         # For a subscription from outside this package: lets one thread at a time call it.
         self._calls: Wip | None = None
-        self._requesting_thread = (
-            0  # the thread that is calling ``request`` of another library's subscription
-        )
+        self._requesting_thread = 0  # the thread that is in its ``request``
         self._subscription: Subscription | None = None
         self.due = 0
         self._part = 0  # how many elements one request may have; 0: any number

@@ -25,7 +25,7 @@ class ConcatMap(Boundary):
         self.prefetch = check_capacity("prefetch", prefetch)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return FanInPublisher(upstream, _concat_mapped, self)
+        return FanInPublisher(upstream, _new_arbiter, self)
 
     def describe(self) -> str:
         return (
@@ -34,14 +34,14 @@ class ConcatMap(Boundary):
         )
 
 
-def _concat_mapped(
+def _new_arbiter(
     subscriber: Subscriber[Any], upstream: Publisher[Any], options: ConcatMap
 ) -> SubscriptionArbiter:
     arbiter = SubscriptionArbiter(subscriber, None)
     outer = _Outer(arbiter, upstream, options)
-    arbiter.following = outer
+    arbiter.chooser = outer
     arbiter.on_end = outer.close
-    arbiter.accompany(outer)
+    arbiter.add_companion(outer)
     return arbiter
 
 
@@ -80,7 +80,7 @@ class _Outer:
         self._idle = True  # no publisher is active: the next element is used at once
         self._waits = Waits(options.describe(), options.prefetch)
 
-    def took(self, burst: list[Any], over: bool, /) -> bool:
+    def receive(self, burst: list[Any], over: bool, /) -> bool:
         self._waiting += burst
         self._done = over
         return False
@@ -97,8 +97,8 @@ class _Outer:
                 self._waits.begin(for_demand=False)
             if self._begun:
                 unasked, self._unasked = self._unasked, 0
-                return self.inner.ask_for_a_turn(unasked)
-        return self._idle and self._pending.value > 0 and self.inner.ask_for_a_turn()
+                return self.inner.request_for_a_turn(unasked)
+        return self._idle and self._pending.value > 0 and self.inner.request_for_a_turn()
 
     def next(self, error: BaseException | None, /) -> Publisher[Any] | Ended | None:
         # Read ``_done`` before the first look into ``_waiting``. In the other order, elements and

@@ -71,7 +71,7 @@ class _DelaySubscription(FanIn):
         self._rang = False  # whether the first element in _waiting must be delivered now
 
     def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
-        return isinstance(error, Exception) and self._inner.came >= self._total
+        return isinstance(error, Exception) and self._inner.received >= self._total
 
     # -- waiting for a time ------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class _DelaySubscription(FanIn):
             # ``_moment``. If this thread read ``_rang`` first, both changes might come between the
             # two reads. Then the element would be delayed a second time.
             if demand > 0 and not self._moment and not self._rang:
-                if self._inner.asked < self._total:
+                if self._inner.requested < self._total:
                     prefetch.due_requests.append((self._inner, 1))
                 self._begin_to_wait()
             return prefetch.begin_wait(demand)

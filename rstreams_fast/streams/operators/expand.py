@@ -113,13 +113,13 @@ class _ExpandSubscription(FanIn):
         if current.done:
             self._inners.discard(current)
             current.forget()
-            self._pending.take_back(current)
+            self._pending.return_unreceived(current)
         elif not self._deep:
-            return self._pending.ask(current)
-        elif current.consumed < current.asked:  # the requested element has not come yet
+            return self._pending.request_from(current)
+        elif current.consumed < current.requested:  # the requested element has not come yet
             return False
         elif not self._waiting:
-            return self._pending.ask(current, 1)
+            return self._pending.request_from(current, 1)
         else:
             self._stack.append(current)
         self._current = self._following(current)

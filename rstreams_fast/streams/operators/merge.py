@@ -222,7 +222,7 @@ class Merging(FanIn):
         vacant = outer.vacant.value
         if vacant and self._prefetch.has_begun(self._demand):
             outer.vacant.fulfil(vacant)
-            self._prefetch.ask(outer.inner, vacant)
+            self._prefetch.request(outer.inner, vacant)
             return True
         return False
 

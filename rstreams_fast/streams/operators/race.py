@@ -104,13 +104,13 @@ class _RaceSubscription(FanIn):
         if winner is None:
             if not attached or self._pending.counter.value <= 0:
                 return False
-            attached.popleft().ask(1)
+            attached.popleft().request(1)
             return True
         if not self._taken:
             self._taken = winner.attached = True
-            if winner.asked:
+            if winner.requested:
                 self._pending.counter.fulfil(1)  # one element was requested before
-        return self._pending.ask(winner)
+        return self._pending.request_from(winner)
 
     def _upward_is_due(self) -> bool:
         return False

@@ -17,7 +17,7 @@ class Repeat(ArbiterBoundary):
         self.times = check_count("repeat(times): times", times)
 
     def prepare(self, arbiter: SubscriptionArbiter, upstream: Publisher[Any]) -> None:
-        arbiter.following = _Repeats(upstream, self.times)
+        arbiter.chooser = _Repeats(upstream, self.times)
 
     def describe(self) -> str:
         times = "without end" if self.times >= UNBOUNDED else f"{self.times} times more"

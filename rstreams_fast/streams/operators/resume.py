@@ -29,7 +29,7 @@ class OnErrorResume(ArbiterBoundary):
             )
 
     def prepare(self, arbiter: SubscriptionArbiter, upstream: Publisher[Any]) -> None:  # noqa: ARG002
-        arbiter.following = _Fallback(self)
+        arbiter.chooser = _Fallback(self)
 
     def describe(self) -> str:
         kinds = ", ".join(kind.__qualname__ for kind in self.on)

@@ -50,7 +50,7 @@ class RetryBoundary(ArbiterBoundary):
         self.timer = check_timer(timer)
 
     def prepare(self, arbiter: SubscriptionArbiter, upstream: Publisher[Any]) -> None:
-        arbiter.following = _Attempts(arbiter, upstream, self)
+        arbiter.chooser = _Attempts(arbiter, upstream, self)
 
     def describe(self) -> str:
         said = ["for ever" if self.times >= UNBOUNDED else f"at most {self.times} times"]
@@ -121,4 +121,4 @@ class _Attempts:
 
     def _waited(self) -> None:
         self._wait_until = None
-        self._arbiter.go_on(self._source)
+        self._arbiter.subscribe_next(self._source)

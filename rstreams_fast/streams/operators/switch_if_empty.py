@@ -18,8 +18,8 @@ class SwitchIfEmpty(ArbiterBoundary):
         self.other = other
 
     def prepare(self, arbiter: SubscriptionArbiter, upstream: Publisher[Any]) -> None:  # noqa: ARG002
-        arbiter.following = following = _IfEmpty(self.other)
-        arbiter.on_first_element = following.drop
+        arbiter.chooser = chooser = _IfEmpty(self.other)
+        arbiter.on_first_element = chooser.drop
 
     def describe(self) -> str:
         return f"switch_if_empty({type(self.other).__name__}): holds no elements"

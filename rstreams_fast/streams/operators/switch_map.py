@@ -161,7 +161,7 @@ class _SwitchMapSubscription(FanIn):
                 n, self._asked = due - self._asked, due
                 sequence = current.hand_over() if due >= UNBOUNDED else None
                 if sequence is None:
-                    current.ask(n)
+                    current.request(n)
                 else:
                     self._mail.append((current, _Run(sequence)))
                     self._enter()
@@ -169,8 +169,8 @@ class _SwitchMapSubscription(FanIn):
         room = self._outer_prefetch - (self._outer_asked - came)
         if requested and self._outer_attached and room >= replenish_at(self._outer_prefetch):
             self._outer_asked += room
-            return self._outer.ask_for_a_turn(room)
-        return self._demand.value > 0 and self._outer.ask_for_a_turn()
+            return self._outer.request_for_a_turn(room)
+        return self._demand.value > 0 and self._outer.request_for_a_turn()
 
     def _switch(self, number: int, newest: list[Any]) -> None:
         before, fn = self._current[1], self._fn

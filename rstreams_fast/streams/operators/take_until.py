@@ -19,7 +19,7 @@ class TakeUntil(ArbiterBoundary):
         self.other = other
 
     def prepare(self, arbiter: SubscriptionArbiter, upstream: Publisher[Any]) -> None:  # noqa: ARG002
-        arbiter.accompany(_Until(new_inner(arbiter, self.other)))
+        arbiter.add_companion(_Until(new_inner(arbiter, self.other)))
 
     def describe(self) -> str:
         return f"take_until({type(self.other).__name__}): holds no elements"
@@ -35,14 +35,14 @@ class _Until:
         self.inner = inner
         inner.custody = None  # ``on_discard`` gets no elements of the other publisher
 
-    def took(self, _burst: list[Any], _over: bool, /) -> bool:
+    def receive(self, _burst: list[Any], _over: bool, /) -> bool:
         return True
 
     def upward(self, _arbiter: SubscriptionArbiter, /) -> bool:
         if not self.inner.attached:
             return False
         self.inner.attached = False  # make no second request
-        self.inner.ask(1)
+        self.inner.request(1)
         return True
 
     def metrics(

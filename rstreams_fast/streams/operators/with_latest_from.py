@@ -95,12 +95,12 @@ class _LatestSubscription(FanIn):
     def _upward(self) -> bool:
         due = self._due_requests  # read the field once: _forget_upward() may replace it
         if due:
-            due.popleft().ask(UNBOUNDED)
+            due.popleft().request(UNBOUNDED)
             return True
-        return self._is_complete() and self._pending.ask(self._main)
+        return self._is_complete() and self._pending.request_from(self._main)
 
     def _upward_is_due(self) -> bool:
-        return self._main.asked == 0 and self._is_complete()
+        return self._main.requested == 0 and self._is_complete()
 
     def _is_complete(self) -> bool:
         """Return whether all other publishers have sent an element."""
