@@ -408,13 +408,13 @@ class _InnerSequence(Inner):
             if self._ended:
                 self.received += len(burst)
                 if self.custody is not None:
-                    burst = self._passed_on(burst, self.custody)
+                    burst = self._pass_on(burst, self.custody)
                 self._close()
                 owner._inner_burst(self, burst, True)
                 return
             self._give(owner, burst)
 
-    def _passed_on(self, burst: list[Any], custody: Custody) -> list[Any]:
+    def _pass_on(self, burst: list[Any], custody: Custody) -> list[Any]:
         # Without stages (``_demand`` is None), register the elements for ``on_discard`` here. The
         # run of the stages registers elements itself.
         if self._demand is None:
@@ -426,7 +426,7 @@ class _InnerSequence(Inner):
         if burst:
             self.received += len(burst)
             if self.custody is not None:
-                burst = self._passed_on(burst, self.custody)
+                burst = self._pass_on(burst, self.custody)
             owner._inner_burst(self, burst)
 
     def _run_stages(self, *, forever: bool) -> None:

@@ -50,7 +50,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
     upstream.
     """
 
-    __slots__ = ("_asked", "_bounce", "_input", "ring")
+    __slots__ = ("_bounce", "_input", "_requested", "ring")
 
     def __init__(self, subscriber: Any) -> None:
         super().__init__(subscriber, None)
@@ -58,7 +58,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
             self.trampoline = Trampoline()
         self._bounce = self.trampoline.run
         self.depth = 0  # a call from above ends here, so the nesting starts anew
-        self._asked = 0
+        self._requested = 0
         self._waits = Waits(NAME, TRAMPOLINE_PREFETCH)
         self._input = InputRing(SpscRing(TRAMPOLINE_PREFETCH))
         self.ring: SpscRing | None = self._input.elements
@@ -103,7 +103,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
         if self._deliver_from(self._input.elements, run):
             return True
         if self._run is not None:  # the stream has not ended
-            self._replenish(self._asked - run.pulled)
+            self._replenish(self._requested - run.pulled)
         return False
 
     def _replenish(self, coming: int) -> None:
@@ -114,7 +114,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
         """
         missing = min(self._demand.pending, TRAMPOLINE_PREFETCH) - coming
         if missing > 0 and coming <= _FEW:
-            self._asked += missing
+            self._requested += missing
             self._request(missing)
 
     def _drop_references(self) -> None:

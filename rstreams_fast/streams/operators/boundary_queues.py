@@ -13,9 +13,9 @@ from rstreams_fast.errors import DemandExceededError
 from rstreams_fast.streams.engine.boundary import InputRing
 from rstreams_fast.streams.engine.defaults import replenish_at
 
-__all__ = ["Ask", "BoundaryQueue", "ElementQueue", "WeighedQueue", "ignore"]
+__all__ = ["BoundaryQueue", "ElementQueue", "RequestFunction", "WeighedQueue", "ignore"]
 
-Ask = Callable[[int], object]
+RequestFunction = Callable[[int], object]
 """A function that requests ``n`` elements from upstream. Its errors end the stream."""
 
 
@@ -53,7 +53,7 @@ class BoundaryQueue(Protocol):
     def is_empty(self) -> bool:
         """Return whether the queue holds no element."""
 
-    def first_ask(self) -> None:
+    def first_request(self) -> None:
         """Make the first request."""
 
     def replenish(self, pulled: int, /) -> None:
@@ -69,22 +69,22 @@ class ElementQueue:
     Args:
         capacity: The most elements that the ring holds.
         total: The most elements that the ring requests in all, until the end of the stream.
-        ask: The function that makes a request to upstream.
+        request: The function that makes a request to upstream.
     """
 
-    __slots__ = ("_acknowledged", "_ask", "_left", "_replenish_at", "capacity", "input")
+    __slots__ = ("_acknowledged", "_left", "_replenish_at", "_request", "capacity", "input")
 
     direct: ClassVar[bool] = True
     one_by_one: ClassVar[bool] = False
     held_bytes: ClassVar[None] = None
 
-    def __init__(self, capacity: int, total: int, ask: Ask) -> None:
+    def __init__(self, capacity: int, total: int, request: RequestFunction) -> None:
         self.input = InputRing(SpscRing(capacity))
         self.capacity = capacity
         self._replenish_at = replenish_at(capacity)
         self._left = total
         self._acknowledged = 0  # how many consumed elements were replaced by new requests
-        self._ask = ask
+        self._request = request
 
     def source(self) -> Any:
         return self.input.elements
@@ -92,24 +92,24 @@ class ElementQueue:
     def is_empty(self) -> bool:
         return len(self.input.elements) == 0
 
-    def first_ask(self) -> None:
-        self._ask_within_total(self.capacity)
+    def first_request(self) -> None:
+        self._request_within_total(self.capacity)
 
     def replenish(self, pulled: int, /) -> None:
         consumed = pulled - self._acknowledged
         if consumed >= self._replenish_at:
             self._acknowledged = pulled
-            self._ask_within_total(consumed)
+            self._request_within_total(consumed)
 
-    def _ask_within_total(self, n: int) -> None:
+    def _request_within_total(self, n: int) -> None:
         n = min(n, self._left)
         if n > 0:
             self._left -= n
-            self._ask(n)
+            self._request(n)
 
     def drop(self) -> None:
         self.input.drop()
-        self._ask = ignore
+        self._request = ignore
 
 
 class WeighedQueue:
@@ -129,7 +129,6 @@ class WeighedQueue:
     __slots__ = (
         "_acknowledged",
         "_arrived",
-        "_ask",
         "_deciding",
         "_expected",
         "_fail",
@@ -137,6 +136,7 @@ class WeighedQueue:
         "_left",
         "_max_bytes",
         "_outstanding",
+        "_request",
         "_weigher",
         "_weights",
         "capacity",
@@ -153,7 +153,7 @@ class WeighedQueue:
         max_bytes: int,
         weigher: Weigher,
         *,
-        ask: Ask,
+        request: RequestFunction,
         fail: Callable[[BaseException], object],
     ) -> None:
         self.input = InputRing(SpscRing(capacity), self._accept)
@@ -171,7 +171,7 @@ class WeighedQueue:
         self._outstanding = threading.Lock()
         self._expected = DemandCounter()  # requested elements that have not come: at most 1
         self._deciding = Wip()
-        self._ask = ask
+        self._request = request
         self._fail = fail
 
     @property
@@ -219,7 +219,7 @@ class WeighedQueue:
                 if self._left > 0:
                     self._left -= 1
                     self._expected.request(1)
-                    self._ask(1)
+                    self._request(1)
             else:
                 self._outstanding.release()
                 # Look for room again. Before the release, the delivering thread may have made room.
@@ -229,7 +229,7 @@ class WeighedQueue:
             if self._deciding.leave():
                 return
 
-    def first_ask(self) -> None:
+    def first_request(self) -> None:
         if self._outstanding.acquire(blocking=False):
             self._decide()
 
@@ -239,10 +239,10 @@ class WeighedQueue:
             # Change ``_gone`` before ``_acknowledged``. If ``_decide`` sees a change of
             # ``_acknowledged``, it computes the room again, and must then see the new ``_gone``.
             self._acknowledged += 1
-        self.first_ask()
+        self.first_request()
 
     def drop(self) -> None:
         self.input.drop()
         self._gone = self._arrived
         self._weigher = None
-        self._ask = self._fail = ignore
+        self._request = self._fail = ignore

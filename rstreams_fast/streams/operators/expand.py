@@ -122,10 +122,10 @@ class _ExpandSubscription(FanIn):
             return self._pending.request_from(current, 1)
         else:
             self._stack.append(current)
-        self._current = self._following(current)
+        self._current = self._next_inner(current)
         return True
 
-    def _following(self, current: Inner) -> Inner | None:
+    def _next_inner(self, current: Inner) -> Inner | None:
         """Return the inner whose publisher gets the next request; ``None`` at the end.
 
         An *inner* is the subscriber to one publisher.

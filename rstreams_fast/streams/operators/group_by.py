@@ -79,7 +79,7 @@ class _ByKey:
                     giver = describe_callable(key_of)
                     raised.add_note(f"group_by() looks up what {giver} gives: it must be hashable")
                     raise
-                group = group or self._opened(key, divider)
+                group = group or self._open_group(key, divider)
                 if group is None:
                     divider.count_taken(1)
                 else:
@@ -92,7 +92,7 @@ class _ByKey:
             # Without this line a traceback would keep the element in memory (§3.13).
             element = group = key = None
 
-    def _opened(self, key: Hashable, divider: Divider) -> Substream | None:
+    def _open_group(self, key: Hashable, divider: Divider) -> Substream | None:
         """Open a group, unless downstream takes no more groups."""
         options = self._options
         if divider.takes_no_more:

@@ -376,9 +376,9 @@ class Merging(FanIn):
         outer = self._outer
         if outer is not None and inner is not outer.inner:
             outer.vacant.request(1)
-            following = outer.next()
-            if following is not None and following.queue and not self._ready:
-                self._ready.append(following)
+            next_inner = outer.next()
+            if next_inner is not None and next_inner.queue and not self._ready:
+                self._ready.append(next_inner)
 
     def _end(self) -> None:
         errors = self._errors.take()

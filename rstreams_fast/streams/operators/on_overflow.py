@@ -132,10 +132,10 @@ class OverflowSubscription(OperatorSubscriber):
     """
 
     __slots__ = (
-        "_asked",
         "_at_end",
         "_begun",
-        "_hand_on",
+        "_direct_slot",
+        "_has_requested",
         "_held",
         "_kept",
         "_options",
@@ -166,15 +166,15 @@ class OverflowSubscription(OperatorSubscriber):
         self.drops = 0
         self._requested = DemandCounter()  # the sum of all requests of downstream
         self._begun = False
-        self._asked = Latch()  # a latch, closed when the request to upstream is made
+        self._has_requested = Latch()  # a latch, closed when the request to upstream is made
         self._waits = Waits(options.describe(), options.capacity, from_first_reading=True)
         slot = self._slot_by_bursts(subscriber)
         self._run = FusedRun(self._held, (), slot, self._demand)
-        # ``_hand_on``: the function that delivers an element at once if no other element is held.
-        # It is None if every element must be put in ``_held`` first.
-        hand_on = subscriber.on_next if isinstance(slot, FunctionSlot) else slot
-        direct = resource is None and not options.at_end and callable(hand_on)
-        self._hand_on = hand_on if direct else None
+        # ``_direct_slot``: the function that delivers an element at once if no other element is
+        # held. It is None if every element must be put in ``_held`` first.
+        direct_slot = subscriber.on_next if isinstance(slot, FunctionSlot) else slot
+        direct = resource is None and not options.at_end and callable(direct_slot)
+        self._direct_slot = direct_slot if direct else None
 
     # -- methods for the source, on any thread -----------------------------------------------------
 
@@ -188,18 +188,18 @@ class OverflowSubscription(OperatorSubscriber):
         options = self._options
         victim: Any = None
         overflow: BufferOverflowError | None = None
-        hand_on: Callable[[Any], object] | None = None
+        direct_slot: Callable[[Any], object] | None = None
         with self.lock:
             if not self.open:
                 return False
             if self.custody is not None and not entered:
                 self.custody.enter(element)
             elements = self._held
-            unasked = options.strategy is Overflow.ERROR and self.uncovered == 0
-            alone = not elements and self._hand_on is not None and self._demand.value > 0
+            unasked = options.strategy is Overflow.ERROR and self.unmet_demand == 0
+            alone = not elements and self._direct_slot is not None and self._demand.value > 0
             if alone and not unasked and self._wip.enter():
                 self._kept += 1
-                hand_on = self._hand_on
+                direct_slot = self._direct_slot
             elif len(elements) < options.capacity and not unasked:
                 elements.append(element)
                 self._kept += 1
@@ -216,8 +216,8 @@ class OverflowSubscription(OperatorSubscriber):
                     overflow = options.error(unasked)
             if victim is not None:
                 self.drops += 1
-        if hand_on is not None:
-            self._deliver(hand_on, element)
+        if direct_slot is not None:
+            self._deliver(direct_slot, element)
         elif overflow is not None:
             self._upstream.cancel()
             self._end_with(overflow)
@@ -241,7 +241,7 @@ class OverflowSubscription(OperatorSubscriber):
         return True
 
     @property
-    def uncovered(self) -> int:
+    def unmet_demand(self) -> int:
         """How many more elements the subscriber has requested than the source has sent.
 
         Dropped elements are not counted as sent.
@@ -306,10 +306,10 @@ class OverflowSubscription(OperatorSubscriber):
         super()._begin()
         self._begun = True
         if not self._options.on_demand or self._requested.value > 0:
-            self._ask_for_all()
+            self._request_all()
 
-    def _ask_for_all(self) -> None:
-        if self._asked.win():
+    def _request_all(self) -> None:
+        if self._has_requested.win():
             self._request(UNBOUNDED)
 
     # -- the methods of the subscription -----------------------------------------------------------
@@ -323,8 +323,8 @@ class OverflowSubscription(OperatorSubscriber):
             return
         self._requested.request(n)
         super().request(n)
-        if self._begun and not self._asked.won:
-            self._ask_for_all()
+        if self._begun and not self._has_requested.won:
+            self._request_all()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         mine = self._waits.metrics(self._demand.value, len(self._held), dropped=self.drops)
@@ -332,7 +332,7 @@ class OverflowSubscription(OperatorSubscriber):
 
     # -- delivering elements -----------------------------------------------------------------------
 
-    def _deliver(self, hand_on: Callable[[Any], object], element: Any) -> None:
+    def _deliver(self, direct_slot: Callable[[Any], object], element: Any) -> None:
         """Deliver ``element``, which was requested. No other element may be held.
 
         The calling thread must have entered ``_wip``: so it is the only thread that delivers. This
@@ -341,7 +341,7 @@ class OverflowSubscription(OperatorSubscriber):
         try:
             self._waits.end()
             try:
-                hand_on(element)
+                direct_slot(element)
             except RecursionError:
                 raise
             except Exception as raised:
@@ -369,7 +369,7 @@ class OverflowSubscription(OperatorSubscriber):
 
     def _drop_references(self) -> None:
         self._close()  # as in _stop(), which the cancelling thread may not have called yet
-        self._hand_on = None
+        self._direct_slot = None
         self._held = deque()
         at_end, self._at_end = self._at_end, None
         if at_end is not None:

@@ -39,7 +39,7 @@ class Peek(Boundary):
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         return ()
 
-    def tell(self, signal: str, *args: Any) -> None:
+    def call_observer(self, signal: str, *args: Any) -> None:
         """Call the observer, if ``signal`` is the kind of signal that it observes."""
         if signal == self.signal:
             try:
@@ -83,7 +83,7 @@ class _PeekSubscription(Relay):
         self._cancelled = Latch()  # a latch, closed by the first thread that cancels, or at the end
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        self._peek.tell("on_subscribe", subscription)
+        self._peek.call_observer("on_subscribe", subscription)
         super().on_subscribe(subscription)
 
     # If an observer raises KeyboardInterrupt, the exception propagates to upstream's code. But the
@@ -91,13 +91,13 @@ class _PeekSubscription(Relay):
 
     def on_error(self, error: BaseException, /) -> None:
         try:
-            self._peek.tell("on_error", error)
+            self._peek.call_observer("on_error", error)
         finally:
             super().on_error(error)
 
     def on_complete(self) -> None:
         try:
-            self._peek.tell("on_complete")
+            self._peek.call_observer("on_complete")
         finally:
             super().on_complete()
 
@@ -105,7 +105,7 @@ class _PeekSubscription(Relay):
         subscription = self._subscription
         if subscription is not None:
             try:
-                self._peek.tell("on_request", n)
+                self._peek.call_observer("on_request", n)
             except BaseException:
                 self.cancel()
                 raise
@@ -115,11 +115,11 @@ class _PeekSubscription(Relay):
         subscription = self._subscription
         if subscription is not None and self._cancelled.win():
             try:
-                self._peek.tell("on_cancel")
+                self._peek.call_observer("on_cancel")
             finally:
                 self._release()
                 subscription.cancel()
-                self._peek.tell("finally")
+                self._peek.call_observer("finally")
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         return (*self._peek.metrics(), *super().metrics())
@@ -127,7 +127,7 @@ class _PeekSubscription(Relay):
     def _over(self) -> None:
         """Call the observer of ``do_finally``, unless ``cancel`` calls it or has called it."""
         if self._peek.signal == "finally" and self._cancelled.win():
-            self._peek.tell("finally")
+            self._peek.call_observer("finally")
 
     def _release(self) -> Subscriber[Any] | None:
         self.on_next = _ignore

@@ -62,11 +62,16 @@ class AsyncBoundary(StagesBoundary):
 
     def new_queue(self, subscription: AsyncBoundarySubscription, need: Need) -> BoundaryQueue:
         """Return a queue for ``subscription``, whose downstream uses at most ``need`` elements."""
-        capacity, ask = self._capacity(need), subscription._request_for_a_turn
+        capacity, request = self._capacity(need), subscription._request_for_a_turn
         if self.max_bytes is None or self.weigher is None:
-            return ElementQueue(capacity, need.total, ask)
+            return ElementQueue(capacity, need.total, request)
         return WeighedQueue(
-            capacity, need.total, self.max_bytes, self.weigher, ask=ask, fail=subscription._fail
+            capacity,
+            need.total,
+            self.max_bytes,
+            self.weigher,
+            request=request,
+            fail=subscription._fail,
         )
 
     def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:
@@ -247,7 +252,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             self._started = True
             if self._takes_nothing:
                 return self._end(run, enough=True)
-            queue.first_ask()
+            queue.first_request()
         self._waits.end()
         # Read ``_completed`` before the queue. In the other order, elements and the completion
         # could come between the two reads: these elements would be lost.

@@ -24,7 +24,7 @@ from rstreams_fast.streams.engine.boundary import InputRing, StagesBoundary
 from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.stages import EVERYTHING, Need, Stages
 from rstreams_fast.streams.engine.upstream import Upstream
-from rstreams_fast.streams.operators.boundary_queues import Ask, ignore
+from rstreams_fast.streams.operators.boundary_queues import RequestFunction, ignore
 from rstreams_fast.streams.operators.publish_on import (
     AsyncBoundarySegment,
     AsyncBoundarySubscription,
@@ -56,7 +56,7 @@ class PublishRecordsOn(StagesBoundary):
         return _RecordQueue(
             RecordRing(self.dtype, self.capacity),
             self.chunk,
-            ask=subscription._request_for_a_turn,
+            request=subscription._request_for_a_turn,
             fail=subscription._fail,
             demand=subscription._demand,
             upstream=subscription._upstream,
@@ -99,7 +99,6 @@ class _RecordQueue:
     """
 
     __slots__ = (
-        "_ask",
         "_chunk",
         "_custody",
         "_demand",
@@ -107,6 +106,7 @@ class _RecordQueue:
         "_filling",
         "_outstanding",
         "_records",
+        "_request",
         "_rest",
         "_upstream",
         "capacity",
@@ -121,7 +121,7 @@ class _RecordQueue:
         records: RecordRing,
         chunk: int,
         *,
-        ask: Ask,
+        request: RequestFunction,
         fail: Callable[[BaseException], None],
         demand: DemandCounter,
         upstream: Upstream,
@@ -134,7 +134,7 @@ class _RecordQueue:
         self._rest: Any = None
         self._outstanding = DemandCounter()  # requested arrays that have not come: at most 1
         self._filling = Wip()
-        self._ask = ask
+        self._request = request
         self._fail = fail
         self._demand = demand  # the demand of downstream: negative at the end
         self._upstream = upstream
@@ -203,9 +203,9 @@ class _RecordQueue:
             self._rest = None
         elif rest is None and idle and not self._upstream.over:
             self._outstanding.request(1)
-            self._ask(1)
+            self._request(1)
 
-    def first_ask(self) -> None:
+    def first_request(self) -> None:
         self._fill()
 
     def replenish(self, _pulled: int, /) -> None:
@@ -214,4 +214,4 @@ class _RecordQueue:
     def drop(self) -> None:
         self.input.drop()
         self._rest = None
-        self._ask = self._fail = ignore
+        self._request = self._fail = ignore

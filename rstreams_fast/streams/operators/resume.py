@@ -46,10 +46,10 @@ class _Fallback:
         options, self._options = self._options, None  # a second error ends the stream
         if options is None or error is None or not isinstance(error, options.on):
             return Ended(error)
-        return _checked(options.fn, options.fn(error))
+        return _check_publisher(options.fn, options.fn(error))
 
 
-def _checked(fn: Callable[..., Any], publisher: Any) -> Publisher[Any]:
+def _check_publisher(fn: Callable[..., Any], publisher: Any) -> Publisher[Any]:
     if not callable(getattr(publisher, "subscribe", None)):
         raise TypeError(
             f"on_error_resume: {describe_callable(fn)} must return a publisher, got "

@@ -84,7 +84,7 @@ class _Attempts:
         self._wait_until: float | None = None
         self._deadline: Deadline | None = None
         if options.delay:
-            self._deadline = Deadline(options.timer, self._due, self._waited, arbiter._fail)
+            self._deadline = Deadline(options.timer, self._due, self._resubscribe, arbiter._fail)
             arbiter.on_end = self._deadline.close
 
     def next(self, error: BaseException | None, /) -> Publisher[Any] | Ended | None:
@@ -98,7 +98,7 @@ class _Attempts:
             return Ended(error)
         self._retries += 1
         self._failed = error
-        self._arbiter.on_first_element = self._attempted
+        self._arbiter.on_first_element = self._forget_error
         seconds, deadline = self._options.seconds_before(self._retries), self._deadline
         if deadline is None or seconds == 0:
             return self._source
@@ -113,12 +113,12 @@ class _Attempts:
             return False
         return options.when is None or bool(options.when(error))
 
-    def _attempted(self) -> None:
+    def _forget_error(self) -> None:
         self._failed = None  # the error's traceback would keep frames and their variables alive
 
     def _due(self) -> float | None:
         return self._wait_until
 
-    def _waited(self) -> None:
+    def _resubscribe(self) -> None:
         self._wait_until = None
         self._arbiter.subscribe_next(self._source)

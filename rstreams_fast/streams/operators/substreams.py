@@ -169,7 +169,7 @@ class _SubstreamPublisher(StagesSource):
     def open(self) -> Iterator[Any]:
         """Return an iterator of all elements. They must all have come (see ``whole``)."""
         if not self._latch.win():
-            raise _had_its_subscriber()
+            raise _already_subscribed()
         elements, self._substream.elements = self._substream.elements, deque()
         return iter(elements)
 
@@ -181,7 +181,7 @@ class _SubstreamPublisher(StagesSource):
 
     def subscribe_below(self, stages: Stages, subscriber: Subscriber[Any]) -> None:
         if not self._latch.win():
-            refuse(subscriber, _had_its_subscriber())
+            refuse(subscriber, _already_subscribed())
             return
         substream = self._substream
         signals_here = substream.owner.signals_here
@@ -196,7 +196,7 @@ class _SubstreamPublisher(StagesSource):
             call_from_finalizer(self._substream.abandon)
 
 
-def _had_its_subscriber() -> RuntimeError:
+def _already_subscribed() -> RuntimeError:
     return RuntimeError("this part of a stream has had its one subscriber")
 
 

@@ -55,23 +55,23 @@ class _SwitchMapSubscription(FanIn):
     ``_outer`` is the subscriber to upstream. Each publisher has a subscriber of its own. The newest
     publisher gets a request for the demand that is left by the earlier publishers (§1.1). Only the
     delivering thread knows how many elements these have delivered: it stores the number in
-    ``_askable``. Then ``_upward``, maybe on another thread, makes the request.
+    ``_requestable``. Then ``_upward``, maybe on another thread, makes the request.
     """
 
     __slots__ = (
         "_active",
-        "_askable",
-        "_asked",
-        "_asks_current",
         "_current",
+        "_current_requested",
         "_delivered",
         "_fn",
         "_newest",
         "_outer",
-        "_outer_asked",
         "_outer_attached",
         "_outer_over",
         "_outer_prefetch",
+        "_outer_requested",
+        "_request_is_due",
+        "_requestable",
         "_requested",
     )
 
@@ -90,11 +90,11 @@ class _SwitchMapSubscription(FanIn):
         self._newest: tuple[int, list[Any]] = (0, [])
         # Only ``_upward`` (one thread at a time) writes the next three fields. ``_current``: the
         # subscriber to the newest publisher, and the number of upstream's element from which this
-        # publisher was made. ``_asked``: how many elements were requested from this publisher.
-        # ``_outer_asked``: how many elements were requested from upstream.
+        # publisher was made. ``_current_requested``: how many elements were requested from this
+        # publisher. ``_outer_requested``: how many elements were requested from upstream.
         self._current: tuple[int, Inner | None] = (0, None)
-        self._asked = 0
-        self._outer_asked = 0
+        self._current_requested = 0
+        self._outer_requested = 0
         # Only the delivering thread writes the following fields. ``_active``: the subscriber to the
         # publisher whose elements are delivered now.
         self._active: Inner | None = None
@@ -102,8 +102,8 @@ class _SwitchMapSubscription(FanIn):
         self._outer_over = False
         # The subscriber to the newest publisher that has called on_subscribe, and how many elements
         # the earlier publishers have delivered.
-        self._askable: tuple[Inner | None, int] = (None, 0)
-        self._asks_current = False  # whether _askable is new, and a request is due
+        self._requestable: tuple[Inner | None, int] = (None, 0)
+        self._request_is_due = False  # whether _requestable is new, and a request is due
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
@@ -153,12 +153,12 @@ class _SwitchMapSubscription(FanIn):
         if came != opened:
             self._switch(came, newest)
             return True
-        self._asks_current = False
-        (askable, before), requested = self._askable, self._requested.counter.value
-        if current is not None and current is askable:
+        self._request_is_due = False
+        (requestable, before), requested = self._requestable, self._requested.counter.value
+        if current is not None and current is requestable:
             due = UNBOUNDED if requested >= UNBOUNDED else requested - before
-            if due > self._asked:
-                n, self._asked = due - self._asked, due
+            if due > self._current_requested:
+                n, self._current_requested = due - self._current_requested, due
                 sequence = current.hand_over() if due >= UNBOUNDED else None
                 if sequence is None:
                     current.request(n)
@@ -166,9 +166,9 @@ class _SwitchMapSubscription(FanIn):
                     self._mail.append((current, _Run(sequence)))
                     self._enter()
                 return True
-        room = self._outer_prefetch - (self._outer_asked - came)
+        room = self._outer_prefetch - (self._outer_requested - came)
         if requested and self._outer_attached and room >= replenish_at(self._outer_prefetch):
-            self._outer_asked += room
+            self._outer_requested += room
             return self._outer.request_for_a_turn(room)
         return self._demand.value > 0 and self._outer.request_for_a_turn()
 
@@ -189,7 +189,7 @@ class _SwitchMapSubscription(FanIn):
             return
         finally:
             del element
-        self._asked = 0
+        self._current_requested = 0
         self._mail.append((inner, _SWITCH))
         # Set ``_current`` only when ``_SWITCH`` is in ``_mail``: ``_work`` relies on this order.
         # Call ``_enter``, which runs ``_work``, only when ``_current`` is set.
@@ -201,7 +201,7 @@ class _SwitchMapSubscription(FanIn):
     # -- delivering elements -----------------------------------------------------------------------
 
     def _upward_is_due(self) -> bool:
-        return self._asks_current
+        return self._request_is_due
 
     def _work(self) -> bool:
         mail = self._mail
@@ -228,8 +228,8 @@ class _SwitchMapSubscription(FanIn):
                 elif end is RunStatus.MORE:
                     mail.append((inner, what))
             elif what is _ATTACHED:
-                self._askable = (inner, self._delivered)
-                self._asks_current = True
+                self._requestable = (inner, self._delivered)
+                self._request_is_due = True
             elif what.error is not None:
                 self._fail(what.error)
             elif inner is self._outer:
@@ -250,7 +250,7 @@ class _SwitchMapSubscription(FanIn):
     def _drop_references(self) -> None:
         super()._drop_references()
         self._active = None
-        self._askable = (None, 0)
+        self._requestable = (None, 0)
 
     def _forget_upward(self) -> None:
         self._fn = None

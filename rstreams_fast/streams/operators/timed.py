@@ -53,7 +53,7 @@ class _Rule(Protocol):
     #: The rule drops every element that comes before this time.
     quiet_until: float
 
-    def came(self, now: float, holds: bool, /) -> float | None:
+    def due_time(self, now: float, holds: bool, /) -> float | None:
         """Return the time at which to pass on the element that came at ``now``.
 
         ``None`` means at once. ``holds``: an earlier element is not due yet. The new element
@@ -70,7 +70,7 @@ class _ThrottleFirst:
         self._seconds = seconds
         self.quiet_until = -inf
 
-    def came(self, now: float, _holds: bool, /) -> float | None:
+    def due_time(self, now: float, _holds: bool, /) -> float | None:
         self.quiet_until = now + self._seconds
         return None
 
@@ -85,7 +85,7 @@ class _Debounce:
     def __init__(self, seconds: float, _now: float) -> None:
         self._seconds = seconds
 
-    def came(self, now: float, _holds: bool, /) -> float | None:
+    def due_time(self, now: float, _holds: bool, /) -> float | None:
         return now + self._seconds
 
 
@@ -101,7 +101,7 @@ class _Sample:
         self._start = now
         self._due_at = 0.0
 
-    def came(self, now: float, holds: bool, /) -> float | None:
+    def due_time(self, now: float, holds: bool, /) -> float | None:
         if not holds:  # no element waits, so the element is due at the next tick after ``now``
             self._due_at = now + self._seconds - (now - self._start) % self._seconds
         return self._due_at
@@ -167,7 +167,7 @@ class _TimedSubscriber(Link):
                 if now < rule.quiet_until:
                     left_out = element
                 else:
-                    due_at = rule.came(now, self._newest is not MISSING)
+                    due_at = rule.due_time(now, self._newest is not MISSING)
                     offered = due_at is None
                     if due_at is not None:
                         left_out, self._newest = self._newest, element

@@ -82,19 +82,19 @@ class _BatchSubscription(OperatorSubscriber):
     __slots__ = (
         "_arrived",
         "_arrived_bytes",
-        "_asked",
-        "_asking",
         "_batch",
+        "_check_time",
         "_deadline",
+        "_delivered",
+        "_delivered_bytes",
         "_due_at",
         "_full",
         "_inbox",
-        "_left",
-        "_left_bytes",
-        "_look_at_time",
         "_max_bytes",
         "_n",
         "_news",
+        "_requested",
+        "_requesting",
         "_seconds",
         "_weigher",
         "_weight",
@@ -118,26 +118,28 @@ class _BatchSubscription(OperatorSubscriber):
         self._weight = 0
         self._full = False
         self._due_at: float | None = None  # the time at which the batch is due, full or not
-        self._look_at_time = False
-        # Numbers of elements. ``_asked``: requested from upstream. ``_arrived``: received from
-        # upstream. ``_left``: delivered in batches.
-        self._asked = 0
+        self._check_time = False
+        # Numbers of elements. ``_requested``: requested from upstream. ``_arrived``: received from
+        # upstream. ``_delivered``: delivered in batches.
+        self._requested = 0
         self._arrived = 0
-        self._left = 0
-        self._arrived_bytes = self._left_bytes = 0
-        # ``_asking`` lets one thread at a time make requests to upstream, and none before the
+        self._delivered = 0
+        self._arrived_bytes = self._delivered_bytes = 0
+        # ``_requesting`` lets one thread at a time make requests to upstream, and none before the
         # subscriber's on_subscribe has returned.
-        self._asking = Wip(held=True)
+        self._requesting = Wip(held=True)
 
     # -- the methods of the subscription -----------------------------------------------------------
 
     def request(self, n: int, /) -> None:
         super().request(n)  # this also starts the delivery, if there was no demand before
-        self._ask()
+        self._request_elements()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        held_bytes = None if self._max_bytes is None else self._arrived_bytes - self._left_bytes
-        mine = self._waits.metrics(self._demand.value, self._arrived - self._left, held_bytes)
+        held_bytes = (
+            None if self._max_bytes is None else self._arrived_bytes - self._delivered_bytes
+        )
+        mine = self._waits.metrics(self._demand.value, self._arrived - self._delivered, held_bytes)
         return (mine, *super().metrics())
 
     # -- signals from upstream ---------------------------------------------------------------------
@@ -145,12 +147,12 @@ class _BatchSubscription(OperatorSubscriber):
     def _begin(self) -> None:
         if self._signal_on_subscribe():
             self._go()
-            self._ask_now()
+            self._make_requests()
 
     def on_next(self, element: Any, /) -> None:
         if not self._takes(element):
             return
-        if self._arrived >= self._asked:
+        if self._arrived >= self._requested:
             self._fail(DemandExceededError("§1.1: more elements came than had been asked for"))
             return
         try:
@@ -165,7 +167,7 @@ class _BatchSubscription(OperatorSubscriber):
         # Start the delivery at the first element of a batch (``first``): the time at which the
         # batch is due must be set. Start it also when the batch may be full (``many``).
         first = self._news.enter()
-        many = self._arrived - self._left >= self._n
+        many = self._arrived - self._delivered >= self._n
         # If the stream is over, start the delivery, too: ``_work`` then only clears the inbox.
         if first or many or self._weigher is not None or self._demand.value < 0:
             self._enter()
@@ -174,7 +176,7 @@ class _BatchSubscription(OperatorSubscriber):
 
     def _drain(self) -> None:
         super()._drain()
-        self._ask()  # request elements after the delivery: ``request`` may take long
+        self._request_elements()  # request elements after the delivery: ``request`` may take long
 
     def _work(self) -> bool:
         if self._demand.value < 0:
@@ -236,7 +238,7 @@ class _BatchSubscription(OperatorSubscriber):
             )
             if self._deadline is not None and len(self._batch) == 1 and not self._full:
                 self._due_at = arrived_at + self._seconds
-                self._look_at_time = True
+                self._check_time = True
         return self._full and self._demand.value > 0
 
     def _deliver(self, run: FusedRun) -> RunStatus:
@@ -247,10 +249,11 @@ class _BatchSubscription(OperatorSubscriber):
         self._due_at = None
         self._gather([batch])
         status = run.push(batch)
-        # Increase ``_left`` only after ``run.push``, which lowers the demand. In the other order,
-        # ``_room`` on another thread might see the new ``_left`` and the old, larger demand.
-        self._left += count
-        self._left_bytes += weight
+        # Increase ``_delivered`` only after ``run.push``, which lowers the demand. In the other
+        # order, ``_room`` on another thread might see the new ``_delivered`` and the old, larger
+        # demand.
+        self._delivered += count
+        self._delivered_bytes += weight
         return status
 
     # -- waiting for a time ------------------------------------------------------------------------
@@ -259,14 +262,14 @@ class _BatchSubscription(OperatorSubscriber):
         return self._due_at if self._demand.value > 0 else None
 
     def _time_is_up(self) -> None:
-        self._look_at_time = True
+        self._check_time = True
         self._enter()
 
     def _is_overdue(self) -> bool:
         deadline, due_at = self._deadline, self._due_at
-        if deadline is None or due_at is None or not self._look_at_time:
+        if deadline is None or due_at is None or not self._check_time:
             return False
-        self._look_at_time = False
+        self._check_time = False
         if due_at <= deadline.now():
             return True
         deadline.update()
@@ -274,20 +277,20 @@ class _BatchSubscription(OperatorSubscriber):
 
     # -- requests to upstream ----------------------------------------------------------------------
 
-    def _ask(self) -> None:
-        if self._asking.enter():
-            self._ask_now()
+    def _request_elements(self) -> None:
+        if self._requesting.enter():
+            self._make_requests()
 
-    def _ask_now(self) -> None:
-        asking = self._asking
+    def _make_requests(self) -> None:
+        requesting = self._requesting
         try:
             while True:
-                missed = asking.missed
+                missed = requesting.missed
                 room = self._room()
                 if room > 0:
-                    self._asked += room
+                    self._requested += room
                     self._request(room)
-                if asking.leave(missed):
+                if requesting.leave(missed):
                     return
         except BaseException as leaving:
             if self._demand.value >= 0:
@@ -296,22 +299,22 @@ class _BatchSubscription(OperatorSubscriber):
 
     def _room(self) -> int:
         """Return how many elements to request; 0 if the subscriber has no demand."""
-        # Read ``_left`` before the demand. If a batch is delivered between the two reads, its
+        # Read ``_delivered`` before the demand. If a batch is delivered between the two reads, its
         # elements still take up room here, so the result is never too large.
-        arrived, left = self._arrived, self._left
+        arrived, delivered = self._arrived, self._delivered
         demand = self._demand.value
         if demand <= 0 or self._completed:
             return 0
-        room = self._n - (self._asked - left)
+        room = self._n - (self._requested - delivered)
         if self._max_bytes is not None:
-            batches = demand - (1 if arrived > left else 0)
-            room = min(room, max(batches, 1) - (self._asked - arrived))
+            batches = demand - (1 if arrived > delivered else 0)
+            room = min(room, max(batches, 1) - (self._requested - arrived))
         return min(room, UNBOUNDED)
 
     def _drop_references(self) -> None:
         self._inbox.clear()
         self._batch = []
-        self._left, self._left_bytes = self._arrived, self._arrived_bytes
+        self._delivered, self._delivered_bytes = self._arrived, self._arrived_bytes
         self._weigher = None
         if self._deadline is not None:
             self._deadline.close()

@@ -135,7 +135,7 @@ class Emitter(Generic[T]):
     def demand(self) -> int:
         """How many elements are requested and not sent yet. 0 after the end."""
         target = self._target
-        return 0 if target is None else target.uncovered
+        return 0 if target is None else target.unmet_demand
 
     def _detach(self) -> OverflowSubscription | None:
         with self._lock:

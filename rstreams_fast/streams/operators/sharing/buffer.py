@@ -131,12 +131,12 @@ class MulticastBuffer(Generic[R]):
         "_release",
         "_replenish_at",
         "_retention",
-        "ask_at",
-        "asked",
         "end",
         "ended",
         "error",
         "readers",
+        "request_at",
+        "requested",
         "size",
         "starving",
         "traceback",
@@ -165,14 +165,15 @@ class MulticastBuffer(Generic[R]):
         self.end = 0
         self.readers: dict[Cursor, R] = {}
         # Four numbers. ``_floor``: no cursor is less. ``_at_floor``: at most so many cursors are
-        # equal to ``_floor``. ``asked``: the first element that was not requested from upstream.
-        # ``ask_at``: when a cursor reaches this element, ``to_be_asked`` must be called again.
+        # equal to ``_floor``. ``requested``: the first element that was not requested from
+        # upstream. ``request_at``: when a cursor reaches this element, ``next_request`` must be
+        # called again.
         self._floor = 0
         self._at_floor = 0
-        self.asked = 0
-        self.ask_at = NO_ELEMENT
+        self.requested = 0
+        self.request_at = NO_ELEMENT
         # True if a subscriber with demand has received all elements, but a slower subscriber leaves
-        # no room for new elements. Then ``to_be_asked`` must be called after each element that is
+        # no room for new elements. Then ``next_request`` must be called after each element that is
         # delivered: it may have made room.
         self.starving = False
         self.error: BaseException | None = None
@@ -195,7 +196,7 @@ class MulticastBuffer(Generic[R]):
         """
         if self.ended:
             return []
-        requested = self.end + len(elements) <= self.asked
+        requested = self.end + len(elements) <= self.requested
         self._elements += elements
         self.end += len(elements)
         kept = self.end
@@ -227,7 +228,7 @@ class MulticastBuffer(Generic[R]):
         """Move all cursors past a new element, which is delivered without the buffer.
 
         Call this only if all subscribers have received all earlier elements. Return whether the
-        caller must call ``to_be_asked`` after the delivery.
+        caller must call ``next_request`` after the delivery.
         """
         self.end = end = self.end + 1
         for cursor in self.readers:
@@ -237,7 +238,7 @@ class MulticastBuffer(Generic[R]):
             self._drop_before(end)
         else:
             self._first = end
-        return end >= self.asked or NO_ELEMENT < self.ask_at <= end
+        return end >= self.requested or NO_ELEMENT < self.request_at <= end
 
     def take(self, cursor: Cursor) -> list[Any] | None:
         """Return the next requested elements for the subscriber at ``cursor``.
@@ -268,8 +269,8 @@ class MulticastBuffer(Generic[R]):
         stop = min(stop, self.end)
         if not cursor.by_bursts:
             stop = min(stop, at + self._portion)
-            if at < self.ask_at < stop and not self.starving:
-                stop = self.ask_at
+            if at < self.request_at < stop and not self.starving:
+                stop = self.request_at
         if stop <= at:
             return False
         cursor.in_hand = elements = self._elements[at - self._first : stop - self._first]
@@ -314,7 +315,7 @@ class MulticastBuffer(Generic[R]):
     def trim(self) -> bool:
         """Drop the elements that no subscriber needs.
 
-        Return whether the caller must now call ``to_be_asked``.
+        Return whether the caller must now call ``next_request``.
         """
         due = False
         if self.readers:
@@ -322,7 +323,7 @@ class MulticastBuffer(Generic[R]):
             self._floor = min(places)
             self._at_floor = places.count(self._floor)
             foremost = max(places)
-            due = foremost >= self.asked or NO_ELEMENT < self.ask_at <= foremost
+            due = foremost >= self.requested or NO_ELEMENT < self.request_at <= foremost
         if self._retention is None:
             self._drop_before(self._floor)
         else:
@@ -395,11 +396,11 @@ class MulticastBuffer(Generic[R]):
 
     # -- how many elements to request --------------------------------------------------------------
 
-    def to_be_asked(self) -> int:
+    def next_request(self) -> int:
         """Return how many elements to request from upstream now. They count as requested."""
         self.trim()
-        asked = max(self.asked, self.end)  # elements may have come without a request
-        wanted = asked
+        requested = max(self.requested, self.end)  # elements may have come without a request
+        wanted = requested
         # ``front``: the position of the fastest subscriber that wants elements which are not
         # requested yet.
         front = 0
@@ -412,24 +413,24 @@ class MulticastBuffer(Generic[R]):
                 continue
             if pace is None or (at < pace.at) == self._gates:
                 pace = cursor
-            if limit > asked:
+            if limit > requested:
                 wanted = max(wanted, limit)
                 front = max(front, at)
-        self.asked = asked
-        self.ask_at = NO_ELEMENT
+        self.requested = requested
+        self.request_at = NO_ELEMENT
         self.starving = False
-        if pace is None or wanted == asked or self.ended:
+        if pace is None or wanted == requested or self.ended:
             return 0
         kept = self.end if self._retention is None else self.end - self._retention.kept
         at = pace.at
-        room = self.end + self.size - max(0, kept - at) - asked
-        n = max(0, min(wanted - asked, room))
-        if n < self._replenish_at and n < wanted - asked and front < asked:
+        room = self.end + self.size - max(0, kept - at) - requested
+        n = max(0, min(wanted - requested, room))
+        if n < self._replenish_at and n < wanted - requested and front < requested:
             n = 0  # wait for a larger request, while the fastest subscriber has elements to get
-        self.asked = asked = asked + n
-        if wanted > asked:
-            self.starving = front >= asked
-            self.ask_at = at + (1 if self.starving else self._replenish_at) - (room - n)
-            if pace.at >= self.ask_at:  # the cursor had passed ask_at before ask_at was set
-                n += self.to_be_asked()
+        self.requested = requested = requested + n
+        if wanted > requested:
+            self.starving = front >= requested
+            self.request_at = at + (1 if self.starving else self._replenish_at) - (room - n)
+            if pace.at >= self.request_at:  # the cursor has passed request_at already
+                n += self.next_request()
         return n

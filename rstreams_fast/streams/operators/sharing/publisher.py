@@ -64,17 +64,17 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     prompt: ClassVar[bool] = True
 
     __slots__ = (
-        "_asking",
         "_connected",
         "_deferred",
         "_delay_error",
+        "_end_undelivered",
         "_gates",
         "_keeps",
         "_name",
         "_pid",
         "_registry",
+        "_requesting",
         "_retention",
-        "_unseen",
         "_upstream",
         "buffer",
         "burst",
@@ -102,7 +102,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         # True while upstream's error, if there is one, may reach nobody: no subscriber has received
         # it yet, and later subscribers get a new publisher (a restart). Then the error is reported
         # when the last subscriber has cancelled.
-        self._unseen = restarts
+        self._end_undelivered = restarts
         self._pid: int | None = None  # the process in which upstream runs
         self._retention = retention
         self._registry: Registry[MulticastSubscription] = registry or Registry()
@@ -115,9 +115,9 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             retention=retention,
             release=self._deferred.release,
         )
-        # ``_asking`` lets one thread at a time make requests to upstream, and none before upstream
-        # has called on_subscribe.
-        self._asking = Wip(held=True)
+        # ``_requesting`` lets one thread at a time make requests to upstream, and none before
+        # upstream has called on_subscribe.
+        self._requesting = Wip(held=True)
         self.burst: list[Any] = []
 
     # -- the methods of the publisher --------------------------------------------------------------
@@ -248,7 +248,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         """
         if self._upstream.attach(subscription):
             self._pid = process_id()
-            self._ask_now()
+            self._make_requests()
 
     def on_next(self, element: T, /) -> None:
         """Deliver ``element`` to all subscribers.
@@ -374,15 +374,15 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
 
         ``due`` says whether it is due. ``None`` means that the buffer must compute this.
         """
-        asking = self._asking
-        mine = asking.enter()
+        requesting = self._requesting
+        mine = requesting.enter()
         self._call_each(ready, deliver)
         if due is None:
             due = self._deferred.enter(self.buffer.trim)
-        if due and asking.enter():
-            self._ask_now()  # a request that found no room before this delivery may find room now
-        elif mine and (asking.missed > 1 or not asking.leave()):
-            self._ask_now()
+        if due and requesting.enter():
+            self._make_requests()  # a request without room may find room now
+        elif mine and (requesting.missed > 1 or not requesting.leave()):
+            self._make_requests()
 
     def on_error(self, error: BaseException, /) -> None:
         """Signal ``error`` to all subscribers: at once, unless ``delay_error`` is set (§4.2).
@@ -471,19 +471,19 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
 
     # -- requests to upstream ----------------------------------------------------------------------
 
-    def ask(self) -> None:
+    def request_elements(self) -> None:
         """Request from upstream the elements that subscribers want, if the buffer has room.
 
         Any thread may call this. Requests never overlap (§2.7).
         """
-        if not self.defer(self.ask) and self._asking.enter():
-            self._ask_now()
+        if not self.defer(self.request_elements) and self._requesting.enter():
+            self._make_requests()
 
-    def _ask_now(self) -> None:
-        asking = self._asking
+    def _make_requests(self) -> None:
+        requesting = self._requesting
         while True:
-            missed = asking.missed
-            n = self._deferred.enter(self.buffer.to_be_asked)
+            missed = requesting.missed
+            n = self._deferred.enter(self.buffer.next_request)
             if n > 0:
                 try:
                     self._upstream.request(n)
@@ -491,7 +491,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
                     self._end(raised, at_once=True, cancel=True)
                     if propagates(raised):
                         raise
-            if asking.leave(missed):
+            if requesting.leave(missed):
                 return
 
     # -- methods that subscriptions call -----------------------------------------------------------
@@ -514,7 +514,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         elif lost is not None:
             report_late(lost)
         elif moved and not self.buffer.ended:
-            self.ask()
+            self.request_elements()
 
     def _forget(
         self, subscription: MulticastSubscription
@@ -534,11 +534,14 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         if moved is None:
             return None, False, None
         if buffer.ended and not subscription.is_cancelled:
-            self._unseen = False  # a subscriber that did not cancel receives the end
+            self._end_undelivered = False  # a subscriber that did not cancel receives the end
         if buffer.readers or keeps or buffer.ended:
             error = buffer.error
             lost = (
-                self._unseen and not buffer.readers and error is not None and not propagates(error)
+                self._end_undelivered
+                and not buffer.readers
+                and error is not None
+                and not propagates(error)
             )
             return moved, False, error if lost else None
         buffer.clear()

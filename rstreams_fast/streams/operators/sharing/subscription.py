@@ -23,7 +23,7 @@ class _Publisher(Protocol):
 
     def take(self, cursor: Cursor) -> list[Any] | None: ...
 
-    def ask(self) -> None: ...
+    def request_elements(self) -> None: ...
 
     def leave(self, subscription: MulticastSubscription) -> None: ...
 
@@ -63,8 +63,8 @@ class MulticastSubscription(Drain):
         if self._add_demand(n) < 0:
             return
         publisher = self._publisher
-        if publisher is not None and self.cursor.limit > publisher.buffer.asked:
-            publisher.ask()
+        if publisher is not None and self.cursor.limit > publisher.buffer.requested:
+            publisher.request_elements()
         self._enter()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
@@ -141,8 +141,8 @@ class MulticastSubscription(Drain):
             burst.clear()  # so that no element is kept after its delivery
             buffer, stop = publisher.buffer, cursor.stop
             if not handed_out:
-                if cursor.taken_at < buffer.ask_at <= stop or stop >= buffer.asked:
-                    publisher.ask()
+                if cursor.taken_at < buffer.request_at <= stop or stop >= buffer.requested:
+                    publisher.request_elements()
                 return True
             if stop < buffer.end or buffer.ended:
                 return True
@@ -157,8 +157,9 @@ class MulticastSubscription(Drain):
         for element in self.cursor.left:
             on_next(element)
             if buffer.starving:
-                # Upstream may send elements within ``ask``. They are delivered after this loop.
-                publisher.ask()
+                # Upstream may send elements within ``request_elements``. They are delivered after
+                # this loop.
+                publisher.request_elements()
 
     def _stop(self) -> None:
         publisher = self._publisher
