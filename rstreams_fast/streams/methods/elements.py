@@ -179,7 +179,6 @@ class ElementMethods(Generic[T_co]):
                 Default: the element itself.
             max_keys: The most keys that are held, 1 or more. When there are more, the least
                 recently seen key is forgotten. An element with a forgotten key is delivered again.
-                Default: no limit.
 
         Raises:
             TypeError: ``key`` cannot be called, or ``max_keys`` is not an ``int``.
