@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from rstreams_fast._third_parties import pyarrow_for
 from rstreams_fast.spark.lenient_types import declared_in
 from rstreams_fast.spark.versions import parse_ddl, spark_version
-from rstreams_fast.spark.worker.values.arrow_parts import BYTES, LIST, TEXT, family
+from rstreams_fast.spark.worker.values.arrow_parts import BYTES, LIST, TEXT, family_of
 from rstreams_fast.spark.worker.values.conversions import shorten
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def _spark_type(declared: pa.DataType, what: str) -> DataType:
         return t.StructType(
             [t.StructField(f.name, _spark_type(f.type, what), f.nullable) for f in fields]
         )
-    kin = family(declared)
+    kin = family_of(declared)
     if kin == LIST:
         element = _spark_type(declared.value_type, what)
         return t.ArrayType(element, declared.value_field.nullable)

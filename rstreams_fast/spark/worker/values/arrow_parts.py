@@ -11,8 +11,8 @@ __all__ = [
     "BYTES",
     "LIST",
     "TEXT",
-    "decoded",
-    "family",
+    "decode",
+    "family_of",
     "fields_of",
     "forbidden_null",
     "forbids_nulls",
@@ -20,7 +20,7 @@ __all__ = [
     "is_encoded",
     "parts_of",
     "python_values",
-    "wide",
+    "with_doubles",
 ]
 
 
@@ -38,13 +38,13 @@ _FAMILIES: Final = {
 }
 
 
-def family(kind: pa.DataType) -> str:
+def family_of(kind: pa.DataType) -> str:
     """Return the name of the type's family (all text types are one family, for example).
 
     A cast with ``safe=True`` between types of one family keeps the meaning of the values.
     """
     if _is(kind, "dictionary"):
-        return family(kind.value_type)
+        return family_of(kind.value_type)
     for name, members in _FAMILIES.items():
         if any(_is(kind, member) for member in members):
             return name
@@ -60,7 +60,7 @@ def _is(kind: pa.DataType, name: str) -> bool:
 
 
 def is_encoded(kind: pa.DataType) -> bool:
-    """Return whether arrays of ``kind`` need ``decoded``: Arrow cannot cast them correctly."""
+    """Return whether arrays of ``kind`` need ``decode``: Arrow cannot cast them correctly."""
     import pyarrow as pa
 
     if _is(kind, "run_end_encoded") or _is(kind, "list_view") or _is(kind, "large_list_view"):
@@ -68,14 +68,14 @@ def is_encoded(kind: pa.DataType) -> bool:
     if isinstance(kind, pa.BaseExtensionType):
         return True
     if _is(kind, "fixed_size_binary"):
-        return _version() < _CASTS_SLICES_OF_BINARY
+        return _pyarrow_version() < _CASTS_SLICES_OF_BINARY
     if _is(kind, "dictionary"):
         value = kind.value_type
         return value.num_fields > 0 or _is(value, "string_view") or _is(value, "binary_view")
     return any(is_encoded(kind.field(place).type) for place in range(kind.num_fields))
 
 
-def decoded(array: pa.Array) -> pa.Array:
+def decode(array: pa.Array) -> pa.Array:
     """Return ``array`` without list views, run ends, dictionaries and extension types."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -84,9 +84,9 @@ def decoded(array: pa.Array) -> pa.Array:
     if isinstance(kind, pa.BaseExtensionType):
         if kind.extension_name == "arrow.bool8":
             return array.cast(pa.bool_())
-        return decoded(array.storage)
+        return decode(array.storage)
     if _is(kind, "run_end_encoded"):
-        values = decoded(array.values)
+        values = decode(array.values)
         places = pa.array(range(len(values)), pa.int64())
         ends, length = array.run_ends, array.offset + len(array)
         kind = pa.run_end_encoded(ends.type, places.type)
@@ -94,7 +94,7 @@ def decoded(array: pa.Array) -> pa.Array:
         places = pa.RunEndEncodedArray.from_buffers(kind, length, [None], 0, 0, [ends, places])
         return values.take(pc.run_end_decode(places.slice(array.offset, len(array))))
     if _is(kind, "dictionary"):
-        return decoded(array.dictionary).take(array.indices)
+        return decode(array.dictionary).take(array.indices)
     if _is(kind, "string_view") or _is(kind, "binary_view"):
         return array.cast(pa.large_string() if _is(kind, "string_view") else pa.large_binary())
     if not is_encoded(kind):
@@ -102,14 +102,14 @@ def decoded(array: pa.Array) -> pa.Array:
     if _is(kind, "fixed_size_binary"):
         return array.take(pa.array(range(len(array)), pa.int64())) if array.offset else array
     if _is(kind, "struct"):
-        parts = [decoded(array.field(place)) for place in range(kind.num_fields)]
+        parts = [decode(array.field(place)) for place in range(kind.num_fields)]
         fields = [kind.field(place).with_type(part.type) for place, part in enumerate(parts)]
         return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null())
-    return _decoded_list(array)
+    return _decode_list(array)
 
 
-def _decoded_list(array: pa.Array) -> pa.Array:
-    """Do the work of ``decoded`` for lists and maps, with few copies of their elements."""
+def _decode_list(array: pa.Array) -> pa.Array:
+    """Do the work of ``decode`` for lists and maps, with few copies of their elements."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -120,17 +120,17 @@ def _decoded_list(array: pa.Array) -> pa.Array:
         # Adding 0 copies the offsets. ``from_arrays`` needs offsets and sizes that begin at the
         # same place of their buffers.
         starts = pc.add(array.offsets.cast(pa.int64()), 0)
-        views = pa.LargeListViewArray.from_arrays(starts, sizes, decoded(array.values))
+        views = pa.LargeListViewArray.from_arrays(starts, sizes, decode(array.values))
         parts = [views.flatten()]
     elif _is(kind, "fixed_size_list"):
         size = kind.list_size
         offsets = pa.array(range(0, (count + 1) * size, size) if size else [0] * (count + 1))
-        parts = [decoded(array.values.slice(array.offset * size, count * size))]
+        parts = [decode(array.values.slice(array.offset * size, count * size))]
     else:
         first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
         offsets = pc.subtract(array.offsets, first)
         whole = [array.keys, array.items] if _is(kind, "map") else [array.values]
-        parts = [decoded(part.slice(first, last - first)) for part in whole]
+        parts = [decode(part.slice(first, last - first)) for part in whole]
     mask = array.is_null()
     if _is(kind, "map"):
         return pa.MapArray.from_arrays(offsets, *parts, mask=mask)
@@ -144,12 +144,12 @@ def python_values(array: pa.Array) -> list[Any]:
     kind = array.type
     if not pa.types.is_nested(kind):
         return list(array.to_pylist())
-    if _version() >= _MAPS_AS_PYDICTS:
+    if _pyarrow_version() >= _MAPS_AS_PYDICTS:
         return list(array.to_pylist(maps_as_pydicts="strict"))
-    return [_with_dictionaries(value, kind) for value in array.to_pylist()]
+    return [_with_dicts(value, kind) for value in array.to_pylist()]
 
 
-def _version() -> int:
+def _pyarrow_version() -> int:
     import pyarrow as pa
 
     return int(pa.__version__.split(".")[0])
@@ -162,7 +162,7 @@ _CASTS_SLICES_OF_BINARY: Final = 17
 """The first pyarrow version that casts a slice of ``fixed_size_binary``: earlier ones crash."""
 
 
-def _with_dictionaries(value: Any, kind: pa.DataType) -> Any:
+def _with_dicts(value: Any, kind: pa.DataType) -> Any:
     """Return ``value``, an element of a ``to_pylist`` result, with a dict for each map.
 
     ``to_pylist`` returns a map as a list of pairs.
@@ -173,16 +173,13 @@ def _with_dictionaries(value: Any, kind: pa.DataType) -> Any:
         return value
     if pa.types.is_map(kind):
         key, item = kind.key_type, kind.item_type
-        pairs = [(_with_dictionaries(k, key), _with_dictionaries(v, item)) for k, v in value]
+        pairs = [(_with_dicts(k, key), _with_dicts(v, item)) for k, v in value]
         if len(found := dict(pairs)) < len(pairs):
             raise ValueError(f"a map has a key twice: {pairs}")
         return found
     if pa.types.is_struct(kind):
-        return {
-            field.name: _with_dictionaries(value[field.name], field.type)
-            for field in fields_of(kind)
-        }
-    return [_with_dictionaries(one, kind.value_type) for one in value]
+        return {field.name: _with_dicts(value[field.name], field.type) for field in fields_of(kind)}
+    return [_with_dicts(one, kind.value_type) for one in value]
 
 
 def infinities(array: pa.Array) -> int:
@@ -209,7 +206,7 @@ def fields_of(kind: pa.DataType) -> list[pa.Field]:
     if pa.types.is_map(kind):
         # The key may stay nullable: Arrow itself refuses a null as the key of a map.
         return [pa.field("key", kind.key_type), kind.item_field.with_name("value")]
-    if family(kind) == LIST:
+    if family_of(kind) == LIST:
         return [kind.value_field.with_name("element")]
     return []
 
@@ -245,7 +242,7 @@ def forbids_nulls(kind: pa.DataType) -> bool:
     return any(not part.nullable or forbids_nulls(part.type) for part in fields_of(kind))
 
 
-def wide(kind: pa.DataType) -> pa.DataType:
+def with_doubles(kind: pa.DataType) -> pa.DataType:
     """Return ``kind`` with doubles in place of floats, so that large numbers stay finite."""
     import pyarrow as pa
 
@@ -253,9 +250,9 @@ def wide(kind: pa.DataType) -> pa.DataType:
     if is_.is_float32(kind):
         return pa.float64()
     if is_.is_struct(kind):
-        return pa.struct([(field.name, wide(field.type)) for field in fields_of(kind)])
+        return pa.struct([(field.name, with_doubles(field.type)) for field in fields_of(kind)])
     if is_.is_map(kind):
-        return pa.map_(wide(kind.key_type), wide(kind.item_type))
+        return pa.map_(with_doubles(kind.key_type), with_doubles(kind.item_type))
     if is_.is_list(kind) or is_.is_large_list(kind):
-        return pa.list_(wide(kind.value_type))
+        return pa.list_(with_doubles(kind.value_type))
     return kind

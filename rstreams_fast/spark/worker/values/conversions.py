@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from rstreams_fast.spark.worker.keys import fields_of, own_names, to_plain
 from rstreams_fast.spark.worker.values.arrow_parts import (
     LIST,
-    decoded,
-    family,
+    decode,
+    family_of,
     forbidden_null,
     forbids_nulls,
     infinities,
     is_encoded,
-    wide,
+    with_doubles,
 )
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Columns:
         self.names = list(names)
         self.types = list(kinds)
         self._source = source or ValueSource()
-        self._rules = [_rule(kind, self._source) for kind in self.types]
+        self._rules = [_rule_for(kind, self._source) for kind in self.types]
         self._nulls = (None,) * len(self.names)
         self._known = set(self.names)
 
@@ -93,10 +93,10 @@ class Columns:
 
     def arrays_of_rows(self, rows: list[Any], key_at: Callable[[int], str]) -> list[pa.Array]:
         """Return the columns of ``rows``. Even for a single column, a row is a tuple or dict."""
-        columns = self._split(rows, key_at)
+        columns = self._columns_of(rows, key_at)
         return [self.array(index, column, key_at) for index, column in enumerate(columns)]
 
-    def _split(self, results: list[Any], key_at: Callable[[int], str]) -> list[list[Any]]:
+    def _columns_of(self, results: list[Any], key_at: Callable[[int], str]) -> list[list[Any]]:
         width = len(self.names)
         kinds = set(map(type, results))
         kinds.discard(type(None))
@@ -155,26 +155,26 @@ class Columns:
     def array(self, index: int, values: list[Any], key_at: Callable[[int], str]) -> pa.Array:
         """Convert ``values`` to the declared type of the column number ``index``."""
         try:
-            return self._as_they_are(index, values)
-        except _refusals() as refused:
+            return self._convert_values(index, values)
+        except _refusal_types() as refused:
             raise self._mismatch(index, values, key_at, refused) from refused
 
-    def _as_they_are(self, index: int, values: list[Any]) -> pa.Array:
+    def _convert_values(self, index: int, values: list[Any]) -> pa.Array:
         try:
-            return self._converted(index, values)
+            return self._convert(index, values)
         except _NanosecondsError:
-            # Do not convert the values by plain(), which would drop their nanoseconds.
+            # Do not convert the values by to_plain(), which would drop their nanoseconds.
             raise
-        except _refusals() as refused:
-            # Arrow converts most values of numpy and pandas itself. ``plain`` converts the others.
+        except _refusal_types() as refused:
+            # Arrow converts most values of numpy and pandas itself, ``to_plain`` the others.
             try:
-                return self._converted(index, [to_plain(value) for value in values])
-            except _refusals():
+                return self._convert(index, [to_plain(value) for value in values])
+            except _refusal_types():
                 raise refused from None
 
-    def _converted(self, index: int, values: list[Any]) -> pa.Array:
+    def _convert(self, index: int, values: list[Any]) -> pa.Array:
         rule = self._rules[index]
-        whole = values if rule is None else rule.many(values)
+        whole = values if rule is None else rule.convert_all(values)
         return _array_of(whole, self.types[index], self.names[index], self._source)
 
     def _mismatch(
@@ -184,8 +184,8 @@ class Columns:
         where, why = "", str(refused)
         for row, value in enumerate(values):
             try:
-                self._as_they_are(index, [value])
-            except _refusals() as culprit:
+                self._convert_values(index, [value])
+            except _refusal_types() as culprit:
                 where = f" for {key_at(row)}: {type(value).__name__} {shorten(value)}"
                 why = _reason(value, kind) or str(culprit)
                 break
@@ -199,7 +199,7 @@ class _NanosecondsError(ValueError):
     """A time or an interval of pandas is finer than Spark's microseconds."""
 
 
-def _refusals() -> tuple[type[Exception], ...]:
+def _refusal_types() -> tuple[type[Exception], ...]:
     import pyarrow as pa
 
     return pa.ArrowException, TypeError, ValueError, OverflowError
@@ -220,7 +220,7 @@ def _array_of(values: Any, kind: pa.DataType, name: str, source: ValueSource) ->
     import pyarrow as pa
 
     array = pa.array(values, kind, from_pandas=source.is_frame)
-    if infinities(array) and infinities(array) != infinities(pa.array(values, wide(kind))):
+    if infinities(array) and infinities(array) != infinities(pa.array(values, with_doubles(kind))):
         raise ValueError("a finite number is too large for a float")
     if where := forbidden_null(array, pa.field(name, kind)):
         raise ValueError(f"{where} is declared NOT NULL and has a null")
@@ -235,7 +235,7 @@ class _ConversionRule(NamedTuple):
     convert: Converter
     """Returns a value that Arrow takes, or raises."""
 
-    def many(self, values: Any) -> Any:
+    def convert_all(self, values: Any) -> Any:
         """Return ``values``. If one of them has a type that needs a conversion, convert all."""
         if self.plain.issuperset(map(type, values)):
             return values
@@ -243,50 +243,52 @@ class _ConversionRule(NamedTuple):
         return [None if value is None else convert(value) for value in values]
 
 
-_NO_PLAIN: Final[frozenset[type]] = frozenset()
-_LISTS: Final[frozenset[type]] = frozenset({list, tuple, type(None)})
-_NO_LISTS: Final = (str, bytes, bytearray, memoryview, dict)
+_NO_TYPES: Final[frozenset[type]] = frozenset()
+_LIST_TYPES: Final[frozenset[type]] = frozenset({list, tuple, type(None)})
+_NON_LIST_TYPES: Final = (str, bytes, bytearray, memoryview, dict)
 
 
-def _rule(kind: pa.DataType, source: ValueSource) -> _ConversionRule | None:
+def _rule_for(kind: pa.DataType, source: ValueSource) -> _ConversionRule | None:
     """Return the rule for values of type ``kind``; ``None`` if they need no conversion."""
     import pyarrow as pa
 
     is_ = pa.types
     if is_.is_boolean(kind) and source.is_frame:
-        return _ConversionRule(frozenset({bool, type(None)}), _truth)
+        return _ConversionRule(frozenset({bool, type(None)}), _bool_or_null)
     if is_.is_integer(kind):
         integer = _integer_or_nan if source.is_frame else _integer
         return _ConversionRule(frozenset({int, type(None)}), integer)
     if is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind):
-        return _ConversionRule(frozenset({bytes, type(None)}), _unviewed)
+        return _ConversionRule(frozenset({bytes, type(None)}), _copy_of_view)
     if is_.is_date(kind):
-        date = _date if source.is_frame else _instance(dt.date, but_no=dt.datetime)
+        date = _date_of if source.is_frame else _require_type(dt.date, but_no=dt.datetime)
         if source.lenient:
-            date = _of_text(dt.date.fromisoformat, date)
+            date = _or_parse(dt.date.fromisoformat, date)
         return _ConversionRule(frozenset({dt.date, type(None)}), date)
     if is_.is_timestamp(kind):
-        moment = _with_zone(source.zone if source.is_frame else None)
+        timestamp = _with_zone(source.zone if source.is_frame else None)
         if kind.tz is None:
-            moment = _in_utc if source.is_frame else _without_zone
+            timestamp = _naive_in_utc if source.is_frame else _without_zone
         if source.lenient:
-            parse = partial(_moment, zone=None if kind.tz is None else source.zone)
-            moment = _of_text(parse, moment)
-        return _ConversionRule(_NO_PLAIN, _no_nanoseconds(moment) if source.is_frame else moment)
+            parse = partial(_parse_timestamp, zone=None if kind.tz is None else source.zone)
+            timestamp = _or_parse(parse, timestamp)
+        return _ConversionRule(
+            _NO_TYPES, _refuse_nanoseconds(timestamp) if source.is_frame else timestamp
+        )
     if is_.is_duration(kind):
-        length = _instance(dt.timedelta)
+        duration = _require_type(dt.timedelta)
         if source.is_frame:
-            length = _no_nanoseconds(length)
-        return _ConversionRule(frozenset({dt.timedelta, type(None)}), length)
+            duration = _refuse_nanoseconds(duration)
+        return _ConversionRule(frozenset({dt.timedelta, type(None)}), duration)
     if is_.is_time(kind):
-        return _ConversionRule(frozenset({dt.time, type(None)}), _instance(dt.time))
+        return _ConversionRule(frozenset({dt.time, type(None)}), _require_type(dt.time))
     if is_.is_struct(kind):
-        return _ConversionRule(_NO_PLAIN, _struct_converter(kind, source))
+        return _ConversionRule(_NO_TYPES, _struct_converter(kind, source))
     if is_.is_map(kind):
-        return _ConversionRule(_NO_PLAIN, _map_converter(kind, source))
+        return _ConversionRule(_NO_TYPES, _map_converter(kind, source))
     if is_.is_list(kind) or is_.is_large_list(kind):
-        element = _rule(kind.value_type, source)
-        plain = _LISTS if element is None else _NO_PLAIN
+        element = _rule_for(kind.value_type, source)
+        plain = _LIST_TYPES if element is None else _NO_TYPES
         return _ConversionRule(plain, _list_converter(element))
     return None
 
@@ -309,22 +311,22 @@ def _integer_or_nan(value: Any) -> Any:
     return int(value) if isinstance(value, bool) else _integer(value)
 
 
-def _truth(value: Any) -> Any:
+def _bool_or_null(value: Any) -> Any:
     if not isinstance(value, numbers.Number):
         return value
     return None if value != value else bool(value)  # noqa: PLR0124 - only NaN is not
 
 
-def _date(value: Any) -> Any:
-    return value.date() if isinstance(value, dt.datetime) else _instance(dt.date)(value)
+def _date_of(value: Any) -> Any:
+    return value.date() if isinstance(value, dt.datetime) else _require_type(dt.date)(value)
 
 
-def _unviewed(value: Any) -> Any:
+def _copy_of_view(value: Any) -> Any:
     # Copy the bytes, because Arrow would never release the memory of a memoryview.
     return value.tobytes() if isinstance(value, memoryview) else value
 
 
-def _instance(wanted: type, but_no: type | None = None) -> Converter:
+def _require_type(wanted: type, but_no: type | None = None) -> Converter:
     # Arrow itself would accept a number as a time or a date, and a datetime as a date.
     def convert(value: Any) -> Any:
         if isinstance(value, wanted) and not (but_no and isinstance(value, but_no)):
@@ -354,22 +356,22 @@ def _without_zone(value: Any) -> Any:
     return value
 
 
-def _of_text(parse: Callable[[str], Any], convert: Converter) -> Converter:
+def _or_parse(parse: Callable[[str], Any], convert: Converter) -> Converter:
     return lambda value: convert(parse(value) if isinstance(value, str) else value)
 
 
-def _moment(text: str, zone: dt.tzinfo | None) -> dt.datetime:
-    moment = dt.datetime.fromisoformat(text)
-    return moment.replace(tzinfo=zone) if moment.tzinfo is None else moment
+def _parse_timestamp(text: str, zone: dt.tzinfo | None) -> dt.datetime:
+    timestamp = dt.datetime.fromisoformat(text)
+    return timestamp.replace(tzinfo=zone) if timestamp.tzinfo is None else timestamp
 
 
-def _in_utc(value: Any) -> Any:
+def _naive_in_utc(value: Any) -> Any:
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         value = value.astimezone(dt.UTC).replace(tzinfo=None)
     return _without_zone(value)
 
 
-def _no_nanoseconds(convert: Converter) -> Converter:
+def _refuse_nanoseconds(convert: Converter) -> Converter:
     def converted(value: Any) -> Any:
         if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):  # types of pandas
             raise _NanosecondsError("it has nanoseconds, and Spark has none")
@@ -382,16 +384,16 @@ def _list_converter(element: _ConversionRule | None) -> Converter:
     def convert(value: Any) -> Any:
         # Arrow itself would make a list from the characters of a text, or from the keys of a dict.
         # An iterator is refused, since the elements are read more than once.
-        if not isinstance(value, Sized) or isinstance(value, _NO_LISTS):
+        if not isinstance(value, Sized) or isinstance(value, _NON_LIST_TYPES):
             raise TypeError(f"{type(value).__name__} is no list")
-        return value if element is None else element.many(value)
+        return value if element is None else element.convert_all(value)
 
     return convert
 
 
 def _struct_converter(kind: pa.StructType, source: ValueSource) -> Converter:
     names = [kind.field(i).name for i in range(kind.num_fields)]
-    rules = [_rule(kind.field(i).type, source) for i in range(kind.num_fields)]
+    rules = [_rule_for(kind.field(i).type, source) for i in range(kind.num_fields)]
     known = set(names)
 
     def parts_of(value: Any) -> Iterable[Any]:
@@ -432,7 +434,7 @@ def _struct_converter(kind: pa.StructType, source: ValueSource) -> Converter:
 
 
 def _map_converter(kind: pa.MapType, source: ValueSource) -> Converter:
-    of_keys, of_items = _rule(kind.key_type, source), _rule(kind.item_type, source)
+    of_keys, of_items = _rule_for(kind.key_type, source), _rule_for(kind.item_type, source)
 
     def convert(value: Any) -> list[tuple[Any, Any]]:
         if isinstance(value, Iterator):  # an iterator is refused, since it can be read only once
@@ -443,9 +445,9 @@ def _map_converter(kind: pa.MapType, source: ValueSource) -> Converter:
         if not isinstance(value, dict):
             _check_unique(keys)
         if of_keys is not None:
-            keys = of_keys.many(keys)
+            keys = of_keys.convert_all(keys)
         if of_items is not None:
-            items = of_items.many(items)
+            items = of_items.convert_all(items)
         return list(zip(keys, items, strict=True))
 
     return convert
@@ -523,7 +525,7 @@ def cast_column(array: pa.Array, field: pa.Field, label: str) -> pa.Array:
     if array.type == kind:
         return array
     if is_encoded(array.type):
-        array = decoded(array)
+        array = decode(array)
     if why := _difference(array.type, kind, field.name):
         raise TypeError(
             f"{label} gave the column {field.name!r} as {array.type}, declared is {kind}: {why}"
@@ -533,7 +535,7 @@ def cast_column(array: pa.Array, field: pa.Field, label: str) -> pa.Array:
     except (pa.ArrowException, TypeError, ValueError) as refused:
         raise TypeError(
             f"{label} gave the column {field.name!r} as {array.type}, which cannot become the "
-            f"declared {kind}{_first_refused(array, kind)} ({refused})"
+            f"declared {kind}{_first_refused_value(array, kind)} ({refused})"
         ) from refused
 
 
@@ -556,7 +558,7 @@ def _difference(given: pa.DataType, declared: pa.DataType, path: str) -> str | N
     is_ = pa.types
     if given == declared or is_.is_null(given):
         return None
-    if family(given) != family(declared):
+    if family_of(given) != family_of(declared):
         return f"{path} is {given} instead of {declared}"
     if is_.is_timestamp(declared):
         if (given.tz is None) != (declared.tz is None):
@@ -577,7 +579,7 @@ def _difference(given: pa.DataType, declared: pa.DataType, path: str) -> str | N
     elif is_.is_map(declared):
         keys = (given.key_type, declared.key_type, f"{path}.key")
         return _first_difference([keys, (given.item_type, declared.item_type, f"{path}.value")])
-    elif family(declared) == LIST:
+    elif family_of(declared) == LIST:
         return _difference(given.value_type, declared.value_type, f"{path}.element")
     return None
 
@@ -586,7 +588,7 @@ def _first_difference(parts: list[tuple[pa.DataType, pa.DataType, str]]) -> str 
     return next(filter(None, (_difference(*part) for part in parts)), None)
 
 
-def _first_refused(array: pa.Array, kind: pa.DataType) -> str:
+def _first_refused_value(array: pa.Array, kind: pa.DataType) -> str:
     import pyarrow as pa
 
     for row in range(len(array)):

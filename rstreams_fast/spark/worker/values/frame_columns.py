@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.spark.worker.keys import fields_of, loaded_pandas
-from rstreams_fast.spark.worker.values.arrow_parts import TEXT, family, infinities
+from rstreams_fast.spark.worker.values.arrow_parts import TEXT, family_of, infinities
 from rstreams_fast.spark.worker.values.conversions import (
     Columns,
     ValueSource,
@@ -46,7 +46,7 @@ def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
     if isinstance(rows, pa.Table):
         return list(rows.to_batches())
 
-    def at(row: int) -> str:
+    def row_name(row: int) -> str:
         return f"row {row} of what {label} gave"
 
     if isinstance(rows, list) and (
@@ -54,7 +54,7 @@ def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
     ):
         is_lenient = LENIENT in (schema.metadata or {})
         source = ValueSource(_zone(schema) if is_lenient else None, lenient=is_lenient)
-        arrays = Columns(schema.names, schema.types, source).arrays_of_rows(rows, at)
+        arrays = Columns(schema.names, schema.types, source).arrays_of_rows(rows, row_name)
         return [pa.RecordBatch.from_arrays(arrays, schema=schema)]
     columns = _columns_by_name(rows, schema, label)
     if columns is None:
@@ -62,7 +62,7 @@ def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
     if not columns:
         return []
     source = ValueSource(_zone(schema), is_frame=True)
-    arrays = [_column(columns[field.name], field, source, label, at) for field in schema]
+    arrays = [_column(columns[field.name], field, source, label, row_name) for field in schema]
     return [pa.RecordBatch.from_arrays(arrays, schema=schema)]
 
 
@@ -93,7 +93,7 @@ def _zone(schema: pa.Schema) -> dt.tzinfo | None:
 
 
 def _column(
-    values: Any, field: pa.Field, source: ValueSource, label: str, at: Callable[[int], str]
+    values: Any, field: pa.Field, source: ValueSource, label: str, row_name: Callable[[int], str]
 ) -> pa.Array:
     """Convert a column of a frame, Series or numpy array to its declared type.
 
@@ -103,7 +103,7 @@ def _column(
     import pyarrow as pa
 
     try:
-        return _in_bulk(values, field, source, label)
+        return _convert_in_bulk(values, field, source, label)
     # pandas, pytz and Arrow raise many kinds of errors. After any of them, convert value by
     # value: a wrong value then raises an error that names its row.
     except Exception:
@@ -112,25 +112,25 @@ def _column(
             source = source._replace(zone=dt.UTC)
         columns = Columns([field.name], [field.type], source)
         try:
-            return columns.array(0, _listed(values), at)
+            return columns.array(0, _to_list(values), row_name)
         except TypeError as mismatch:
-            found = _parsed(values, field.type)
+            found = _parse(values, field.type)
             if found is None:
                 raise mismatch from mismatch.__cause__
             return found
 
 
-def _in_bulk(values: Any, field: pa.Field, source: ValueSource, label: str) -> pa.Array:
+def _convert_in_bulk(values: Any, field: pa.Field, source: ValueSource, label: str) -> pa.Array:
     import pyarrow as pa
 
     kind, dtype = field.type, values.dtype
     of_pandas = hasattr(values, "array")
 
-    def inferred() -> pa.Array:
+    def infer_and_cast() -> pa.Array:
         return cast_column(pa.array(values, from_pandas=of_pandas), field, label)
 
     if dtype.kind not in "biufmM" or kind.num_fields:
-        return inferred()
+        return infer_and_cast()
     if pa.types.is_timestamp(kind) and kind.tz and str(dtype) in _NAIVE:
         if source.zone is None or not of_pandas:
             raise ValueError("its values have a zone each")
@@ -139,13 +139,13 @@ def _in_bulk(values: Any, field: pa.Field, source: ValueSource, label: str) -> p
     try:
         array = pa.array(values, kind, from_pandas=of_pandas)
     except pa.ArrowInvalid:
-        return inferred()
+        return infer_and_cast()
     if pa.types.is_float32(kind) and infinities(array):
-        return inferred()  # inferred() refuses numbers that became infinite
+        return infer_and_cast()  # infer_and_cast() refuses numbers that became infinite
     return array
 
 
-def _listed(values: Any) -> list[Any]:
+def _to_list(values: Any) -> list[Any]:
     import pyarrow as pa
 
     if hasattr(values, "isnull"):
@@ -155,7 +155,7 @@ def _listed(values: Any) -> list[Any]:
     return pa.array(values).to_pylist() if values.dtype.kind in "Mm" else list(values)
 
 
-def _parsed(values: Any, kind: pa.DataType) -> pa.Array | None:
+def _parse(values: Any, kind: pa.DataType) -> pa.Array | None:
     """Parse strings as numbers or booleans, as Spark does.
 
     ``None`` if ``values`` cannot be parsed so, or if ``kind`` is another type.
@@ -167,6 +167,6 @@ def _parsed(values: Any, kind: pa.DataType) -> pa.Array | None:
         return None
     try:
         array = pa.array(values, from_pandas=True)
-        return array.cast(kind, safe=True) if family(array.type) == TEXT else None
+        return array.cast(kind, safe=True) if family_of(array.type) == TEXT else None
     except (pa.ArrowException, TypeError, ValueError):
         return None
