@@ -90,10 +90,10 @@ class CallThreads(Generic[W]):
 class _CallOnThread(asyncio.Future[Any]):
     """A call on a thread. ``cancel`` cannot stop the call: the future ends when the call ends."""
 
-    given_up = False
+    is_abandoned = False
 
     def cancel(self, msg: Any | None = None) -> bool:  # noqa: ARG002
-        self.given_up = True
+        self.is_abandoned = True
         return not self.done()
 
 
@@ -141,7 +141,7 @@ class ThreadedCalls:
             if gate is not None:
                 self._on_leave = gate.end(self._running_threads)
         for future in self._open:
-            future.given_up = True
+            future.is_abandoned = True
             asyncio.Future.cancel(future)
 
     def _enter(self) -> bool:
@@ -188,7 +188,7 @@ class ThreadedCalls:
         while self._outcomes:
             future, result, failure = self._outcomes.popleft()
             self._open.discard(future)
-            if future.given_up:
+            if future.is_abandoned:
                 asyncio.Future.cancel(future)
             elif failure is not None:
                 future.set_exception(failure)

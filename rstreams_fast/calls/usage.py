@@ -120,7 +120,7 @@ def spent(**units: float) -> None:
     for unit, amount in units.items():
         word = f"spent({unit})"
         found = check_amount(word, amount)
-        if (usage := _usage_of(word, unit, _counted)) is not None:
+        if (usage := _usage_of(word, unit, _counted_units)) is not None:
             usage.spent[unit] = usage.spent.get(unit, 0.0) + found
 
 
@@ -151,13 +151,13 @@ def observed(*, reset: float | None = None, **left: float) -> None:
         if not name.endswith(_LEFT):
             raise TypeError(f"{word}: a unit's name and '_left' are meant")
         found, unit = check_amount(word, amount), name.removesuffix(_LEFT)
-        if (usage := _usage_of(word, unit, _estimated)) is not None:
+        if (usage := _usage_of(word, unit, _estimated_units)) is not None:
             usage.left[unit] = found
             usage.reset = after
 
 
-_counted: Final = attrgetter("counted")
-_estimated: Final = attrgetter("estimate")
+_counted_units: Final = attrgetter("counted")
+_estimated_units: Final = attrgetter("estimate")
 
 
 class Meter:
@@ -217,17 +217,17 @@ class Meter:
         if self._circuit is not None:
             self._circuit.check()  # if the circuit is open, fail now, without waiting for a permit
         if self._account is not None:
-            await self._take(self._account, self._taken(usage))
+            await self._take_from_budget(self._account, self._budget_amounts(usage))
         if gate is None:
             return None
         try:
             weights = usage.weights
             return await gate.acquire(weights) if weights else gate.take() or await gate.acquire()
         except BaseException:
-            self._give_back(self._taken(usage))
+            self._give_back(self._budget_amounts(usage))
             raise
 
-    async def _take(self, account: Account, wanted: dict[str, float]) -> None:
+    async def _take_from_budget(self, account: Account, wanted: dict[str, float]) -> None:
         while not account.take(wanted):
             if self._loop is None:
                 account.refill()
@@ -242,7 +242,7 @@ class Meter:
                 if refilling.done():
                     self._refilling = None
 
-    def _taken(self, usage: Usage) -> dict[str, float]:
+    def _budget_amounts(self, usage: Usage) -> dict[str, float]:
         """Return the amounts that a call takes from the budget before the call starts."""
         estimate = usage.estimate
         return {unit: 1.0 if unit == CALLS else estimate.get(unit, 0.0) for unit in self._units}
@@ -264,7 +264,7 @@ class Meter:
             for unit in bill:
                 bill[unit] += usage.cost(unit, refused)
         if self._account is not None:
-            taken = self._taken(usage)
+            taken = self._budget_amounts(usage)
             made = {unit: usage.cost(unit, refused) for unit in self._units}
             made[CALLS] = 0.0 if not_made else 1.0
             self._account.add({unit: made[unit] - amount for unit, amount in taken.items()})

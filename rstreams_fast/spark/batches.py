@@ -120,9 +120,9 @@ def map_batches(
 class MapBatches(FrameMap):
     """A function from frame to frame, made by ``map_batches``. Immutable."""
 
-    def work(self, schema: pa.Schema, partition: Partition, held: list[Any]) -> Iterator[Any]:
+    def work(self, schema: pa.Schema, partition: Partition, first: list[Any]) -> Iterator[Any]:
         """Return the output batches of ``fn``, in the order of the input batches."""
-        return run_batches(self.options, schema, partition, held)
+        return run_batches(self.options, schema, partition, first)
 
     def output_of(self, frame: DataFrame, declared: StructType) -> StructType:
         """Return the declared schema; ``on_failure="column"`` adds the column ``outcome``."""

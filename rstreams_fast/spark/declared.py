@@ -218,14 +218,14 @@ def _spark_type(declared: pa.DataType, what: str) -> DataType:
         return t.StructType(
             [t.StructField(f.name, _spark_type(f.type, what), f.nullable) for f in fields]
         )
-    kin = family_of(declared)
-    if kin == LIST:
+    family = family_of(declared)
+    if family == LIST:
         element = _spark_type(declared.value_type, what)
         return t.ArrayType(element, declared.value_field.nullable)
     widest = declared
-    if kin == TEXT:
+    if family == TEXT:
         widest = pa.string()
-    elif kin == BYTES:
+    elif family == BYTES:
         widest = pa.binary()
     elif is_.is_duration(declared):
         widest = pa.duration("us")

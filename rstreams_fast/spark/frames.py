@@ -51,8 +51,8 @@ class FrameMap(ABC):
         self._schema = schema
 
     @abstractmethod
-    def work(self, schema: pa.Schema, partition: Partition, held: list[Any]) -> Iterator[Any]:
-        """Return the output batches of a partition. ``held`` has its first input batch, in a list.
+    def work(self, schema: pa.Schema, partition: Partition, first: list[Any]) -> Iterator[Any]:
+        """Return the output batches of a partition. ``first`` has its first input batch, in a list.
 
         The method removes the batch from the list, so that the list does not keep it in memory.
         """
@@ -98,9 +98,9 @@ class FrameMap(ABC):
             max_buffer_bytes=self.options.bounds.bytes,
             metrics=self.options.metrics,
         )
-        held = [first]
+        first_batch = [first]
         del first, upstream
-        yield from self.work(schema, partition, held)
+        yield from self.work(schema, partition, first_batch)
 
 
 class Description(str):

@@ -54,7 +54,7 @@ class Metrics:
         self._reader = MetricReader()
         self._exporter: Exporter | None = None
         self._spans: SpanOptions | None = None
-        self._made = True
+        self._made_folder = True
         if path is None:
             path = tempfile.mkdtemp(prefix="rstreams-metrics-")
         elif not isinstance(path, str | os.PathLike):
@@ -69,14 +69,14 @@ class Metrics:
             except FileExistsError:
                 if not Path(path).is_dir():
                     raise
-                self._made = False
+                self._made_folder = False
         self.path = str(Path(path).absolute())
         if telemetry is not None:
             self._exporter = Exporter(telemetry, self, Path(self.path))
             self._spans = self._exporter.spans
 
     def __getstate__(self) -> dict[str, object]:
-        return {"path": self.path, "_made": self._made, "_spans": self._spans}
+        return {"path": self.path, "_made_folder": self._made_folder, "_spans": self._spans}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
@@ -156,7 +156,7 @@ class Metrics:
             for file in Path(self.path).glob(pattern):
                 with contextlib.suppress(OSError):
                     file.unlink()
-        if self._made:
+        if self._made_folder:
             with contextlib.suppress(OSError):
                 Path(self.path).rmdir()
 

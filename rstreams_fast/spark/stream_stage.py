@@ -74,9 +74,9 @@ def stage(
 class StreamStage(FrameMap):
     """A function from frame to frame, made by ``stage``. Immutable."""
 
-    def work(self, schema: pa.Schema, partition: Partition, held: list[Any]) -> Iterator[Any]:
+    def work(self, schema: pa.Schema, partition: Partition, first: list[Any]) -> Iterator[Any]:
         """Return the output batches of the stream."""
-        return run_stream(self.options.fn, self.options.label, schema, partition, held)
+        return run_stream(self.options.fn, self.options.label, schema, partition, first)
 
     def describe(self) -> str:
         """Return a text for people: the bounds of a partition, its stream and its threads."""

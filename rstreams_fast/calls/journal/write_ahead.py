@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from rstreams_fast.calls.limits.host_folder import naming, private_folder
+from rstreams_fast.calls.limits.host_folder import naming_path, private_folder
 
 if sys.platform != "win32":
     import fcntl
@@ -59,7 +59,7 @@ class Log:
                     os.close(self._file)
                     self._file = -1
         try:
-            with naming(self._path):
+            with naming_path(self._path):
                 self._allocate(FIRST_BYTES)
                 self._map = mmap.mmap(self._file, FIRST_BYTES)
         except BaseException:
@@ -86,7 +86,7 @@ class Log:
         size = len(self._map)
         while size < least:
             size *= 2
-        with naming(self._path):
+        with naming_path(self._path):
             self._allocate(size)
         grown = mmap.mmap(self._file, size)
         grown.seek(self._map.tell())

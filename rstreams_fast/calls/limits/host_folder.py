@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["naming", "private_folder"]
+__all__ = ["naming_path", "private_folder"]
 
 
 def private_folder(name: str) -> Path:
@@ -33,7 +33,7 @@ def private_folder(name: str) -> Path:
 
 
 @contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
+def naming_path(path: Path) -> Iterator[None]:
     """Add the file's ``path`` to an ``OSError`` of the block, such as the error of a full disk."""
     try:
         yield

@@ -19,7 +19,7 @@ from typing import Final
 if sys.platform != "win32":
     import fcntl
 
-from rstreams_fast.calls.limits.host_folder import naming, private_folder
+from rstreams_fast.calls.limits.host_folder import naming_path, private_folder
 from rstreams_fast.calls.limits.leases import DEATH_SECONDS
 from rstreams_fast.calls.limits.pace import MOST_UNITS, Numbers, Pace, Quota
 from rstreams_fast.runtime.fork_lock import ForkLock
@@ -105,7 +105,7 @@ class HostLocks:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         file = os.open(self.path, flags, 0o600)
         try:
-            with naming(self.path), _locked(file, self.STATE_LOCK):
+            with naming_path(self.path), _locked(file, self.STATE_LOCK):
                 found = os.fstat(file)
                 # An empty file is new: write its beginning. Every process checks this first.
                 if not found.st_size:
@@ -149,7 +149,7 @@ class HostLocks:
         # dup2 keeps the descriptor's number: other threads may be reading from it.
         os.dup2(new, self._file, inheritable=False)
         os.close(new)
-        with naming(self.path):
+        with naming_path(self.path):
             self._locked_elsewhere = {byte for byte in self._held if not _lock(self._file, byte)}
             for byte in self._held - self._locked_elsewhere:
                 os.pwrite(self._file, b"u", self.USED + byte)
@@ -176,7 +176,7 @@ class HostLocks:
 
     def join(self, numbers: Numbers) -> None:
         """Use the limit until ``leave``. Its ``numbers`` apply unless newer numbers are in use."""
-        with self._lock, naming(self.path):
+        with self._lock, naming_path(self.path):
             self._next_check = 0.0
             self._refresh()
             if not self._users or numbers.made > self.numbers.made:
@@ -189,22 +189,22 @@ class HostLocks:
         _lock(self._file, self.NUMBERS_LOCK, shared=True, wait=True)
         with _locked(self._file, self.STATE_LOCK):
             written = os.pread(self._file, self.NUMBERS_OF.size, self.NUMBERS)
-            found = self._unpacked(written) if written else None
+            found = self._unpack_numbers(written) if written else None
             if found is None or alone or own.made > found.made:
                 if found is None or found[1:] != own[1:]:
                     not_before, clocks = self._read()
                     self._write(not_before, Pace(own).restart(time.monotonic(), clocks))
-                written = self._packed(own)
+                written = self._pack_numbers(own)
                 os.pwrite(self._file, written, self.NUMBERS)
         self._adopt(written)
 
-    def _packed(self, numbers: Numbers) -> bytes:
+    def _pack_numbers(self, numbers: Numbers) -> bytes:
         made, concurrency, rate, burst, quotas = numbers
         units = [part for of in quotas for part in (of.amount, of.seconds)]
         padding = [0.0] * (2 * (MOST_UNITS - len(quotas)))
         return self.NUMBERS_OF.pack(made, concurrency or 0, rate or 0, burst, *units, *padding)
 
-    def _unpacked(self, written: bytes) -> Numbers:
+    def _unpack_numbers(self, written: bytes) -> Numbers:
         made, concurrency, rate, burst, *units = self.NUMBERS_OF.unpack(written)
         quotas = tuple(map(Quota, filter(None, units[::2]), units[1::2]))
         return Numbers(made, int(concurrency) or None, rate or None, int(burst), quotas)
@@ -213,7 +213,7 @@ class HostLocks:
         """Use the numbers that are ``written`` in the file, if they have changed."""
         if written and written != self._written_numbers:
             self._written_numbers = written
-            self.numbers = self._unpacked(written)
+            self.numbers = self._unpack_numbers(written)
             self.pace = Pace(self.numbers)
 
     def leave(self) -> None:

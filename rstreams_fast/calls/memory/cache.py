@@ -158,7 +158,7 @@ class CachedResults:
                 counts.cache_hits += 1
                 if type(found) is not _Failure:
                     return Outcome(found, None, 0, 0.0) if as_outcomes else found
-                failure = found.again()
+                failure = found.copy()
                 counts.count_cached_failure(failure)
                 if as_outcomes:
                     return Outcome(None, failure, 0, 0.0)
@@ -194,7 +194,7 @@ class _Failure(NamedTuple):
 
     error: Exception
 
-    def again(self) -> Exception:
+    def copy(self) -> Exception:
         """Return a copy to raise, so that notes of callers do not change the stored failure."""
         return _copy_of(self.error) or self.error
 

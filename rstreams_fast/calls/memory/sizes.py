@@ -47,7 +47,7 @@ _SHARED: Final = (
 """Types of shared objects, which do not count for an object that refers to them."""
 
 
-def _imported(name: str) -> Any:
+def _loaded_module(name: str) -> Any:
     """Return a module if it is imported; ``None`` while another thread imports it."""
     spec = getattr(sys.modules.get(name), "__spec__", None)
     return None if spec is None or getattr(spec, "_initializing", False) else sys.modules[name]
@@ -57,7 +57,7 @@ def _imported(name: str) -> Any:
 def _is_plain(kind: type) -> bool:
     if kind in _PARTLESS:
         return True
-    np = _imported("numpy")
+    np = _loaded_module("numpy")
     return np is not None and issubclass(kind, np.number | np.bool_ | np.datetime64)
 
 
@@ -82,11 +82,11 @@ def owned(value: Any) -> Any:
         return dict(zip(value, map(owned, value.values()), strict=True))
     if kind is memoryview:
         return _owned_memory(value)
-    if (np := _imported("numpy")) and isinstance(value, np.ndarray | np.void):
+    if (np := _loaded_module("numpy")) and isinstance(value, np.ndarray | np.void):
         return value if value.base is None else value.copy()
-    if (pa := _imported("pyarrow")) and isinstance(value, pa.Scalar | pa.Array):
+    if (pa := _loaded_module("pyarrow")) and isinstance(value, pa.Scalar | pa.Array):
         return _owned_arrow(value)
-    if (pd := _imported("pandas")) and isinstance(value, pd.Series | pd.DataFrame | pd.Index):
+    if (pd := _loaded_module("pandas")) and isinstance(value, pd.Series | pd.DataFrame | pd.Index):
         return value.copy(deep=True)
     return value
 
@@ -148,7 +148,7 @@ def bytes_of(value: Any, most: int = sys.maxsize) -> int:
         elif kind in _CONTAINERS:
             size += sys.getsizeof(part)
             left.extend(part)
-        elif (known := _known(part)) is not None:
+        elif (known := _size_and_parts(part)) is not None:
             size += known[0]
             left.extend(known[1])
         elif not isinstance(part, _SHARED):
@@ -161,23 +161,23 @@ def bytes_of(value: Any, most: int = sys.maxsize) -> int:
     return size
 
 
-def _known(value: Any) -> tuple[int, list[Any]] | None:
+def _size_and_parts(value: Any) -> tuple[int, list[Any]] | None:
     """Return a value's own bytes and its parts; ``None`` if its type is not known."""
     if type(value) is memoryview:
         return sys.getsizeof(value), [value.obj]
-    if (np := _imported("numpy")) and isinstance(value, np.ndarray | np.generic):
+    if (np := _loaded_module("numpy")) and isinstance(value, np.ndarray | np.generic):
         size = sys.getsizeof(value)
         if isinstance(value, np.ndarray | np.void) and value.base is not None:
             return size, [value.base]
         return size, list(value.flat) if value.dtype == object else []
-    if (pa := _imported("pyarrow")) is not None:
+    if (pa := _loaded_module("pyarrow")) is not None:
         if isinstance(value, pa.Scalar):
             return OBJECT_BYTES + pa.repeat(value, 1).get_total_buffer_size(), []
         if isinstance(value, pa.Array | pa.ChunkedArray | pa.RecordBatch | pa.Table):
             return OBJECT_BYTES + value.get_total_buffer_size(), []
         if isinstance(value, pa.Buffer):
             return OBJECT_BYTES + value.size, []
-    if (pd := _imported("pandas")) and isinstance(value, pd.Series | pd.DataFrame | pd.Index):
+    if (pd := _loaded_module("pandas")) and isinstance(value, pd.Series | pd.DataFrame | pd.Index):
         # Measure a shallow copy: getsizeof makes a DataFrame cache its columns for ever.
         bare = value.copy(deep=False)
         kinds = len(set(bare.dtypes)) if isinstance(bare, pd.DataFrame) else 1

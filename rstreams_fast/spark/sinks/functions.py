@@ -27,7 +27,7 @@ from rstreams_fast.spark.frames import MapFunction
 from rstreams_fast.spark.lookups import Lookup, lookup
 from rstreams_fast.spark.options import Failures
 from rstreams_fast.spark.sinks.dead_letters import DeadLetterFile, DeadLetters, remove_other_files
-from rstreams_fast.spark.sinks.report import PartCounts
+from rstreams_fast.spark.sinks.report import PartitionCounts
 from rstreams_fast.spark.sinks.sink import Frame, Sink, SinkOptions
 from rstreams_fast.spark.worker.counters import task_context
 from rstreams_fast.spark.worker.outcomes import OUTCOME
@@ -210,13 +210,13 @@ class _Calls:
         self._gets_batches = _takes_batches(fn, 1 if has_client else 0)
         self._schema: Any = None
         self._columns: Any = None
-        self.counts = PartCounts()
+        self.counts = PartitionCounts()
         self.failed = 0
         """How often sending a row failed."""
 
     def count(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the ``batches`` of a partition. This resets the counts of calls and rows."""
-        self.counts, self.failed = PartCounts(), 0
+        self.counts, self.failed = PartitionCounts(), 0
         for batch in batches:
             if self._schema is None:
                 self._schema = batch.schema

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["COUNT_FIELDS", "PartCounts", "WriteReport", "counts_struct", "sum_of"]
+__all__ = ["COUNT_FIELDS", "PartitionCounts", "WriteReport", "counts_struct", "sum_of"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class WriteReport:
 
 
 @dataclass
-class PartCounts:
+class PartitionCounts:
     """The counts of one partition. ``token`` identifies its rows that wait for the commit."""
 
     rows: int = 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rstreams_fast import Stream, create
 from rstreams_fast.calls.functions import label_of, unwrapped
 from rstreams_fast.spark.frames import MapFunction
-from rstreams_fast.spark.sinks.report import PartCounts, counts_struct
+from rstreams_fast.spark.sinks.report import PartitionCounts, counts_struct
 from rstreams_fast.spark.sinks.sink import Frame, Sink, SinkOptions
 from rstreams_fast.spark.stream_stage import stage
 
@@ -73,7 +73,7 @@ class _CountingSubscriber:
         self._subscriber = subscriber
         self._end = end
         self._label = label
-        self._counts = PartCounts()
+        self._counts = PartitionCounts()
         self._upstream: Subscription | None = None
 
     def on_subscribe(self, subscription: Subscription, /) -> None:

@@ -42,14 +42,14 @@ OUTPUTS_AHEAD: Final = 2
 
 
 def run_batches(
-    options: CallOptions, schema: pa.Schema, partition: Partition, held: list[Any]
+    options: CallOptions, schema: pa.Schema, partition: Partition, first: list[Any]
 ) -> Iterator[Any]:
     """Return the batches that the function makes, in input order.
 
-    ``held`` is a list with the first input batch. The read-ahead thread pops the batch.
+    ``first`` is a list with the first input batch. The read-ahead thread pops the batch.
     """
     if can_emit_before_end(options):
-        return _BatchesOnThreads(options, schema, partition).outputs(held)
+        return _BatchesOnThreads(options, schema, partition).outputs(first)
     fn, called_id = options.fn, options.called_id
     options = replace(options, fn=_with_list_result(options, schema))
     calls = _BatchCalls(options, schema, partition)
@@ -74,7 +74,7 @@ def run_batches(
     stage = CallStage(
         partition, options, calls, calls, surroundings=surroundings, journal=journal, watched=fn
     )
-    return stage.outputs(held)
+    return stage.outputs(first)
 
 
 def _key_of(options: CallOptions, batch: pa.RecordBatch) -> tuple[Any, ...]:
@@ -243,7 +243,7 @@ class _BatchesOnThreads:
 
     def _get(self, ring: SpscRing) -> Any:
         """Return the next element of ``ring``; ``None`` at its end."""
-        wait = None if not self._writer.wanted else REPORT_SECONDS
+        wait = None if not self._writer.is_enabled else REPORT_SECONDS
         begin = time.monotonic()
         try:
             while True:
@@ -389,7 +389,7 @@ class _BatchCalls:
     """Supplies the calls of a stage with batches, and emits the rows that the calls return."""
 
     room = 1
-    waiting = False
+    can_flush = False
     """Always ``False``: ``take`` emits each result at once."""
 
     def __init__(self, options: CallOptions, schema: pa.Schema, partition: Partition) -> None:

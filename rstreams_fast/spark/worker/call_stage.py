@@ -36,7 +36,7 @@ from rstreams_fast.spark.worker.hang_up import hang_up_check
 from rstreams_fast.spark.worker.loop_watch import LoopWatch
 from rstreams_fast.spark.worker.output_ring import OutputRing, OutputSink
 from rstreams_fast.spark.worker.partition import Partition, StageSource
-from rstreams_fast.spark.worker.using import CallsOver, Client
+from rstreams_fast.spark.worker.using import CallsEnded, Client
 
 __all__ = ["REPORT_SECONDS", "CallStage"]
 
@@ -97,7 +97,7 @@ class CallStage:
         self._client = Client(options.using)
         self._context: Context | None = None
         """The context of callbacks that make calls: it has the variables that ``using`` set."""
-        self._calls_over = CallsOver(self._on_host_cancelled, loop=self._loop)
+        self._calls_ended = CallsEnded(self._on_host_cancelled, loop=self._loop)
         self._host: asyncio.Task[None] | None = None
         """The task that opens and closes the client."""
         self._host_opens = True
@@ -163,7 +163,7 @@ class CallStage:
         self._call_soon(self._stop)
 
     def _wake(self) -> None:
-        self._call_soon(self._go_on)
+        self._call_soon(self._advance)
 
     def _call_soon(self, what: Callable[[], object]) -> None:
         with contextlib.suppress(RuntimeError):  # if the loop is closed, there is nothing to do
@@ -221,7 +221,7 @@ class CallStage:
                 # never end.
                 if time.monotonic() > latest:
                     raise
-                # Delay _fail by one iteration of the loop. If a call raised the exception, _go_on
+                # Delay _fail by one iteration of the loop. If a call raised the exception, _advance
                 # runs first, and fails the stage with an error that names the call's item.
                 self._loop.call_soon(self._loop.call_soon, self._fail, raised)
             else:
@@ -254,8 +254,8 @@ class CallStage:
                     self._make_engine(opened)
                     self._context = copy_context()
                     # Start the calls from a callback: ``CallWindow`` starts no calls in a task.
-                    self._loop.call_soon(self._go_on, context=self._context)
-                    await self._calls_over
+                    self._loop.call_soon(self._advance, context=self._context)
+                    await self._calls_ended
             except asyncio.CancelledError:
                 if self._host_opens and not self._stopping:
                     self._host_cancelled_when = "opened"
@@ -274,7 +274,7 @@ class CallStage:
     def _start_timers(self) -> None:
         if (most := self._options.bounds.seconds) is not None:
             self._loop.call_later(most, lambda: self._fail(self._timeout_error()))
-        if self._writer.wanted:
+        if self._writer.is_enabled:
             self._report()
         if task_context() is not None and (hung_up := hang_up_check()) is not None:
             self._check_hang_up(hung_up)
@@ -316,7 +316,7 @@ class CallStage:
             self._loop,
             self._counters,
             replace(self._surroundings, client=client, tracer=self._writer.spans),
-            self._go_on,
+            self._advance,
             journal=self._journal,
             threads=None if options.is_async else self._partition.threads,
             capacity=options.window_rows,
@@ -370,7 +370,7 @@ class CallStage:
         if self._host is not None and self._host_opens:
             self._host.cancel()
         else:
-            self._calls_over.set_result(None)
+            self._calls_ended.set_result(None)
         if self._engine is not None:
             self._engine.close_threads()
 
@@ -385,7 +385,7 @@ class CallStage:
 
     # -- moving results out and items in -----------------------------------------------------------
 
-    def _go_on(self) -> None:
+    def _advance(self) -> None:
         engine, pump = self._engine, self._pump
         try:
             if self._stopping:
@@ -405,7 +405,7 @@ class CallStage:
         self._count_time()
         self._state = "waiting_function"
         if pump.move():
-            self._loop.call_soon(self._go_on)
+            self._loop.call_soon(self._advance)
         self._update_counters(engine, pump)
         if engine.window.failure is not None:
             self._fail(self._call_failed(*engine.window.failure))
@@ -434,7 +434,7 @@ class CallStage:
         out = self._out
         if pump.is_idle:
             out.flush()
-            if self._source.ended and not out.is_full and not out.waiting:
+            if self._source.ended and not out.is_full and not out.can_flush:
                 if self._read_ahead.error is not None:
                     self._fail(self._read_ahead.error)
                 else:
@@ -442,7 +442,7 @@ class CallStage:
                     self._complete = True
                     self._finish()
                 return
-        if self._flush_timer is None and out.waiting:
+        if self._flush_timer is None and out.can_flush:
             self._flush_timer = self._loop.call_later(FLUSH_SECONDS, self._flush)
 
     def _flush(self) -> None:
@@ -454,7 +454,7 @@ class CallStage:
         except Exception as raised:
             self._fail(raised)
         else:
-            self._go_on()
+            self._advance()
 
     # -- metrics -----------------------------------------------------------------------------------
 

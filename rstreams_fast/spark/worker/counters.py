@@ -119,7 +119,7 @@ class MetricsWriter:
                 self.spans = CallSpans(spans, counters)
 
     @property
-    def wanted(self) -> bool:
+    def is_enabled(self) -> bool:
         """Whether the user asked for metrics."""
         return self._file is not None
 

@@ -24,7 +24,7 @@ class OutputSink(ResultSink, Protocol):
         """Output batches that are ready for the main thread."""
 
     @property
-    def waiting(self) -> bool:
+    def can_flush(self) -> bool:
         """Whether ``flush`` would append to ``outputs``."""
 
     def flush(self) -> None:
@@ -70,8 +70,8 @@ class OutputRing:
         return bool(self._sink.outputs)
 
     @property
-    def waiting(self) -> bool:
-        return self._sink.waiting
+    def can_flush(self) -> bool:
+        return self._sink.can_flush
 
     def take(self, window: CallWindow, most: int) -> int:
         if not self._move_outputs():
@@ -81,7 +81,7 @@ class OutputRing:
         return taken
 
     def flush(self) -> None:
-        if self._sink.waiting and not self._sink.outputs:
+        if self._sink.can_flush and not self._sink.outputs:
             self._sink.flush()
             self._move_outputs()
 

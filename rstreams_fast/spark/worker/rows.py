@@ -169,7 +169,7 @@ class KeySource:
         self._budget = partition.budget
         self._counters = partition.counters
         self._skip_nulls = options.on_null == "skip"
-        self._compares = options.compares_keys
+        self._compares_keys = options.compares_keys
         self._layout = layout
         self._spread = spread
         self._batch: _Batch | None = None  # the batch whose keys are being converted
@@ -206,7 +206,7 @@ class KeySource:
             keys_of(array, self._layout.key_name(batch.rows, index))
             for index, array in enumerate(arrays)
         ]
-        if self._compares:
+        if self._compares_keys:
             lists = list(map(hashable_keys, lists, arrays))
         keys = list(zip(*lists, strict=True)) if self._spread else lists[0]
         if self._next_row == batch.total:
@@ -250,7 +250,7 @@ class ResultColumns:
         self._outcomes = OutcomeForm(options.policy.units)
         self.failures = RowFailures(options, counters)
         self.outputs: deque[Output] = deque()
-        self.rows_in_work = 0  # rows that are converted, but not yet in the outputs
+        self.pending_rows = 0  # rows that are converted, but not yet in the outputs
         self.chunk_rows = SUB_BATCH_ROWS
         self.most_pending = options.window_rows
 
@@ -306,7 +306,7 @@ class ResultColumns:
     def emit(self, batch: _Batch, rows: Any, count: int, arrays: list[pa.Array]) -> None:
         """Append an output: ``rows`` of an input batch, and ``arrays``, their result columns."""
         batch.left -= count
-        self.rows_in_work -= count
+        self.pending_rows -= count
         lease = None
         if batch.left == 0 and self.layout.on is not None:
             # When the main thread has yielded this last output of the batch, the batch's bytes
@@ -316,8 +316,8 @@ class ResultColumns:
 
     def check_end(self) -> None:
         """Raise an error if rows of the input were not emitted."""
-        if self.rows_in_work:
-            raise RuntimeError(f"{self.rows_in_work} rows were not handed on; this is a bug")
+        if self.pending_rows:
+            raise RuntimeError(f"{self.pending_rows} rows were not handed on; this is a bug")
 
 
 class _RowSink(ABC):
@@ -336,10 +336,10 @@ class _RowSink(ABC):
     @property
     def room(self) -> int:
         columns = self._columns
-        return columns.chunk_rows if columns.rows_in_work < self._most_rows else 0
+        return columns.chunk_rows if columns.pending_rows < self._most_rows else 0
 
     def expect(self, chunk: _Chunk) -> list[Any]:
-        self._columns.rows_in_work += chunk.rows
+        self._columns.pending_rows += chunk.rows
         self._append(chunk)
         return chunk.keys
 
@@ -381,13 +381,13 @@ class OrderedSink(_RowSink):
             self._emit_until(head, head.rows)
 
     @property
-    def waiting(self) -> bool:
+    def can_flush(self) -> bool:
         head = self._expected[0] if self._expected else None
         return head is not None and (bool(head.results) or not head.left)
 
     def flush(self) -> None:
         self._put_results([])
-        if self.waiting:
+        if self.can_flush:
             head = self._expected[0]
             end = len(head.keys) - head.left
             if head.valid is not None:
@@ -488,7 +488,7 @@ class UnorderedSink(_RowSink):
         return len(results)
 
     @property
-    def waiting(self) -> bool:
+    def can_flush(self) -> bool:
         return self._waiting > 0
 
     def flush(self) -> None:
@@ -560,10 +560,10 @@ def run_rows(
         dedupe=options.dedupe,
         key=turns,
     )
-    held = [first]
+    first_batch = [first]
     del first, upstream
     with FewerCollections(options.running_rows):
-        yield from stage.outputs(held)
+        yield from stage.outputs(first_batch)
 
 
 def _identity(item: Any) -> Any:

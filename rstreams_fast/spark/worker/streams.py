@@ -31,11 +31,11 @@ Build = Callable[[Stream[Any]], Stream[Any]]
 
 
 def run_stream(
-    build: Build, label: str, schema: pa.Schema, partition: Partition, held: list[Any]
+    build: Build, label: str, schema: pa.Schema, partition: Partition, first: list[Any]
 ) -> Iterator[Any]:
     """Yield the batches of the stream that ``build`` makes.
 
-    ``held`` is a list with the first input batch. The read-ahead thread pops the batch.
+    ``first`` is a list with the first input batch. The read-ahead thread pops the batch.
     """
     counters = partition.counters
     partition.read_ahead.patience = BUDGET_PATIENCE_SECONDS
@@ -48,7 +48,7 @@ def run_stream(
         # A cancel does not wait for the stream's threads. So the partition waits for them.
         partition.threads.adopt_streams(before)
 
-    with partition.running(held, stop):
+    with partition.running(first, stop):
         stream = built_stream(build, from_publisher(source), label)
         with stream.iterate(prefetch=BATCHES_AHEAD) as batches:
             begin = time.monotonic()

@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 from rstreams_fast.calls.errors import noted
 from rstreams_fast.calls.functions import label_of
 
-__all__ = ["CallsOver", "Client", "PlainClient"]
+__all__ = ["CallsEnded", "Client", "PlainClient"]
 
 
-class CallsOver(asyncio.Future[None]):
+class CallsEnded(asyncio.Future[None]):
     """A future that is done when no call runs any more.
 
     If the task that awaits this future is cancelled, the task gets the ``CancelledError`` only
