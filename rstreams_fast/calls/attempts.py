@@ -13,8 +13,8 @@ from rstreams_fast.calls.errors import (
     BudgetSpentError,
     CircuitOpenError,
     StageError,
-    noted,
     warn_once,
+    with_note,
 )
 from rstreams_fast.calls.latest import LatestUsed
 from rstreams_fast.calls.retry import Retry, RetryAfter, is_retryable
@@ -122,7 +122,7 @@ class CallAttempts:
         """
         counts, trace = self.rules.counts, current.get()
         if trace is not None and trace.counts is counts:
-            trace.attempted(error)
+            trace.note_failed_attempt(error)
         else:
             trace = None  # an outer call is traced, not this one
         if self._cancelled is not None:
@@ -137,7 +137,7 @@ class CallAttempts:
             self.count += 1
             counts.count_again(error)
             if trace is not None:
-                trace.waited("service" if isinstance(error, RetryAfter) else "retry", pause)
+                trace.note_wait("service" if isinstance(error, RetryAfter) else "retry", pause)
         elif isinstance(error, CircuitOpenError):
             counts.refused += 1
         return pause
@@ -145,7 +145,7 @@ class CallAttempts:
     def explain(self, error: BaseException) -> None:
         """Add a note to ``error``, which the last attempt raised: why no attempt follows."""
         if self._reason:
-            noted(error, self._reason)
+            with_note(error, self._reason)
 
     def _requested_pause(self, error: RetryAfter) -> float | None:
         patience, label = self.rules.patience, self.rules.label

@@ -385,11 +385,11 @@ class _LeasedAccount:
         return found, spent_unit
 
     def _send(self, message: dict[str, Any]) -> socket.socket:
-        connection = self._connection or self._connected()
+        connection = self._connection or self._connect()
         connection.sendall(json.dumps(message).encode() + b"\n")
         return connection
 
-    def _connected(self) -> socket.socket:
+    def _connect(self) -> socket.socket:
         host, port, *_ = self._address
         connection = socket.create_connection((host, port), ANSWER_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -198,7 +198,7 @@ class CallCounts:
         """Count a call that failed in the end; warn if all of the first hundred failed alike."""
         kind = type(error).__qualname__
         if (trace := current.get()) is not None and trace.counts is self:
-            trace.failed(error)
+            trace.note_failure(error)
         self.failures += 1
         self.failure_types[kind] = self.failure_types.get(kind, 0) + 1
         alike = self.failures == FIRST_CALLS and len(self.failure_types) == 1

@@ -291,7 +291,7 @@ class CallEngine:
         if self._lists is not None:
             self._lists.flush()
 
-    def failed(self, error: BaseException) -> None:
+    def handle_failure(self, error: BaseException) -> None:
         """Handle a failed call: ``RetryAfter`` stops all calls under the limit for a while."""
         if self._gate is not None and isinstance(error, RetryAfter):
             self._gate.hold(min(error.seconds, self._settings.policy.most_held))

@@ -15,8 +15,8 @@ __all__ = [
     "CircuitOpenError",
     "StageError",
     "as_timeout",
-    "noted",
     "warn_once",
+    "with_note",
 ]
 
 Error = TypeVar("Error", bound=BaseException)
@@ -40,7 +40,7 @@ class StageError(RuntimeError):
     """
 
 
-def noted(error: Error, text: str) -> Error:
+def with_note(error: Error, text: str) -> Error:
     """Return ``error`` with the note ``text``."""
     add_note(error, f"rstreams_fast: {text}")
     return error

@@ -22,7 +22,7 @@ __all__ = [
     "is_found_by_name",
     "label_of",
     "lasting_name_of",
-    "unwrapped",
+    "unwrap",
 ]
 
 MOST_CALLS: Final = 2**31
@@ -65,7 +65,7 @@ def check_seconds(name: str, value: object) -> float:
         raise ValueError(f"{name} must be <= {sys.float_info.max} seconds") from None
 
 
-def unwrapped(fn: Any) -> Any:
+def unwrap(fn: Any) -> Any:
     while isinstance(fn, functools.partial):
         fn = fn.func
     return fn
@@ -73,7 +73,7 @@ def unwrapped(fn: Any) -> Any:
 
 def label_of(fn: Callable[..., Any]) -> str:
     """Return the name of a user's function, for messages and metrics."""
-    inner = unwrapped(fn)
+    inner = unwrap(fn)
     name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
     return str(name).rsplit("<locals>.", 1)[-1]
 

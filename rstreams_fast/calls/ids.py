@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar, Token
 from typing import Any, Final
 
-from rstreams_fast.calls.functions import unwrapped
+from rstreams_fast.calls.functions import unwrap
 from rstreams_fast.calls.keys import KeyDigest, own_copy
 
 __all__ = [
@@ -130,9 +130,7 @@ def identified_call(digest_of: DigestOf, key_of: Callable[[], Any]) -> Iterator[
 
 def names_call_id(fn: Callable[..., Any]) -> bool:
     """Return whether ``call_id`` is in the code of ``fn``, or of a function it refers to."""
-    return any(
-        "call_id" in code.co_names + code.co_freevars for code in _code_objects(unwrapped(fn))
-    )
+    return any("call_id" in code.co_names + code.co_freevars for code in _code_objects(unwrap(fn)))
 
 
 def _code_objects(fn: Any) -> Iterator[types.CodeType]:

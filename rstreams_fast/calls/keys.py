@@ -129,23 +129,23 @@ def own_copy(key: tuple[Any, ...]) -> tuple[Any, ...]:
     return key
 
 
-def _instant(value: dt.datetime) -> str:
+def _instant_text(value: dt.datetime) -> str:
     if value.tzinfo is not None:  # equal instants get equal texts in any time zone
         value = value.astimezone(dt.UTC)
     return f"t{value.isoformat()}"
 
 
-def _items(value: dict[Any, Any]) -> str:
+def _items_text(value: dict[Any, Any]) -> str:
     pairs = sorted((text_of(key), text_of(item)) for key, item in value.items())
     return f"{{{', '.join(map(': '.join, pairs))}}}"
 
 
 _TEXTS_BY_TYPE: Final[tuple[tuple[type, Callable[[Any], str]], ...]] = (
-    (Keywords, lambda value: f"**{_items(value)}"),
-    (dict, _items),
+    (Keywords, lambda value: f"**{_items_text(value)}"),
+    (dict, _items_text),
     (list, lambda value: f"[{', '.join(map(text_of, value))}]"),
     (tuple, lambda value: f"({', '.join(map(text_of, value))})"),
-    (dt.datetime, _instant),
+    (dt.datetime, _instant_text),
     (dt.date, lambda value: f"d{value.isoformat()}"),
     (dt.time, lambda value: f"c{value.isoformat()}"),
     (dt.timedelta, lambda value: f"i{value.days}:{value.seconds}:{value.microseconds}"),

@@ -17,7 +17,7 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 from rstreams_fast._checks import refuse_coroutine
 from rstreams_fast.calls.counts import CallCounts, FunctionCounts
 from rstreams_fast.calls.engine import Surroundings, surrounded
-from rstreams_fast.calls.functions import is_found_by_name, unwrapped
+from rstreams_fast.calls.functions import is_found_by_name, unwrap
 from rstreams_fast.calls.ids import names_call_id, reset_call, set_call
 from rstreams_fast.calls.journal.functions import FunctionJournal
 from rstreams_fast.calls.keys import KeyDigest, Keywords, checked_key, may_change, own_copy
@@ -112,7 +112,7 @@ class PolicyFunction:
     """
 
     def __init__(self, settings: CallSettings) -> None:
-        fn = unwrapped(settings.fn)  # a partial object has no name: take the name of its function
+        fn = unwrap(settings.fn)  # a partial object has no name: take the name of its function
         functools.update_wrapper(cast(Any, self), fn, updated=())
         self.__wrapped__ = settings.fn
         self.__qualname__: str = getattr(fn, "__qualname__", settings.label)

@@ -19,13 +19,13 @@ class Trace(Protocol):
     """The counts of the call. If its function calls another function with a policy, the inner call
     has other counts."""
 
-    def attempted(self, error: BaseException, /) -> None:
+    def note_failed_attempt(self, error: BaseException, /) -> None:
         """Note that an attempt has failed with ``error``."""
 
-    def failed(self, error: BaseException, /) -> None:
+    def note_failure(self, error: BaseException, /) -> None:
         """Note that the call has failed with ``error``, although it returns an ``Outcome``."""
 
-    def waited(self, cause: str, seconds: float, /) -> None:
+    def note_wait(self, cause: str, seconds: float, /) -> None:
         """Note that the call has waited before an attempt; ``cause`` is ``limit``, for example."""
 
 
@@ -55,7 +55,7 @@ waited_before: Final[ContextVar[float]] = ContextVar("waited_before_trace", defa
 def note_wait(seconds: float) -> None:
     """Note that the present call has waited ``seconds`` for its limit."""
     if (trace := current.get()) is not None:
-        trace.waited("limit", seconds)
+        trace.note_wait("limit", seconds)
     else:
         waited_before.set(seconds)
 
@@ -77,7 +77,7 @@ def sampled(fn: Callable[..., Awaitable[Any]], tracer: Tracer) -> Callable[..., 
         with tracer.begin() as trace:
             result = await fn(*args)
             if isinstance(result, Outcome) and result.error is not None:
-                trace.failed(result.error)
+                trace.note_failure(result.error)
             return result
 
     def call(*args: Any) -> Awaitable[Any]:

@@ -57,7 +57,7 @@ class _SortedRun(NamedTuple):
             at += 1
 
 
-def _merged(runs: Sequence[_SortedRun]) -> _SortedRun:
+def _merge_runs(runs: Sequence[_SortedRun]) -> _SortedRun:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -152,7 +152,7 @@ class Answers:
             names.append(name)
             runs = [*before, run]
             while len(runs) > 1 and len(runs[-2].rows) <= 2 * len(runs[-1].rows):
-                runs[-2:] = [_merged(runs[-2:])]
+                runs[-2:] = [_merge_runs(runs[-2:])]
             self._index = names, tuple(runs)
             self._extend_filter(run)
         self.has_any = bool(self._index[1] or self.logged or self._unwritten)
@@ -173,7 +173,7 @@ class Answers:
         )
         prefixes = words.take(pa.array(range(0, 2 * rows, 2), pa.int64()))
         segments = pa.repeat(pa.scalar(len(self._index[0]), pa.int32()), rows)
-        return _merged([_SortedRun(prefixes, segments, pa.array(range(rows), pa.int32()))])
+        return _merge_runs([_SortedRun(prefixes, segments, pa.array(range(rows), pa.int32()))])
 
     def _extend_filter(self, run: _SortedRun) -> None:
         runs, size = self._index[1], len(self._filter)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from rstreams_fast.calls.counts import CallCounts
-from rstreams_fast.calls.errors import noted
+from rstreams_fast.calls.errors import with_note
 from rstreams_fast.calls.journal.answers import answers_of
 from rstreams_fast.calls.journal.calls import (
     WAIT_SECONDS,
@@ -211,7 +211,7 @@ class FunctionJournal:
                 # The digest was made before the call, in which fn may have changed its arguments.
                 journal.put(digest, result)
             except TypeError as refused:
-                raise noted(refused, f"returned by {self._label}") from None
+                raise with_note(refused, f"returned by {self._label}") from None
             while journal.writer.is_slow and journal.writer.is_behind:
                 if loop is None:
                     time.sleep(WAIT_SECONDS)  # noqa: ASYNC251 - the call is to block

@@ -25,7 +25,7 @@ _escape: Final = json.JSONEncoder(check_circular=False).encode
 
 def text_of_answer(answer: Any) -> str:
     """Return the text of an answer. ``TypeError``: a part of the answer is no plain value."""
-    packed = _packed(answer)
+    packed = _pack(answer)
     text = _encode(packed)
     try:
         text.encode()
@@ -36,24 +36,24 @@ def text_of_answer(answer: Any) -> str:
 
 def answer_of(text: str) -> Any:
     """Return the answer from which ``text_of_answer`` made ``text``."""
-    return _unpacked(json.loads(text))
+    return _unpack(json.loads(text))
 
 
-def _packed(value: Any) -> Any:
+def _pack(value: Any) -> Any:
     kind = type(value)
     if kind in _AS_THEY_ARE:
         return value
     if kind is list:
-        return list(map(_packed, value))
+        return list(map(_pack, value))
     if kind is dict:
         if all(type(key) is str and not key.startswith(_MARK) for key in value):
-            return {key: _packed(one) for key, one in value.items()}
-        return {"$dict": [[_packed(key), _packed(one)] for key, one in value.items()]}
+            return {key: _pack(one) for key, one in value.items()}
+        return {"$dict": [[_pack(key), _pack(one)] for key, one in value.items()]}
     if kind in _MARKS:
         name, write = _MARKS[kind]
         return {name: write(value)}
     if (np := sys.modules.get("numpy")) and isinstance(value, np.number | np.bool_):
-        return _packed(value.item())
+        return _pack(value.item())
     if (pa := sys.modules.get("pyarrow")) and kind is pa.RecordBatch:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, value.schema) as writer:
@@ -65,17 +65,17 @@ def _packed(value: Any) -> Any:
     )
 
 
-def _unpacked(value: Any) -> Any:
+def _unpack(value: Any) -> Any:
     kind = type(value)
     if kind is list:
-        return list(map(_unpacked, value))
+        return list(map(_unpack, value))
     if kind is not dict:
         return value
     if len(value) == 1:
         ((name, content),) = value.items()
         if name in _READS:
             return _READS[name](content)
-    return {key: _unpacked(one) for key, one in value.items()}
+    return {key: _unpack(one) for key, one in value.items()}
 
 
 def _base64(content: Any) -> str:
@@ -90,7 +90,7 @@ def _batch(text: str) -> Any:
 
 
 _MARKS: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
-    tuple: ("$tuple", lambda value: list(map(_packed, value))),
+    tuple: ("$tuple", lambda value: list(map(_pack, value))),
     bytes: ("$bytes", _base64),
     dt.datetime: ("$datetime", dt.datetime.isoformat),
     dt.date: ("$date", dt.date.isoformat),
@@ -101,8 +101,8 @@ _MARKS: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
 }
 
 _READS: Final[dict[str, Callable[[Any], Any]]] = {
-    "$dict": lambda pairs: {_unpacked(key): _unpacked(one) for key, one in pairs},
-    "$tuple": lambda parts: tuple(map(_unpacked, parts)),
+    "$dict": lambda pairs: {_unpack(key): _unpack(one) for key, one in pairs},
+    "$tuple": lambda parts: tuple(map(_unpack, parts)),
     "$bytes": base64.b64decode,
     "$datetime": dt.datetime.fromisoformat,
     "$date": dt.date.fromisoformat,

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast._third_parties import pyarrow_for
-from rstreams_fast.calls.journal.uris import masked, shown_uri
+from rstreams_fast.calls.journal.uris import shown_uri, without_secrets
 from rstreams_fast.calls.keys import KEY_BYTES
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Folder:
             self.files, root = fs.FileSystem.from_uri(uri)
         except (pa.ArrowException, OSError) as refused:
             # The library of pyarrow for this file system may be missing, for example.
-            why = masked(str(refused), uri)
+            why = without_secrets(str(refused), uri)
         # Raise outside the except clause: else the new error's context would show the URI.
         if why is not None:
             raise ValueError(f"Journal(uri): {shown_uri(uri)!r} cannot be used: {why}")
@@ -179,7 +179,7 @@ class Folder:
         for tries_left in reversed(range(TRIES)):
             self.make()
             try:
-                with _locked(path + _UNFINISHED) if self.is_local else contextlib.nullcontext():
+                with _lock_file(path + _UNFINISHED) if self.is_local else contextlib.nullcontext():
                     self._put(path + _UNFINISHED, content)
                     self.files.move(path + _UNFINISHED, path)
                 break
@@ -309,7 +309,7 @@ def _latest_time_in(names: Iterable[str]) -> int:
 
 
 @contextlib.contextmanager
-def _locked(path: str) -> Iterator[None]:
+def _lock_file(path: str) -> Iterator[None]:
     """Create a file and lock it: the lock shows other processes that this process lives."""
     import fcntl
 

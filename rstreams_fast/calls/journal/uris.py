@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["SCHEME", "check_no_keys", "masked", "shown_uri"]
+__all__ = ["SCHEME", "check_no_keys", "shown_uri", "without_secrets"]
 
 SCHEME: Final = re.compile("[a-z][a-z0-9+.-]+:/{1,2}", re.IGNORECASE)
 """Matches the beginning of a URI: its scheme."""
@@ -51,7 +51,7 @@ def shown_uri(uri: str) -> str:
     return begin + re.split("[?#]", uri[len(begin) :].rpartition("@")[2])[0]
 
 
-def masked(text: str, uri: str) -> str:
+def without_secrets(text: str, uri: str) -> str:
     """Return the error message ``text``, with the hidden parts of ``uri`` removed."""
     text = text.replace(uri, shown_uri(uri))
     user = uri.rpartition("@")[0].partition(":/")[2]

@@ -132,7 +132,7 @@ def records_of(name: str) -> Iterator[tuple[list[bytes], bool]]:
             except FileNotFoundError:
                 continue
             try:
-                dead = _locked(file)
+                dead = _try_lock(file)
                 if wanted and os.fstat(file).st_size:
                     yield list(_records(file)), dead
                 if dead:
@@ -143,7 +143,7 @@ def records_of(name: str) -> Iterator[tuple[list[bytes], bool]]:
             folder().rmdir()
 
 
-def _locked(file: int) -> bool:
+def _try_lock(file: int) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from rstreams_fast.calls.errors import noted
+from rstreams_fast.calls.errors import with_note
 from rstreams_fast.calls.journal.forms import AnswerForm
 from rstreams_fast.calls.journal.segments import LARGE_BYTES, Folder, table_of
 from rstreams_fast.calls.journal.write_ahead import Log, records_of
@@ -275,7 +275,7 @@ class JournalWriter:
 
     def _fail(self, raised: Exception, where: str) -> None:
         if self._failure is None:
-            self._failure = noted(raised, f"{where} {self._folder.path}")
+            self._failure = with_note(raised, f"{where} {self._folder.path}")
         self.is_slow = True
 
     @property

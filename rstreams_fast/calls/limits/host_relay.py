@@ -63,7 +63,7 @@ async def connect_by_relay(
     path = private_folder(FOLDER) / hashlib.sha256(identity).hexdigest()[:32]
     until, is_started = loop.time() + START_SECONDS, False
     while (connection := _connection_to(path)) is None:
-        if not is_started and (lock := _locked(path)) is not None:
+        if not is_started and (lock := _lock_file(path)) is not None:
             is_started = True
             try:
                 await _start(path, lock, address, connect_seconds)
@@ -105,7 +105,7 @@ def _connection_to(path: Path) -> socket.socket | None:
     return connection
 
 
-def _locked(path: Path) -> int | None:
+def _lock_file(path: Path) -> int | None:
     """Return the locked file of the relay; ``None``: a relay runs, or another worker starts it."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     lock = os.open(f"{path}{relay.LOCK}", flags, 0o600)

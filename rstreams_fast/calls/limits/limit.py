@@ -181,7 +181,7 @@ class Limit:
             parts.append(f"at most {self.concurrency} calls at once")
         if self.rate is not None:
             parts.append(f"{self.rate:g} a second, {self.burst} of them at once")
-        parts += [f"{quota.amount:.12g} {unit}{_per(quota)}" for unit, quota in self._quotas]
+        parts += [f"{quota.amount:.12g} {unit}{_period(quota)}" for unit, quota in self._quotas]
         return f"limit {self.name!r}: {', '.join(parts)}, by {SCOPE_TEXTS[self.scope]}"
 
     @property
@@ -209,5 +209,5 @@ def weights_of_key(limit: Limit, key: Any) -> dict[str, float]:
     return limit.weights(key if type(key) is tuple else (key,))
 
 
-def _per(quota: Quota) -> str:
+def _period(quota: Quota) -> str:
     return str(quota).removeprefix(f"{quota.amount:.12g}")

@@ -14,7 +14,7 @@ import uuid
 from collections import deque
 from typing import Any, Final, cast
 
-__all__ = ["bytes_of", "owned"]
+__all__ = ["bytes_of", "without_views"]
 
 MOST_PARTS: Final = 100_000
 """The most parts of an object of unknown type that are visited."""
@@ -61,7 +61,7 @@ def _is_plain(kind: type) -> bool:
     return np is not None and issubclass(kind, np.number | np.bool_ | np.datetime64)
 
 
-def owned(value: Any) -> Any:
+def without_views(value: Any) -> Any:
     """Return ``value``, with views replaced by copies; also in lists, tuples and dict values.
 
     A view keeps its whole base alive: a row of a matrix keeps the whole matrix in memory.
@@ -72,14 +72,14 @@ def owned(value: Any) -> Any:
     if kind is list or isinstance(value, tuple):
         if all(map(_is_plain, set(map(type, value)))):
             return value
-        parts = list(map(owned, value))
+        parts = list(map(without_views, value))
         if all(map(operator.is_, parts, value)):
             return value
         return parts if kind is list else _tuple_as(value, parts)
     if kind is dict:
         if all(map(_is_plain, set(map(type, value.values())))):
             return value
-        return dict(zip(value, map(owned, value.values()), strict=True))
+        return dict(zip(value, map(without_views, value.values()), strict=True))
     if kind is memoryview:
         return _owned_memory(value)
     if (np := _loaded_module("numpy")) and isinstance(value, np.ndarray | np.void):

@@ -21,7 +21,7 @@ from rstreams_fast._third_parties import importing
 from rstreams_fast.calls.errors import StageError
 from rstreams_fast.calls.keys import text_of
 from rstreams_fast.calls.limits.host_folder import private_folder
-from rstreams_fast.calls.memory.sizes import bytes_of, owned
+from rstreams_fast.calls.memory.sizes import bytes_of, without_views
 from rstreams_fast.core import MISSING
 
 if sys.platform != "win32":
@@ -114,7 +114,7 @@ class ProcessStore:
     def put(self, entry_key: Any, result: Any, seconds: float) -> None:
         """Store the result, as a copy if it is a view."""
         try:
-            result = owned(result)
+            result = without_views(result)
             size = bytes_of((entry_key, result), self._most)
         except Exception:  # the methods of a user's type may raise anything
             return

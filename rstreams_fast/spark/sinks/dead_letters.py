@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 from rstreams_fast._third_parties import pyarrow_for
-from rstreams_fast.calls.journal.uris import SCHEME, check_no_keys, masked, shown_uri
+from rstreams_fast.calls.journal.uris import SCHEME, check_no_keys, shown_uri, without_secrets
 from rstreams_fast.spark.options import Failures
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _make_folder(dead_letters: DeadLetters) -> tuple[Any, str]:
         folder = root.rstrip("/")
         files.create_dir(folder, recursive=True)
     except (pa.ArrowException, OSError) as refused:
-        why = masked(str(refused), uri)
+        why = without_secrets(str(refused), uri)
     # Raise outside of the except clause: else the traceback would show pyarrow's error, whose
     # text has the URI, and maybe a secret in it.
     if why is not None:
@@ -153,9 +153,9 @@ class DeadLetterFile:
             self._writer.close()
             if kind is None:
                 aside.seek(0)
-                self._place(aside)
+                self._copy_to_folder(aside)
 
-    def _place(self, content: IO[bytes]) -> None:
+    def _copy_to_folder(self, content: IO[bytes]) -> None:
         whole = self._files.type_name in _WHOLE_AT_CLOSE
         path = self._path if whole else f"{self._folder}/.{os.getpid()}-{Path(self._path).name}"
         with self._files.open_output_stream(path) as file:

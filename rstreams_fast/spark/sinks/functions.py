@@ -127,7 +127,7 @@ class FunctionSink(Sink):
         self._batch = options.batch or batch
         self._options = replace(options, using=using, concurrency=concurrency, batch=self._batch)
         # Make a stage now, only because this raises an error if the arguments do not fit a sink.
-        self._stage(self._calls(None), "")
+        self._make_stage(self._make_calls(None), "")
 
     def drain(self, frame: Frame) -> MapFunction:
         names, options = frame.names, self._options
@@ -137,13 +137,13 @@ class FunctionSink(Sink):
             )
         part = "" if frame.batch is None else str(frame.batch)
         version = self._version(frame.job, part)
-        calls = self._calls(_RowIds(names, options.key or names, self._label, version))
-        outcomes = self._stage(calls, version).as_map_fn(names, OUTCOME_COLUMN)
+        calls = self._make_calls(_RowIds(names, options.key or names, self._label, version))
+        outcomes = self._make_stage(calls, version).as_map_fn(names, OUTCOME_COLUMN)
         drain = _Drain(calls, outcomes, options.dead_letters, self._dead_letter_prefix(frame))
         if self._policy is not None and self._policy.journal is not None and frame.batch:
             # Spark begins a batch after the previous batch is committed. It never repeats the
             # previous batch, whose answers are useless now.
-            journal = self._journal(self._version(frame.job, str(frame.batch - 1)))
+            journal = self._journal_with_version(self._version(frame.job, str(frame.batch - 1)))
             folder_name = folder_name_of(self._label, journal.version, str(_result_type()))
             drain.obsolete_journal = journal.uri, folder_name
         return drain
@@ -167,20 +167,20 @@ class FunctionSink(Sink):
         """
         return ascii((job, part, self._target))
 
-    def _journal(self, version: str) -> Journal:
+    def _journal_with_version(self, version: str) -> Journal:
         journal: Journal = self._policy.journal
         return replace(journal, version=f"{journal.version} {version}")
 
-    def _calls(self, ids: _RowIds | None) -> _Calls:
+    def _make_calls(self, ids: _RowIds | None) -> _Calls:
         kind = _AsyncCalls if is_coroutine_function(self._fn) else _PlainCalls
         return kind(self._fn, self._options.using is not None, ids)
 
-    def _stage(self, calls: _Calls, version: str) -> Lookup:
+    def _make_stage(self, calls: _Calls, version: str) -> Lookup:
         options, policy, letters = self._options, self._policy, self._options.dead_letters
         fn: Any = calls
         if policy is not None:
             if policy.journal is not None:
-                policy = replace(policy, journal=self._journal(version))
+                policy = replace(policy, journal=self._journal_with_version(version))
             fn = policy(calls)
         return lookup(
             fn,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rstreams_fast import Stream, create
-from rstreams_fast.calls.functions import label_of, unwrapped
+from rstreams_fast.calls.functions import label_of, unwrap
 from rstreams_fast.spark.frames import MapFunction
 from rstreams_fast.spark.sinks.report import PartitionCounts, counts_struct
 from rstreams_fast.spark.sinks.sink import Frame, Sink, SinkOptions
@@ -24,7 +24,7 @@ _SIGNALS = ("on_subscribe", "on_next", "on_error", "on_complete")
 
 def makes_subscribers(sink: object) -> bool:
     """Whether ``sink`` is a class of subscribers, or a ``partial`` of one."""
-    made = unwrapped(sink)
+    made = unwrap(sink)
     return isinstance(made, type) and all(hasattr(made, name) for name in _SIGNALS)
 
 

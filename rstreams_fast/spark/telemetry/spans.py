@@ -105,7 +105,7 @@ class CallSpan:
         self._error: BaseException | None = None
         if before:
             waited_before.set(0.0)
-            self.waited("limit", before)
+            self.note_wait("limit", before)
 
     def __enter__(self) -> Self:
         self._token = current.set(self)
@@ -127,7 +127,7 @@ class CallSpan:
         if len(self._spans.ended) < MOST_SPANS:
             self._spans.ended.append(self._written)
 
-    def attempted(self, error: BaseException) -> None:
+    def note_failed_attempt(self, error: BaseException) -> None:
         self._last_error = error
         name = "refused"
         if not isinstance(error, NOT_MADE):
@@ -136,12 +136,12 @@ class CallSpan:
         attrs = {"error.type": type(error).__qualname__, "rstreams.attempt": self._failed_attempts}
         self._written.events.append((time.time_ns(), name, attrs))
 
-    def waited(self, cause: str, seconds: float) -> None:
+    def note_wait(self, cause: str, seconds: float) -> None:
         name = f"rstreams.wait.{cause}"
         attributes = self._written.attributes
         attributes[name] = attributes.get(name, 0.0) + seconds
 
-    def failed(self, error: BaseException) -> None:
+    def note_failure(self, error: BaseException) -> None:
         self._error = error
 
     def _end(self, error: BaseException | None) -> None:
@@ -150,7 +150,7 @@ class CallSpan:
             error is self._last_error or getattr(error, "__cause__", None) is self._last_error
         )
         if not (is_recorded or isinstance(error, NOT_MADE)):
-            attempts += 1  # the last attempt, which ``attempted`` did not count
+            attempts += 1  # the last attempt, which ``note_failed_attempt`` did not count
         if error is not None:
             error = as_timeout(error)
             outcome = _outcome_of(error)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.calls.attempts import CallAttempts, RetryRules
 from rstreams_fast.calls.engine import Surroundings
-from rstreams_fast.calls.errors import noted
+from rstreams_fast.calls.errors import with_note
 from rstreams_fast.calls.ids import names_call_id, set_key, set_run_digest
 from rstreams_fast.calls.journal.calls import JournalledCalls
 from rstreams_fast.calls.keys import KeyDigest, checked_key
@@ -331,7 +331,7 @@ class _BatchesOnThreads:
             failure = raised
         if failure is not None:
             where = _name_of(job.first_row, rows)
-            job.failure = noted(failure, f"raised by {options.label} for {where}")
+            job.failure = with_note(failure, f"raised by {options.label} for {where}")
         with self._lock:
             self._counters.running -= 1
             self._running_jobs.discard(job)

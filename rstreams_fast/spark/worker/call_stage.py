@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from rstreams_fast.calls.engine import CallEngine, Surroundings
-from rstreams_fast.calls.errors import noted
+from rstreams_fast.calls.errors import with_note
 from rstreams_fast.calls.ids import set_run_digest
 from rstreams_fast.calls.journal.calls import JournalledCalls
 from rstreams_fast.calls.keys import KeyDigest
@@ -418,13 +418,13 @@ class CallStage:
         label = self._counters.stage
         self._counters.count_failure(error)
         if self._engine is not None:
-            self._engine.failed(error)
+            self._engine.handle_failure(error)
         # Replace a CancelledError: it would look like a cancellation by the stage itself.
         if isinstance(error, asyncio.CancelledError):
             cancelled = RuntimeError(f"{label} was cancelled, but not by the stage")
             cancelled.__cause__ = error
             error = cancelled
-        return noted(error, f"raised by {label} for {self._source.name_of(item)}")
+        return with_note(error, f"raised by {label} for {self._source.name_of(item)}")
 
     def _end_or_flush(self, pump: CallPump) -> None:
         """Emit the results of an incomplete output batch. End the stage after the last row.

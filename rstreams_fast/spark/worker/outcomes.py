@@ -139,7 +139,7 @@ class OutcomeForm:
             struct[USAGE] = {unit: usage.pop(unit, 0.0) for unit in self._units}
         return struct
 
-    def within(self, values: pa.Array, results: list[Outcome | None]) -> pa.Array:
+    def with_values(self, values: pa.Array, results: list[Outcome | None]) -> pa.Array:
         """Return a column of structs of value and outcome; null for a row without a call."""
         import pyarrow as pa
 

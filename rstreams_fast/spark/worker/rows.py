@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rstreams_fast.calls.collector import FewerCollections
 from rstreams_fast.calls.engine import Surroundings
-from rstreams_fast.calls.errors import noted
+from rstreams_fast.calls.errors import with_note
 from rstreams_fast.calls.journal.calls import JournalledCalls
 from rstreams_fast.calls.memory.cache import CachedResults
 from rstreams_fast.core import CallWindow
@@ -265,7 +265,9 @@ class ResultColumns:
             arrays = self._convert(values, key_at)
         except (TypeError, ValueError) as mismatch:
             if self._options.on_failure != "column":
-                raise noted(mismatch, f"returned by {self._options.label}") from mismatch.__cause__
+                raise with_note(
+                    mismatch, f"returned by {self._options.label}"
+                ) from mismatch.__cause__
             results = [self._result_or_failure(*each, key_at) for each in enumerate(results)]
             values = self._values_of(results)
             arrays = self._convert(values, key_at)
@@ -273,7 +275,7 @@ class ResultColumns:
             nulls = arrays[0].null_count if len(arrays) == 1 else values.count(None)
             self._counters.nulls += nulls
         if layout.outcome == "within":
-            arrays = [self._outcomes.within(arrays[0], results)]
+            arrays = [self._outcomes.with_values(arrays[0], results)]
         elif layout.outcome == "beside":
             arrays.append(self._outcomes.array(results))
         if results:

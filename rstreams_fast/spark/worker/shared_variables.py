@@ -23,16 +23,16 @@ def make_shared_variables_thread_safe() -> None:
     loading, load = threading.RLock(), broadcast.value.fget
 
     @functools.wraps(add)
-    def locked(self: Any, term: Any) -> None:
+    def add_with_lock(self: Any, term: Any) -> None:
         with lock:
             add(self, term)
 
     @functools.wraps(load)
-    def loaded(self: Any) -> Any:
+    def load_with_lock(self: Any) -> Any:
         if not hasattr(self, "_value"):
             with loading:
                 return load(self)
         return self._value
 
-    Accumulator.add = locked  # type: ignore[method-assign]
-    broadcast.value = property(loaded)
+    Accumulator.add = add_with_lock  # type: ignore[method-assign]
+    broadcast.value = property(load_with_lock)

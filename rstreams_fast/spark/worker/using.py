@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import Any, NoReturn
 
-from rstreams_fast.calls.errors import noted
+from rstreams_fast.calls.errors import with_note
 from rstreams_fast.calls.functions import label_of
 
 __all__ = ["CallsEnded", "Client", "PlainClient"]
@@ -126,4 +126,4 @@ class PlainClient:
 
 
 def _raise_noted(error: BaseException) -> NoReturn:
-    raise noted(error, "raised by the context manager given by 'using'")
+    raise with_note(error, "raised by the context manager given by 'using'")

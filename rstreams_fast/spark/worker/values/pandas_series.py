@@ -41,20 +41,20 @@ def run_on_series(
 
 
 def _keys_of(series: tuple[pd.Series, ...]) -> Any:
-    *keys, kinds, moments = series
+    *keys, kinds, timestamps = series
     zone, *types = kinds.iloc[0].split("|") if len(kinds) else ("UTC", *("" for _ in keys))
     columns = []
     for place, (key, kind) in enumerate(zip(keys, types, strict=True)):
         if kind == "timestamp":
             own_zone = zone_of(zone)
-            values = [_moment(texts[place], own_zone) for texts in moments]
+            values = [_parse_timestamp(texts[place], own_zone) for texts in timestamps]
         else:
             values = [to_plain(one[0]) if len(one) else None for one in key]
         columns.append(PythonColumn(values, kind))
     return columns[0] if len(columns) == 1 else tuple(columns)
 
 
-def _moment(text: str | None, zone: dt.tzinfo) -> dt.datetime | None:
+def _parse_timestamp(text: str | None, zone: dt.tzinfo) -> dt.datetime | None:
     if text is None:
         return None
     return dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC).astimezone(zone)
