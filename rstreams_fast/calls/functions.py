@@ -20,6 +20,7 @@ __all__ = [
     "check_seconds",
     "id_of",
     "is_found_by_name",
+    "is_in_its_module",
     "label_of",
     "lasting_name_of",
     "unwrap",
@@ -91,10 +92,15 @@ def is_found_by_name(thing: Any) -> bool:
         )()
         if any(f"{module}.".startswith(f"{name}.") for name in by_value):
             return False
-    found: Any = sys.modules.get(module)
+    return module != "__main__" and is_in_its_module(thing)
+
+
+def is_in_its_module(thing: Any) -> bool:
+    """Return whether the module of ``thing`` has it under its name."""
+    found: Any = sys.modules.get(thing.__module__)
     for part in thing.__qualname__.split("."):
         found = getattr(found, part, None)
-    return module != "__main__" and found is thing
+    return found is thing
 
 
 _ids: Final[dict[int, tuple[weakref.ref[Any], str]]] = {}

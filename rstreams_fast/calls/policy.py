@@ -17,7 +17,7 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 from rstreams_fast._checks import refuse_coroutine
 from rstreams_fast.calls.counts import CallCounts, FunctionCounts
 from rstreams_fast.calls.engine import Surroundings, surrounded
-from rstreams_fast.calls.functions import is_found_by_name, unwrap
+from rstreams_fast.calls.functions import is_found_by_name, is_in_its_module, unwrap
 from rstreams_fast.calls.ids import names_call_id, reset_call, set_call
 from rstreams_fast.calls.journal.functions import FunctionJournal
 from rstreams_fast.calls.keys import KeyDigest, Keywords, checked_key, may_change, own_copy
@@ -121,6 +121,8 @@ class PolicyFunction:
         journal = settings.policy.journal
         self._digest_of: Final = KeyDigest(settings.label, journal.version if journal else "")
         _warn_without_daemon()
+        if self.__module__ == "__main__":
+            _let_children_find_names()
 
     @property
     def counts(self) -> CallCounts:
@@ -147,14 +149,13 @@ class PolicyFunction:
     def __reduce__(self) -> Any:
         # If its module has this object under its name, pickle only the name.
         if is_found_by_name(self):
-            return _function_named, (
-                self.policy,
-                self.__module__,
-                self.__qualname__,
-                self._settings.called_id,
-            )
+            return self._reduced_to_name()
         # The pickled settings have the id by which another process finds the same cache.
         return type(self), (self._settings,)
+
+    def _reduced_to_name(self) -> Any:
+        called_id = self._settings.called_id
+        return _function_named, (self.policy, self.__module__, self.__qualname__, called_id)
 
     def __repr__(self) -> str:
         return f"<{self._settings.label} with a policy>"
@@ -283,6 +284,23 @@ def _function_named(policy: PolicySettings, module: str, name: str, called_id: s
     settings = CallSettings(found.fn, policy)
     object.__setattr__(settings, "called_id", called_id)
     return type(found)(settings)
+
+
+@functools.cache
+def _let_children_find_names() -> None:
+    """Make ``multiprocessing`` pickle functions of ``__main__`` by name, like plain functions.
+
+    Its child processes have this module, also ``ProcessPoolExecutor``'s. Other processes lack it.
+    """
+    from multiprocessing.reduction import ForkingPickler
+
+    for kind in (_AsyncFunction, _PlainFunction):
+        ForkingPickler.register(kind, _reduced_for_child)
+
+
+def _reduced_for_child(function: PolicyFunction) -> Any:
+    named = is_in_its_module(function)
+    return function._reduced_to_name() if named else function.__reduce__()
 
 
 @functools.cache

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+from pathlib import Path
 
 import pytest
 
@@ -57,3 +59,39 @@ WORDS = {
 def test_a_forked_child_makes_its_calls(word: str) -> None:
     done = run_python("-W", "ignore", "-c", FORKS, WORDS[word], timeout=60)
     assert done.stdout.strip() == str([0] * 20), done.stderr
+
+
+CHILDREN = """
+import asyncio, multiprocessing, sys
+from concurrent.futures import ProcessPoolExecutor
+import rstreams_fast as rsf
+
+spend = rsf.Budget("children", calls=10)
+
+@rsf.Policy(budget=spend)
+def double(x):
+    return 2 * x
+
+class Service:
+    @staticmethod
+    @rsf.Policy(retry=rsf.Retry(2))
+    async def triple(x):
+        return 3 * x
+
+def tripled(fn):
+    return asyncio.run(fn(5))
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        doubled = rsf.range_(3).map_blocking(double, pool).to_list()
+        print(doubled, pool.submit(tripled, Service.triple).result(), spend.spent["calls"])
+"""
+
+
+@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+def test_a_child_gets_the_functions_of_the_program(method: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(CHILDREN)
+    done = run_python("-W", "ignore", str(program), method, timeout=60)
+    assert done.stdout.startswith("[0, 2, 4] 15 "), done.stderr
