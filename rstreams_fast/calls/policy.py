@@ -234,7 +234,7 @@ class PolicyFunction:
 
     def _key_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         policy = self.policy
-        if policy.outlives_process:
+        if policy.outlives:
             return self._lasting_key(args, kwargs)
         if policy.key is not None:
             key = policy.key(*args, **kwargs)

@@ -88,7 +88,7 @@ class PolicySettings:
         return self.cache is not None or self.journal is not None
 
     @property
-    def outlives_process(self) -> bool:
+    def outlives(self) -> bool:
         """Whether results outlive the process, so that keys must be plain values."""
         in_file = self.cache is not None and self.cache.scope == "executor"
         return in_file or self.journal is not None
