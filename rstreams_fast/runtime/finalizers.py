@@ -42,7 +42,7 @@ _local: Final = threading.local()
 _callbacks: Final[list[Any]] = [partial(setattr, _local), _phases.pop, _phases.setdefault]
 
 
-def _end_callbacks() -> None:
+def _remove_callbacks() -> None:
     gc.callbacks[:] = [callback for callback in gc.callbacks if callback not in _callbacks]
 
 
@@ -51,7 +51,7 @@ if not _NO_REFERENCE_COUNTS:
     # With gevent or eventlet, setattr(_local, ...) fails late at interpreter exit. So an exit
     # function removes the callbacks before that.
     if type(_local).__module__ != "_thread":
-        atexit.register(_end_callbacks)
+        atexit.register(_remove_callbacks)
 
 
 def _is_collecting_here() -> bool:

@@ -20,7 +20,7 @@ from rstreams_fast.runtime.parking import new_event
 __all__ = ["SharedThreads", "shared_threads"]
 
 #: Seconds after which an idle thread ends. Work that comes more often starts no new thread.
-THREAD_LINGER: Final = 0.1
+THREAD_IDLE_SECONDS: Final = 0.1
 
 _numbers = itertools.count(1)
 
@@ -32,8 +32,8 @@ class SharedThreads:
     # may wait for ever: if an item wakes the thread just when the time-out is over, and another
     # thread takes the item.
 
-    def __init__(self, linger: float = THREAD_LINGER) -> None:
-        self._linger = linger
+    def __init__(self, idle_seconds: float = THREAD_IDLE_SECONDS) -> None:
+        self._idle_seconds = idle_seconds
         self._queue: deque[Work] = deque()
         self._waiting: list[threading.Lock] = []
         """For each sleeping thread, the event that wakes it."""
@@ -86,7 +86,7 @@ class SharedThreads:
                     self._idle -= 1
                     return self._queue.popleft()
                 self._waiting.append(event := new_event())
-            if not event.acquire(timeout=self._linger):
+            if not event.acquire(timeout=self._idle_seconds):
                 # If execute() has just set ``event``, the event is no longer in the list, and
                 # ``remove`` raises a ValueError. Then there is work: look again.
                 with self._lock, suppress(ValueError):

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 #: Seconds after which the timer's thread ends if there are no alarms. So a stream that sets and
 #: cancels one alarm after another does not start a thread for each alarm.
-LINGER: Final = 0.1
+IDLE_SECONDS: Final = 0.1
 
 #: The queue length at which cancelled alarms are first removed from it. They are removed again when
 #: the queue is twice as long as after the last removal.
@@ -247,7 +247,7 @@ class _TimerThread:
             return  # in a forked child there is no thread, and the lock may be held for ever
         with self._lock:
             self._was_empty = True
-            if self._wakes_at > time.monotonic() + LINGER:
+            if self._wakes_at > time.monotonic() + IDLE_SECONDS:
                 self._wake()
 
     def _wake(self) -> None:
@@ -300,17 +300,17 @@ class _TimerThread:
         if due < math.inf:
             self._ends_at = math.inf
             # The queue was empty a moment ago, and may soon be empty again. If so, this thread must
-            # end after about LINGER seconds. It sleeps no longer than that, so that the call that
+            # end after about IDLE_SECONDS. It sleeps no longer than that, so that the call that
             # cancels the last alarm need not wake it.
             if was_empty:
-                due = min(due, now + LINGER)
+                due = min(due, now + IDLE_SECONDS)
         elif self._ends_at < math.inf:
             due = self._ends_at
             if due <= now:
                 self._thread = None  # the next alarm starts another thread
                 return None
         else:
-            due = self._ends_at = now + LINGER
+            due = self._ends_at = now + IDLE_SECONDS
         self._wakes_at = due
         return due - now
 

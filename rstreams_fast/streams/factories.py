@@ -20,7 +20,7 @@ from rstreams_fast.streams.sources import constant
 from rstreams_fast.streams.sources.arrow import arrow_source
 from rstreams_fast.streams.sources.create import Emitter, create_source
 from rstreams_fast.streams.sources.interval import interval_source
-from rstreams_fast.streams.sources.iterable import CallOnce, IterableSource
+from rstreams_fast.streams.sources.iterable import CallableSource, IterableSource
 from rstreams_fast.streams.sources.lazy import defer_source, generate_source, using_source
 from rstreams_fast.streams.sources.numpy import array_source
 from rstreams_fast.streams.stream import Stream
@@ -198,7 +198,7 @@ def from_callable(fn: Callable[[], T], /) -> Stream[T]:
         TypeError: ``fn`` cannot be called, or is ``async``.
     """
     check_sync("from_callable", "fn", fn)
-    return Stream(CallOnce(fn))
+    return Stream(CallableSource(fn))
 
 
 def defer(factory: Callable[[], Publisher[T]], /) -> Stream[T]:

@@ -124,7 +124,7 @@ def _run(options: argparse.Namespace) -> int:
             for result in runner.run(make, checks):
                 results[kind].append(result)
                 _show(result, verbose=options.verbose)
-        statuses.add(_conclude(results[kind], options.grade or make().fail_on))
+        statuses.add(_print_findings(results[kind], options.grade or make().fail_on))
     status = EXIT_BROKEN if EXIT_BROKEN in statuses else max(statuses)
     outcomes = {result.outcome for each in results.values() for result in each}
     if outcomes <= {runner.NOT_APPLICABLE}:
@@ -189,7 +189,7 @@ def verifications_of(target: Any) -> dict[str, Callable[[], Verification]]:
     if inspect.isclass(target) and issubclass(target, Verification):
         for kind, base in reversed(VERIFICATIONS.items()):
             if issubclass(target, base) and target.is_complete():
-                return _checked({kind: target})
+                return _check_all_settings({kind: target})
         raise CouldNotRun(f"{target.__name__} does not define {target.essential_hook}")
     if inspect.isclass(target):
         target = _make(target)
@@ -202,7 +202,7 @@ def verifications_of(target: Any) -> dict[str, Callable[[], Verification]]:
         hooks = ", ".join(base.essential_hook for base in VERIFICATIONS.values())
         name = getattr(target, "__name__", type(target).__name__)
         raise CouldNotRun(f"{name} has none of the hooks {hooks}")
-    return _checked(found)
+    return _check_all_settings(found)
 
 
 def _make(target: type[Any]) -> Any:
@@ -223,7 +223,9 @@ def _attribute(target: Any, name: str) -> Any:
         raise CouldNotRun(f"the attribute {name} {describe_raised(raised)}") from raised
 
 
-def _checked(found: dict[str, type[Verification]]) -> dict[str, Callable[[], Verification]]:
+def _check_all_settings(
+    found: dict[str, type[Verification]],
+) -> dict[str, Callable[[], Verification]]:
     try:
         for verification in found.values():
             _make(verification).check_settings()
@@ -288,7 +290,7 @@ def _show(result: runner.Result, *, verbose: bool) -> None:
         print("".join(f"    {line}\n" for line in result.message.splitlines()), end="")
 
 
-def _conclude(results: list[runner.Result], fail_on: str) -> int:
+def _print_findings(results: list[runner.Result], fail_on: str) -> int:
     """Print the broken rules, and how many checks had each result; return the exit status."""
     findings = runner.order_findings(result.broken for result in results if result.broken)
     for line in runner.summary(findings, fail_on):

@@ -37,7 +37,7 @@ class Environment:
         self.silence = silence
         self.history = History()
         self.changed = threading.Condition()
-        self.over = threading.Event()  #: the check has ended, or was abandoned
+        self.ended = threading.Event()  #: the check has ended, or was abandoned
         self.abandoned = False  #: the check was abandoned: signals may still come
         self._loop = LoopThread() if on_loop else None
         self._flagged: list[RuleBroken] = []
@@ -57,7 +57,7 @@ class Environment:
         with self.changed:
             self.flag(rule, expected, came)
             self.abandoned = True
-            self.over.set()
+            self.ended.set()
 
     def end_calling_thread(self) -> NoReturn:
         """End the calling thread, which signals to an abandoned check.
@@ -98,7 +98,7 @@ class Environment:
         The condition is checked again after each signal.
         """
         timeout = self.timeout if timeout is None else timeout
-        if not self._happens(condition, timeout):
+        if not self._happens_within(condition, timeout):
             raise RuleBroken(rule, expected, f"{came()} within {timeout:g} s")
 
     def is_quiet(self, noise: Callable[[], object]) -> bool:
@@ -106,7 +106,7 @@ class Environment:
 
         Flagged violations are raised.
         """
-        return not self._happens(noise, self.silence)
+        return not self._happens_within(noise, self.silence)
 
     def expect_quiet(
         self, noise: Callable[[], object], rule: str, expected: str, came: Callable[[], str]
@@ -114,7 +114,7 @@ class Environment:
         if not self.is_quiet(noise):
             raise RuleBroken(rule, expected, came())
 
-    def _happens(self, event: Callable[[], object], seconds: float) -> bool:
+    def _happens_within(self, event: Callable[[], object], seconds: float) -> bool:
         end = time.monotonic() + seconds
         with self.changed:
             while True:
@@ -191,7 +191,7 @@ class Environment:
 
     # -- clean-up ----------------------------------------------------------------------------------
 
-    def keep_track(self, subscriber: Any) -> None:
+    def cancel_at_end(self, subscriber: Any) -> None:
         """Cancel this subscriber's subscription at the end of the check, if it still exists."""
         self._subscribers.append(weakref.ref(subscriber))
 

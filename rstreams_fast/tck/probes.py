@@ -89,7 +89,7 @@ class ProbeSubscriber:
         self._react_subscribe = on_subscribe
         self._react_next = on_next
         self._react_terminal = on_terminal
-        environment.keep_track(self)
+        environment.cancel_at_end(self)
 
     # -- Subscriber --------------------------------------------------------------------------------
 

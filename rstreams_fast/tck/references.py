@@ -45,7 +45,7 @@ def expect_collected(
         left -= pause
         referent = reference()
         if left < 0 and referent is not None:
-            raise RuleBroken(rule, expected, f"it is kept alive by {_keepers(referent)}")
+            raise RuleBroken(rule, expected, f"it is kept alive by {_referrer_types(referent)}")
         del referent
         pause = min(2 * pause, left + _FIRST_PAUSE)
     del watch
@@ -58,7 +58,7 @@ def _watch(reference: weakref.ref[Any], gone: threading.Lock) -> object:
     return weakref.ref(referent, lambda _reference: gone.release())
 
 
-def _keepers(referent: object) -> str:
+def _referrer_types(referent: object) -> str:
     here = (types.FrameType, weakref.ref)
     referrers = gc.get_referrers(referent)
     names = {type(each).__name__ for each in referrers if not isinstance(each, here)}

@@ -150,10 +150,10 @@ def order_findings(broken: Iterable[RuleBroken]) -> list[Finding]:
         finding = found.setdefault((each.grade, each.rule), Finding(each.grade, each, []))
         if finding.broken is not each:
             finding.others.append(each.check)
-    return sorted(found.values(), key=_place)
+    return sorted(found.values(), key=_sort_key)
 
 
-def _place(finding: Finding) -> tuple[int, int]:
+def _sort_key(finding: Finding) -> tuple[int, int]:
     rule = finding.broken.rule
     order = [*MEND_FIRST, *(other for other in RULES if other not in MEND_FIRST)]
     return GRADES.index(finding.grade), order.index(rule)

@@ -143,7 +143,7 @@ class SecondThread:
             self._environment.wait(condition, self._rule, expected, lambda: "it has not")
 
     def _is_fired(self) -> bool:
-        return not self.is_armed or self._environment.over.is_set()
+        return not self.is_armed or self._environment.ended.is_set()
 
     def _main(self) -> None:
         while self._begins.acquire() and (begun := self._round) is not None:

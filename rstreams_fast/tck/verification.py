@@ -166,11 +166,11 @@ def list_checks(verification: type[Verification]) -> list[Check]:
     def depth(row: Check) -> int:
         return 1 + max((depth(by_property[need]) for need in row.needs), default=0)
 
-    def place(row: Check) -> tuple[Any, ...]:
+    def sort_key(row: Check) -> tuple[Any, ...]:
         number = tuple(map(int, row.rule.split(".")))
         return (not row.establishes, depth(row) if row.establishes else 0, number, row.name)
 
-    return sorted(found.values(), key=place)
+    return sorted(found.values(), key=sort_key)
 
 
 def _stop(thread: threading.Thread) -> None:
@@ -288,13 +288,13 @@ class Verification:
             except BaseException as error:  # handed to the caller below
                 raised.append(error)
             finally:
-                environment.over.set()
+                environment.ended.set()
 
         thread = threading.Thread(target=main, name="tck", daemon=True)
         thread.start()
         longest = 3 * self.timeout + 1
         idle = 0.0
-        while not environment.over.wait(longest - idle + 0.01):
+        while not environment.ended.wait(longest - idle + 0.01):
             idle = time.monotonic() - environment.history.last_entry_at
             if idle > longest:
                 frame = sys._current_frames().get(thread.ident or 0)

@@ -157,7 +157,7 @@ def test_works_that_wait_for_each_other_are_done_at_once() -> None:
 
 @pytest.mark.usefixtures("no_leaked_threads")
 def test_who_waits_is_given_the_next_work() -> None:
-    threads = SharedThreads(linger=2)
+    threads = SharedThreads(idle_seconds=2)
     names = set()
     for _ in range(10):
         done = threading.Event()
@@ -176,7 +176,7 @@ def test_who_comes_too_late_for_a_work_goes_home() -> None:
     """As ``SimpleQueue.get`` does not in CPython before 3.13: woken in vain as its time is over, it
     waits for ever, and the interpreter for it.
     """
-    threads = SharedThreads(linger=0.001)
+    threads = SharedThreads(idle_seconds=0.001)
     done = threading.Event()
 
     def work(left: int) -> None:

@@ -245,7 +245,7 @@ def test_the_thread_ends_when_the_last_alarm_is_cancelled() -> None:
     first.cancel()
     thread = _thread_of(timer)
     assert thread is not None
-    thread.join(3 * timers.LINGER)
+    thread.join(3 * timers.IDLE_SECONDS)
     assert thread.is_alive()  # as there is one left
     second.cancel()
     _wait_for_end(timer)
@@ -268,7 +268,7 @@ def test_it_sleeps_and_does_not_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     _wait_for_end(timer)
     # One for the alarm, one to linger; each may end a moment early and be repeated.
     assert len(sleeps) <= 4
-    assert sum(sleeps) < 0.2 + timers.LINGER + 0.01
+    assert sum(sleeps) < 0.2 + timers.IDLE_SECONDS + 0.01
 
 
 @pytest.mark.usefixtures("no_leaked_threads")
@@ -283,7 +283,7 @@ def test_one_alarm_after_the_other_wakes_and_starts_the_thread_rarely(
     for _ in range(2000):
         timer.call_later(30, nothing).cancel()
     took = time.monotonic() - begun
-    assert len(woken) <= 3 + 3 * took / timers.LINGER
+    assert len(woken) <= 3 + 3 * took / timers.IDLE_SECONDS
     _wait_for_end(timer)
 
 

@@ -189,7 +189,7 @@ class EndMethods(Generic[T_co]):
             LookupError: The stream is empty, and there is no ``default``.
         """
         return await results.first_async(
-            as_stream(self).with_stage("reduce", _latter, MISSING), default
+            as_stream(self).with_stage("reduce", _second_of, MISSING), default
         )
 
     def count(self) -> int:
@@ -350,7 +350,7 @@ class EndMethods(Generic[T_co]):
         return aiter(self.iterate())
 
     def _count(self) -> Pipeline[Any]:
-        return as_stream(self).with_stage("reduce", _one_more, 0)
+        return as_stream(self).with_stage("reduce", _increment, 0)
 
     def _first_only(self) -> Pipeline[T_co]:
         # Boundaries request elements in advance, unless ``take(1)`` is below them. A stream without
@@ -371,9 +371,9 @@ class EndMethods(Generic[T_co]):
         return as_stream(self).with_stage("skip_while", predicate).with_stage("take", 1)._count()
 
 
-def _latter(_before: A, element: A) -> A:
+def _second_of(_before: A, element: A) -> A:
     return element
 
 
-def _one_more(count: int, _element: object) -> int:
+def _increment(count: int, _element: object) -> int:
     return count + 1

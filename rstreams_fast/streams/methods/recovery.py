@@ -78,7 +78,7 @@ class RecoveryMethods(Generic[T_co]):
         Raises:
             TypeError: ``element`` is ``None``, or ``on`` is not an exception type.
         """
-        instead = partial(_instead, publisher_of("on_error_return", element))
+        instead = partial(_return_publisher, publisher_of("on_error_return", element))
         return as_stream(self).with_part(OnErrorResume(instead, on))
 
     def on_error_continue(self, fn: Callable[[Exception, Any], object], /) -> Self:
@@ -179,5 +179,5 @@ class RecoveryMethods(Generic[T_co]):
         return with_part(self, Repeat(times))
 
 
-def _instead(publisher: Publisher[A], _error: BaseException) -> Publisher[A]:
+def _return_publisher(publisher: Publisher[A], _error: BaseException) -> Publisher[A]:
     return publisher

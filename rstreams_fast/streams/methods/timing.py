@@ -163,8 +163,8 @@ class TimeMethods(Generic[T_co]):
             TypeError: ``clock`` cannot be called.
         """
         check_sync("timestamp", "clock", clock)
-        return as_stream(self).with_stage("map", partial(_stamped, clock))
+        return as_stream(self).with_stage("map", partial(_with_timestamp, clock))
 
 
-def _stamped(clock: Callable[[], float], element: A) -> tuple[float, A]:
+def _with_timestamp(clock: Callable[[], float], element: A) -> tuple[float, A]:
     return clock(), element

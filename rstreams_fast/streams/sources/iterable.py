@@ -10,7 +10,7 @@ from rstreams_fast._checks import describe_callable
 from rstreams_fast.errors import AlreadySubscribedError, StageReturnedNoneError
 from rstreams_fast.streams.engine.pull_source import CountedIterator
 
-__all__ = ["CallOnce", "IterableSource"]
+__all__ = ["CallableSource", "IterableSource"]
 
 
 # The types whose iterators never wait, and need no closing.
@@ -71,7 +71,7 @@ class _CallIterator(CountedIterator):
         return 0 if self._fn is None else 1
 
 
-class CallOnce:
+class CallableSource:
     """The source of ``from_callable``: a function, called once for each subscriber."""
 
     is_sequence: Final = True

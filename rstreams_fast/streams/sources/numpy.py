@@ -30,14 +30,14 @@ class ArraySource:
         self._array = array
         self._chunk = chunk
 
-    def open(self) -> _Parts:
-        return _Parts(self._array, self._chunk)
+    def open(self) -> _ChunkIterator:
+        return _ChunkIterator(self._array, self._chunk)
 
     def describe(self) -> str:
         return f"from_numpy({self._array.dtype} {self._array.shape}), {self._chunk} rows each"
 
 
-class _Parts(CountedIterator):
+class _ChunkIterator(CountedIterator):
     __slots__ = ("_array", "_at", "_chunk", "_rows")
 
     def __init__(self, array: np.ndarray[Any, Any], chunk: int) -> None:
