@@ -30,7 +30,7 @@ class Trace(Protocol):
 
 
 class Tracer(Protocol):
-    """Begins the traces of a run of a stage. Only the loop's thread may use the object."""
+    """Begins the traces of a run of a stage. One thread at a time may use the object."""
 
     calls_to_skip: int
     """How many calls come before the next traced one. The code that makes calls counts it down."""

@@ -158,6 +158,47 @@ def test_time_outs_refusals_and_batches_have_spans(collector: Collector) -> None
     assert {each["rstreams.attempts"] for each in refused} == {0}
 
 
+def test_calls_of_a_plain_function_of_batches_have_spans(collector: Collector) -> None:
+    asked = Counter[int]()
+
+    def mapped(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        k = batch["k"][0].as_py()
+        asked[k] += 1
+        trace.get_current_span().set_attribute("k", k)
+        if k == 3 and asked[k] == 1:
+            raise rs.RetryAfter(0.001)
+        yield batch
+        if k == 6:
+            raise KeyError(k)
+
+    with rs.Metrics(telemetry=all_spans(collector)) as metrics:
+        stage = rs.map_batches(mapped, parts(1, 1)[0].schema, metrics=metrics)
+        with pytest.raises(KeyError, match="6"):
+            outputs(stage, parts(9, 3))
+    found = {each["k"]: each for each in calls(collector)}
+    assert {k: each["rstreams.outcome"] for k, each in found.items()} == {
+        0: "ok",
+        3: "ok",
+        6: "error",
+    }
+    assert [found[k]["rstreams.attempts"] for k in (0, 3, 6)] == [1, 2, 1]
+    assert found[3]["events"] == ["attempt failed"]
+    assert found[6]["error.type"] == "KeyError"
+
+
+def test_a_call_on_a_thread_whose_rows_nobody_takes_is_cancelled(collector: Collector) -> None:
+    def mapped(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        while True:
+            yield batch
+
+    with rs.Metrics(telemetry=all_spans(collector)) as metrics:
+        stage = rs.map_batches(mapped, parts(1, 1)[0].schema, metrics=metrics)
+        rows: Any = stage.as_map_fn()(iter(parts(1, 1)))
+        next(rows)
+        rows.close()
+    assert [each["rstreams.outcome"] for each in calls(collector)] == ["cancelled"]
+
+
 def test_spans_of_clients_nest_in_the_call_and_calls_in_the_span_of_the_driver(
     collector: Collector,
 ) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 
 from rstreams_fast.calls.errors import BudgetSpentError, CircuitOpenError, as_timeout
 from rstreams_fast.calls.traces import current, waited_before
+from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.stage_metrics import StageMetrics
 from rstreams_fast.spark.telemetry.written_span import Attributes, SpanOptions, WrittenSpan
 
@@ -35,7 +36,7 @@ NOT_MADE: Final = (BudgetSpentError, CircuitOpenError)
 class CallSpans:
     """Makes and writes the spans of a partition's calls: the ``Tracer`` of its ``CallEngine``.
 
-    The thread of the loop makes the spans; one thread at a time writes them.
+    One thread at a time begins a span; one thread at a time writes the ended spans.
     """
 
     def __init__(self, options: SpanOptions, counters: StageMetrics) -> None:
@@ -164,7 +165,8 @@ class CallSpan:
 def _outcome_of(error: BaseException) -> str:
     if isinstance(error, NOT_MADE):
         return "refused"
-    if isinstance(error, asyncio.CancelledError):
+    # RingClosed: the stage has ended before a call on a thread could hand on its rows.
+    if isinstance(error, asyncio.CancelledError | RingClosed):
         return "cancelled"
     return "timeout" if isinstance(error, TimeoutError) else "error"
 

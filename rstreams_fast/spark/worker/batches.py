@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -318,7 +319,8 @@ class _BatchesOnThreads:
         options, rows = self._options, job.batch.num_rows
         failure: BaseException | None = None
         try:
-            self._make_call(job)
+            with self._trace():
+                self._make_call(job)
         except RingClosed as closed:
             if not self._closed:
                 failure = closed
@@ -336,6 +338,16 @@ class _BatchesOnThreads:
             self._counters.running -= 1
             self._running_jobs.discard(job)
         job.out.close()
+
+    def _trace(self) -> AbstractContextManager[object]:
+        """Return a context manager for the next call. The tracer traces some of the calls."""
+        tracer = self._writer.spans
+        if tracer is not None:
+            with self._lock:  # several threads make calls
+                tracer.calls_to_skip -= 1
+                if tracer.calls_to_skip < 0:
+                    return tracer.begin()
+        return nullcontext()
 
     def _make_call(self, job: _Job) -> None:
         """Make the call. Repeat a call that raises ``RetryAfter`` before its first row."""
