@@ -74,7 +74,7 @@ class Emission(enum.IntEnum):
     Attributes:
         OK: The element was delivered, or is in the mailbox.
         FULL: The mailbox is full.
-        BUSY: Another thread delivers, and ``fail_fast`` is set.
+        BUSY: A signal is being delivered, and ``fail_fast`` is set.
         TERMINATED: A terminal signal came before.
         CANCELLED: The subscriber has cancelled.
     """

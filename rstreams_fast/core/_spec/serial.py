@@ -62,7 +62,7 @@ class SignalSerializer(Generic[T]):
             with a ``BufferOverflowError``. With ``"wait"`` it waits for room. But a call from
             within the subscriber would wait for ever, so it ends the stream with the same error.
         delay_error: Signal an error after the queued elements, not before them.
-        fail_fast: Queue nothing. While another thread delivers, ``on_next`` raises
+        fail_fast: Queue nothing. While a signal is being delivered, ``on_next`` raises
             ``OverlappingCallsError``, and ``try_next`` returns ``BUSY``.
     """
 
