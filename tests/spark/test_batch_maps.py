@@ -9,6 +9,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,24 @@ def test_an_exception_comes_out_with_its_rows(
         start_thread(lambda: list(stage(parts(100, 10)))).result()
     notes = [str(caught.value), *getattr(caught.value, "__notes__", [])]
     assert any("rows 50 to 59" in note for note in notes)
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_the_metrics_count_the_call_that_fails_the_task(sync: bool, tmp_path: Path) -> None:
+    def bad(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch["k"][0].as_py() == 50:
+            raise Boom
+        return batch
+
+    async def bad_async(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return bad(batch)
+
+    metrics = rs.Metrics(tmp_path)
+    stage = rs.map_batches(bad if sync else bad_async, SCHEMA, metrics=metrics)
+    with pytest.raises(Boom):
+        keys(stage.as_map_fn()(parts(100, 10)))
+    total = metrics.totals()
+    assert (total.state, total.failures, total.failure_types) == ("failed", 1, {"Boom": 1})
 
 
 # -- the schema ------------------------------------------------------------------------------------

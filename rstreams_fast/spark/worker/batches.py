@@ -335,6 +335,8 @@ class _BatchesOnThreads:
             where = _name_of(job.first_row, rows)
             job.failure = with_note(failure, f"raised by {options.label} for {where}")
         with self._lock:
+            if failure is not None:
+                self._counters.count_failure(failure)
             self._counters.running -= 1
             self._running_jobs.discard(job)
         job.out.close()
@@ -372,6 +374,7 @@ class _BatchesOnThreads:
                     attempts.explain(error)
                     raise
             else:
+                counters.count_success()
                 return
             finally:
                 with self._lock:
