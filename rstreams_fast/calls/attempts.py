@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from rstreams_fast.calls.counts import CallCounts
-from rstreams_fast.calls.deadlines import cancellations, take_back_of_groups
+from rstreams_fast.calls.deadlines import cancellations, undo_group_cancellations
 from rstreams_fast.calls.errors import (
     BudgetSpentError,
     CircuitOpenError,
@@ -126,7 +126,7 @@ class CallAttempts:
         else:
             trace = None  # an outer call is traced, not this one
         if self._cancelled is not None:
-            take_back_of_groups(error, self._cancelled)
+            undo_group_cancellations(error, self._cancelled)
             if cancellations() > self._cancelled:
                 return None
         if isinstance(error, RetryAfter):

@@ -88,8 +88,8 @@ class CircuitState:
         # Reentrant: a finalizer may end a call on the thread that holds the lock.
         self._lock = threading.RLock()
         share = isinstance(circuit.failures, float)
-        self._ended: deque[bool] = deque(maxlen=SHARE_OF if share else int(circuit.failures))
-        self._most = circuit.failures * SHARE_OF if share else circuit.failures
+        self._failed: deque[bool] = deque(maxlen=SHARE_OF if share else int(circuit.failures))
+        self._most_failures = circuit.failures * SHARE_OF if share else circuit.failures
         self._open_until: float | None = None
         self._probes_until: float | None = None
         """While a call tests the service: the time from which another call may test it."""
@@ -143,9 +143,9 @@ class CircuitState:
                 return
             if throttled or (error is not None and not isinstance(error, Exception)):
                 return
-            self._ended.append(failed)
-            full = len(self._ended) == self._ended.maxlen
-            if failed and full and sum(self._ended) >= self._most:
+            self._failed.append(failed)
+            full = len(self._failed) == self._failed.maxlen
+            if failed and full and sum(self._failed) >= self._most_failures:
                 self._open()
 
     def wrap(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -173,4 +173,4 @@ class CircuitState:
             self._opened_at = self._clock()
         self._open_until = self._clock() + self._circuit.reset
         self._era += 1
-        self._ended.clear()
+        self._failed.clear()

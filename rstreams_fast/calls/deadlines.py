@@ -14,7 +14,7 @@ from typing import Any, cast
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.errors import OUT_OF_TIME
 
-__all__ = ["Deadlines", "cancellations", "take_back_of_groups"]
+__all__ = ["Deadlines", "cancellations", "undo_group_cancellations"]
 
 
 def cancellations() -> int:
@@ -26,7 +26,7 @@ def cancellations() -> int:
     return 0 if task is None else task.cancelling()
 
 
-def take_back_of_groups(error: BaseException, before: int) -> None:
+def undo_group_cancellations(error: BaseException, before: int) -> None:
     """Undo the cancellations of the current task that task groups left when they raised ``error``.
 
     Before Python 3.13 a ``TaskGroup`` cancels its parent task when another task of the group fails.

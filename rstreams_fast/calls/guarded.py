@@ -67,7 +67,7 @@ class Recovery:
     ) -> None:
         """``times``: whether to time the further attempts here, because ``fn`` does not time."""
         self._fn = fn
-        self._times = times
+        self._times_attempts = times
         self._spread = spread
         self._rules = RetryRules(settings.policy, settings.label, counts)
         self._gate = gate
@@ -92,7 +92,7 @@ class Recovery:
         counts = self._rules.counts
         counts.repeated_by_window += 1
         attempt = self._fn(*args)
-        return counts.timing(attempt, attempts=1) if self._times else attempt
+        return counts.timing(attempt, attempts=1) if self._times_attempts else attempt
 
     def traced(self, tracer: Tracer) -> Callable[..., Awaitable[Any]]:
         """Return a function that calls ``fn``, and traces each call with its further attempts.

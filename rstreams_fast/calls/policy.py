@@ -160,7 +160,7 @@ class PolicyFunction:
     def __repr__(self) -> str:
         return f"<{self._settings.label} with a policy>"
 
-    def _calls(
+    def _wrap(
         self,
         fn: _Call,
         loop: asyncio.AbstractEventLoop | None,
@@ -332,7 +332,7 @@ class _AsyncFunction(PolicyFunction):
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
         loop, latest = asyncio.get_running_loop(), self._latest
         if latest is None or latest[0] is not loop:
-            generator, before = self._calls_on(loop), latest
+            generator, before = self._calls_on_loop(loop), latest
             latest = self._latest = (loop, await anext(generator), generator)
             # A loop that was closed may have left its generator open.
             if before is not None and before[0].is_closed():
@@ -341,7 +341,7 @@ class _AsyncFunction(PolicyFunction):
                     await before[2].aclose()
         return await latest[1](args, kwargs)
 
-    async def _calls_on(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[_Call]:
+    async def _calls_on_loop(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[_Call]:
         # This is a generator because asyncio closes a loop's generators when the loop ends.
         fn, limit = self.fn, self.policy.limit
         gate = None if limit is None else PermitGate(limit, loop)
@@ -350,7 +350,7 @@ class _AsyncFunction(PolicyFunction):
         if gate is not None:
             gate.waits = counts.limit_waits
         try:
-            yield self._calls(lambda args, kwargs: fn(*args, **kwargs), loop, gate, counts, journal)
+            yield self._wrap(lambda args, kwargs: fn(*args, **kwargs), loop, gate, counts, journal)
         finally:
             if gate is not None:
                 gate.close()
@@ -376,7 +376,7 @@ class _PlainFunction(PolicyFunction):
             state = self._thread_state.calls = (
                 ambient,
                 process_id(),
-                self._calls(self._call, None, gate, counts, self._journal(counts)),
+                self._wrap(self._call, None, gate, counts, self._journal(counts)),
             )
         try:
             state[2](args, kwargs).send(None)

@@ -13,14 +13,14 @@ from typing import Any, Final
 
 __all__ = ["answer_of", "text_of_answer"]
 
-_AS_THEY_ARE: Final = frozenset({type(None), bool, int, float, str})
+_JSON_TYPES: Final = frozenset({type(None), bool, int, float, str})
 
 _MARK: Final = "$"
 """A JSON object whose only key begins with this character is a value of a type that JSON lacks."""
 
 _encode: Final = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
 
-_escape: Final = json.JSONEncoder(check_circular=False).encode
+_encode_ascii: Final = json.JSONEncoder(check_circular=False).encode
 
 
 def text_of_answer(answer: Any) -> str:
@@ -30,7 +30,7 @@ def text_of_answer(answer: Any) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:  # a lone surrogate has no UTF-8, and Arrow keeps UTF-8
-        return _escape(packed)
+        return _encode_ascii(packed)
     return text
 
 
@@ -41,7 +41,7 @@ def answer_of(text: str) -> Any:
 
 def _pack(value: Any) -> Any:
     kind = type(value)
-    if kind in _AS_THEY_ARE:
+    if kind in _JSON_TYPES:
         return value
     if kind is list:
         return list(map(_pack, value))
@@ -49,8 +49,8 @@ def _pack(value: Any) -> Any:
         if all(type(key) is str and not key.startswith(_MARK) for key in value):
             return {key: _pack(one) for key, one in value.items()}
         return {"$dict": [[_pack(key), _pack(one)] for key, one in value.items()]}
-    if kind in _MARKS:
-        name, write = _MARKS[kind]
+    if kind in _WRITERS:
+        name, write = _WRITERS[kind]
         return {name: write(value)}
     if (np := sys.modules.get("numpy")) and isinstance(value, np.number | np.bool_):
         return _pack(value.item())
@@ -73,8 +73,8 @@ def _unpack(value: Any) -> Any:
         return value
     if len(value) == 1:
         ((name, content),) = value.items()
-        if name in _READS:
-            return _READS[name](content)
+        if name in _READERS:
+            return _READERS[name](content)
     return {key: _unpack(one) for key, one in value.items()}
 
 
@@ -89,7 +89,7 @@ def _batch(text: str) -> Any:
         return reader.read_next_batch()
 
 
-_MARKS: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
+_WRITERS: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
     tuple: ("$tuple", lambda value: list(map(_pack, value))),
     bytes: ("$bytes", _base64),
     dt.datetime: ("$datetime", dt.datetime.isoformat),
@@ -100,7 +100,7 @@ _MARKS: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
     uuid.UUID: ("$uuid", str),
 }
 
-_READS: Final[dict[str, Callable[[Any], Any]]] = {
+_READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "$dict": lambda pairs: {_unpack(key): _unpack(one) for key, one in pairs},
     "$tuple": lambda parts: tuple(map(_unpack, parts)),
     "$bytes": base64.b64decode,

@@ -172,23 +172,23 @@ class _PermitLoop:
             return
         now = monotonic()
         with self._lock:
-            stays = self._reuses(now)
-            if stays and now >= permit[1] and now >= self._next_offer:
+            is_kept = self._reuses(now)
+            if is_kept and now >= permit[1] and now >= self._next_offer:
                 self._next_offer = now + OFFER_SECONDS
-                stays = False
-            ticket = self._next_ticket() if stays else None
-            rests = stays and ticket is None
-            returns = rests and not self._returns_idle
-            if rests:
+                is_kept = False
+            ticket = self._next_ticket() if is_kept else None
+            is_idle = is_kept and ticket is None
+            must_return = is_idle and not self._returns_idle
+            if is_idle:
                 self._idle.append(permit)
                 self._returns_idle = True
         if ticket is not None:
             ticket.set_result(permit)
-        elif not stays:
+        elif not is_kept:
             # Do not put this permit among the idle permits. The next call of this stage would take
             # it before the loop could offer it, and other stages would wait for ever.
             self._run(lambda: self._ensure_gate().release(permit))
-        elif returns:
+        elif must_return:
             self._run(self._return_later)
 
     def hold(self, seconds: float) -> None:

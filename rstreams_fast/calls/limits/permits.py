@@ -79,7 +79,7 @@ class PermitGate:
         self._idle: list[tuple[Any, float]] = []
         # The permits of the running calls of ``admit``; None for a call without a permit.
         self._used: list[tuple[Any, float] | None] = []
-        self._passing = 0  # the number of permits on their way to waiting calls
+        self._in_transit = 0  # the number of permits on their way to waiting calls
         self._window: CallWindow | None = None
         # Whether ``_used`` has an element for each running call.
         self._is_counting = True
@@ -111,25 +111,25 @@ class PermitGate:
         permit, the gate does not count permits. This saves time.
         """
         idle, used = self._idle, self._used
-        take, use, leave = idle.pop, used.append, used.pop
+        take_idle, add_used, pop_used = idle.pop, used.append, used.pop
 
         async def after_waiting(*args: Any) -> Any:
             permit = None
             try:
                 permit = await self.acquire()
             finally:
-                use(permit)
+                add_used(permit)
             return await fn(*args)
 
         def counted(*args: Any) -> Awaitable[Any]:
             if not idle:
                 return after_waiting(*args)
-            use(take())
+            add_used(take_idle())
             return fn(*args)
 
         def call_ended() -> None:
             # The list of used permits is empty if the gate was closed before the call ended.
-            permit = leave() if used else None
+            permit = pop_used() if used else None
             if permit is not None:
                 self.release(permit)
 
@@ -148,7 +148,7 @@ class PermitGate:
 
     def _begin_rest(self) -> None:
         self._at_rest = True
-        if self._window is None or self._passing:
+        if self._window is None or self._in_transit:
             return
         used = [permit for permit in self._used if permit is not None]
         if len(self._idle) + len(used) >= self._window.concurrency:
@@ -192,11 +192,11 @@ class PermitGate:
                     permit = await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:
-                self._passing -= 1
+                self._in_transit -= 1
                 self.spend(weights, -1)
                 self.release(future.result())
             raise
-        self._passing -= 1
+        self._in_transit -= 1
         return permit
 
     def release(self, permit: tuple[Any, float]) -> None:
@@ -221,7 +221,7 @@ class PermitGate:
                 self._source.offer(permit[0])
                 self._ask_if_needed()
                 return
-        if not (self._waiting and self._pass(permit)):
+        if not (self._waiting and self._grant_to_waiting(permit)):
             self._idle.append(permit)
             if self._idle_timer is None:
                 self._idle_timer = self.loop.call_later(PERMIT_IDLE_SECONDS, self._check_idle)
@@ -230,7 +230,7 @@ class PermitGate:
     def grant(self, permit: Any, weights: Weights = ()) -> None:
         """Receive a permit from the source. ``weights``: the units with which it was requested."""
         self._requested -= 1
-        if not self._pass((permit, monotonic() + PERMIT_TURN_SECONDS), weights):
+        if not self._grant_to_waiting((permit, monotonic() + PERMIT_TURN_SECONDS), weights):
             self._source.give_back(permit)
 
     def spend(self, weights: Weights, times: int = 1) -> None:
@@ -341,7 +341,7 @@ class PermitGate:
         while self._idle:
             self._source.give_back(self._idle.pop()[0])
 
-    def _pass(self, permit: tuple[Any, float], weights: Weights = ()) -> bool:
+    def _grant_to_waiting(self, permit: tuple[Any, float], weights: Weights = ()) -> bool:
         while self._waiting:
             future, requested = self._waiting.popleft()
             if not future.done():  # a future that is done belongs to a cancelled call
@@ -350,7 +350,7 @@ class PermitGate:
                     both = zip_longest(requested, weights, fillvalue=0.0)
                     self.spend(tuple(own - asked for own, asked in both))
                 future.set_result(permit)
-                self._passing += 1
+                self._in_transit += 1
                 return True
         self.spend(weights, -1)
         return False

@@ -129,16 +129,16 @@ class Relay:
         self._newest += 1
         worker = self._workers[self._newest] = _Peer(connection, self._newest)
         self._selector.register(connection, EVENT_READ, worker)
-        self._frame(worker, b"")
+        self._add_frame(worker, b"")
 
-    def _frame(self, worker: _Peer, data: bytes) -> None:
+    def _add_frame(self, worker: _Peer, data: bytes) -> None:
         self._driver.unsent += FRAME.pack(worker.number, len(data)) + data
         self._changed.add(self._driver)
 
     def _pass_to_driver(self, worker: _Peer, data: bytes) -> None:
         # A frame of this turn may have ended the channel already.
         if worker.number in self._workers:
-            self._frame(worker, data)
+            self._add_frame(worker, data)
             if not data:
                 self._end(worker)
 

@@ -50,7 +50,7 @@ REMOVE_AFTER_SECONDS: Final = 900.0
 _NUMBER_BYTES: Final = 8
 """Each result begins with its number: the oldest result has the smallest number."""
 
-_UNTIL: Final = struct.Struct(">d")
+_EXPIRY: Final = struct.Struct(">d")
 """After its number, each result has the time at which it expires."""
 
 _RESULT, _NUMBER = b"k", b"n"
@@ -75,7 +75,7 @@ class Store(Protocol):
 
 class _Entry(NamedTuple):
     result: Any
-    until: float
+    expires_at: float
     """The time at which the entry expires."""
     size: int
     """The bytes of the entry's key and result."""
@@ -106,10 +106,10 @@ class ProcessStore:
     def get(self, entry_key: Any) -> Any:
         with self._lock:
             try:
-                result, until, _ = self._entries[entry_key]
+                result, expires_at, _ = self._entries[entry_key]
             except KeyError:
                 return MISSING
-        return result if until == math.inf or time.monotonic() < until else MISSING
+        return result if expires_at == math.inf or time.monotonic() < expires_at else MISSING
 
     def put(self, entry_key: Any, result: Any, seconds: float) -> None:
         """Store the result, as a copy if it is a view."""
@@ -165,10 +165,10 @@ class HostStore:
         except self._store_error as raised:
             self._warn(raised)
             return MISSING
-        if found is None or time.time() >= _UNTIL.unpack_from(found, _NUMBER_BYTES)[0]:
+        if found is None or time.time() >= _EXPIRY.unpack_from(found, _NUMBER_BYTES)[0]:
             return MISSING
         try:
-            return pickle.loads(found[_NUMBER_BYTES + _UNTIL.size :])  # noqa: S301 - our user's own
+            return pickle.loads(found[_NUMBER_BYTES + _EXPIRY.size :])  # noqa: S301 - our user's own
         except Exception:
             # The pickle cannot be loaded, for example, if its type is unknown in this process.
             return MISSING
@@ -180,7 +180,7 @@ class HostStore:
             return
         if len(content) > self._largest:
             return
-        value = _UNTIL.pack(time.time() + seconds) + content
+        value = _EXPIRY.pack(time.time() + seconds) + content
         try:
             with self._lock:
                 for make_room in (self._env.reader_check, self._clear):
