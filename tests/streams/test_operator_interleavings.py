@@ -82,7 +82,9 @@ def test_who_brings_an_element_does_not_cancel_the_publisher_opened_for_it() -> 
             wait_for(up.there)
 
     recorder = subscribed(rsf.from_publisher(Outer()).switch_map([inner].__getitem__))
-    up = recorder.subscription._up = HeldUp(recorder.subscription._up, "enter", "sender")
+    up = recorder.subscription._upward_wip = HeldUp(
+        recorder.subscription._upward_wip, "enter", "sender"
+    )
     recorder.subscription.request(1)  # and opens it, before the sender goes on
     assert inner.subscribes == 1
     up.go_on.set()
@@ -152,7 +154,7 @@ def test_an_element_that_is_opened_is_not_discarded_by_who_brings_the_next() -> 
     send(outer, elements[0])
     asker = start_thread(lambda: recorder.subscription.request(5))
     wait_for(asked)  # it works upward, and is in the first publisher's request
-    up = fan_in._up = HeldUp(fan_in._up, "enter", "sender")
+    up = fan_in._upward_wip = HeldUp(fan_in._upward_wip, "enter", "sender")
     sender = start_thread(lambda: send(outer, elements[1]), "sender")
     wait_for(up.there)
     answer.set()

@@ -185,7 +185,7 @@ class SubscriptionArbiter(FanIn):
             if self._sequence is not None:
                 self._enter()
             else:
-                self._call_up()
+                self._enter_upward()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         current, companion = self._current, self._companion
@@ -205,7 +205,7 @@ class SubscriptionArbiter(FanIn):
         Any thread may call this.
         """
         self._publisher = publisher
-        self._call_up()
+        self._enter_upward()
 
     def call_next(self) -> None:
         """Make the arbiter call ``PublisherChooser.next`` again, after ``next`` returned ``None``.
@@ -227,7 +227,7 @@ class SubscriptionArbiter(FanIn):
 
     def _inner_attached(self, inner: Inner, /) -> None:
         inner.attached = True
-        self._call_up()
+        self._enter_upward()
 
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
         companion = self._companion
@@ -247,7 +247,7 @@ class SubscriptionArbiter(FanIn):
         if companion is None or inner is not companion.inner:
             self._error = error
             self._over = True
-            self._call_up()
+            self._enter_upward()
         elif error is not None:
             self._fail(error)
         else:
@@ -255,7 +255,7 @@ class SubscriptionArbiter(FanIn):
 
     def _pass_to_companion(self, companion: Companion, burst: list[Any], over: bool) -> None:
         if not companion.receive(burst, over):
-            self._call_up()
+            self._enter_upward()
             return
         self._mail.append((companion.inner, COMPLETED))
         # Another thread may be delivering a list of elements. Stop that delivery at once.

@@ -125,7 +125,7 @@ class RingSubscriber:
         raise NotImplementedError
 
 
-class _Dropped:
+class _DiscardingRing:
     """Replaces a ring at the end of the stream, and drops elements that come later (§2.8)."""
 
     __slots__ = ()
@@ -137,7 +137,7 @@ class _Dropped:
         return True
 
 
-_DROPPED = _Dropped()
+_DISCARDING_RING = _DiscardingRing()
 
 
 class InputRing:
@@ -163,8 +163,8 @@ class InputRing:
     def drop(self) -> None:
         """Drop the ring and its elements. Elements that come later are dropped, too."""
         self.elements.disarm()
-        self.elements = _DROPPED
-        self.accept = _DROPPED.offer
+        self.elements = _DISCARDING_RING
+        self.accept = _DISCARDING_RING.offer
 
 
 class ListSubscriber:

@@ -157,11 +157,11 @@ class Drain:
 
     def _enter(self) -> None:
         if self._wip.enter():
-            self._go()
+            self._start_drain()
         elif self._resource is not None and process_id() != self._pid:
             self._refused(forked())  # in a forked child no thread delivers
 
-    def _go(self) -> None:
+    def _start_drain(self) -> None:
         """Deliver, on this thread or on the executor.
 
         Call this only after ``_wip.enter()`` returned true, so that no other thread delivers.
@@ -502,7 +502,7 @@ class Drain:
 
     def _begin(self) -> None:
         if self._signal_on_subscribe():
-            self._go()
+            self._start_drain()
 
     def _signal_on_subscribe(self) -> bool:
         """Signal ``on_subscribe``, once (§2.12).

@@ -182,7 +182,7 @@ class FanIn(Drain):
         "_prefetch",
         "_take_burst",
         "_unsubscribed",
-        "_up",
+        "_upward_wip",
     )
 
     _only_downstream_calls = False
@@ -200,7 +200,7 @@ class FanIn(Drain):
         self._open = True
         self._delivering: list[Any] | None = None
         # Lets one thread at a time call publishers, and no thread before on_subscribe has returned.
-        self._up = Wip(held=True)
+        self._upward_wip = Wip(held=True)
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         inners = self._inners.copy()
@@ -214,8 +214,8 @@ class FanIn(Drain):
             subscriber = self._subscriber
             if subscriber is not None:
                 self._take_burst = burst_slot(subscriber)
-            self._go()
-            self._go_up()
+            self._start_drain()
+            self._run_upward()
 
     # -- calls to publishers (upward work) ---------------------------------------------------------
 
@@ -235,16 +235,16 @@ class FanIn(Drain):
         """
         self._prefetch.clear()
 
-    def _call_up(self) -> None:
+    def _enter_upward(self) -> None:
         """Make the due calls to publishers, or leave them to a thread that is making calls now.
 
         Never called while this thread delivers: a publisher may signal before a call returns.
         """
-        if self._up.enter():
-            self._go_up()
+        if self._upward_wip.enter():
+            self._run_upward()
 
-    def _go_up(self) -> None:
-        up, turns = self._up, self.turns
+    def _run_upward(self) -> None:
+        up, turns = self._upward_wip, self.turns
         try:
             while True:
                 missed = up.missed
@@ -272,7 +272,7 @@ class FanIn(Drain):
 
     def resume(self) -> None:
         super().resume()
-        self._call_up()
+        self._enter_upward()
 
     def _subscribe_to(self, publisher: Publisher[Any]) -> Inner:
         """Return a new inner, which subscribes to ``publisher`` now, unless the stream is over."""
@@ -302,7 +302,7 @@ class FanIn(Drain):
 
     def _inner_attached(self, inner: Inner, /) -> None:
         self._prefetch.due_requests.append((inner, self._prefetch.size))
-        self._call_up()
+        self._enter_upward()
 
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
         self._mail.append((inner, burst))
@@ -331,7 +331,7 @@ class FanIn(Drain):
         if self._wip.enter():
             self._drain()
         if self._upward_is_due():  # do not wait for a thread that delivers: that may take long
-            self._call_up()
+            self._enter_upward()
 
     def _upward_is_due(self) -> bool:
         """Whether a call to a publisher is due."""

@@ -106,7 +106,7 @@ class Waits:
         )
 
 
-class _Further:
+class _Placeholder:
     """A placeholder that ``metrics_of`` replaces by the metrics above ``subscription``."""
 
     __slots__ = ("subscription",)
@@ -126,10 +126,10 @@ def metrics_of(subscription: Any) -> tuple[BoundaryMetrics, ...]:
             library has no metrics.
     """
     found: list[BoundaryMetrics] = []
-    left: list[Any] = [_Further(subscription)]
+    left: list[Any] = [_Placeholder(subscription)]
     while left:
         one = left.pop()
-        if isinstance(one, _Further):
+        if isinstance(one, _Placeholder):
             left.extend(reversed(metrics_above(one.subscription)))
         else:
             found.append(one)
@@ -150,4 +150,4 @@ def metrics_further_up(subscription: Any) -> tuple[BoundaryMetrics, ...]:
 
     ``metrics_of`` replaces placeholders in a loop, so that calls do not nest in a long chain.
     """
-    return (cast("BoundaryMetrics", _Further(subscription)),)
+    return (cast("BoundaryMetrics", _Placeholder(subscription)),)

@@ -129,7 +129,7 @@ class OperatorSubscriber(Drain):
             return False
         return takes
 
-    def _accepts(self, element: Any, accept: Callable[[Any], bool]) -> bool:
+    def _add_element(self, element: Any, accept: Callable[[Any], bool]) -> bool:
         """Add the element by the function ``accept``. Return whether the element was added.
 
         An element is not added if it came after the end, or if the publisher broke a rule. A broken

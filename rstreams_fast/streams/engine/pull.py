@@ -18,19 +18,19 @@ __all__ = ["PullSegment"]
 
 
 class PullSegment:
-    """Publishes the results of the stages ``program`` for the elements of the source ``origin``.
+    """Publishes the results of the stages ``program`` for the elements of ``source``.
 
     All work is done on ``executor``. If ``executor`` is ``...``, the publisher is synchronous: it
     works on the thread that calls ``request`` or ``subscribe`` (§3.10, §3.11).
     """
 
-    def __init__(self, origin: PullSource, program: Stages, executor: Any = ...) -> None:
-        self._origin = origin
+    def __init__(self, source: PullSource, program: Stages, executor: Any = ...) -> None:
+        self._source = source
         self._program = program
         self._executor = executor
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        _PullSubscription(subscriber, self._origin, self._program, self._executor)._begin()
+        _PullSubscription(subscriber, self._source, self._program, self._executor)._begin()
 
     def sequence(self) -> tuple[PullSource, Stages] | None:
         """Return the source and the stages, for a subscriber that iterates the source itself.
@@ -38,8 +38,8 @@ class PullSegment:
         Return ``None`` if the subscriber must subscribe instead: the source is no sequence, there
         is an executor, or the stages have a seed.
         """
-        ours = self._executor is ... and self._origin.is_sequence
-        return (self._origin, self._program) if ours and self._program.seed is MISSING else None
+        ours = self._executor is ... and self._source.is_sequence
+        return (self._source, self._program) if ours and self._program.seed is MISSING else None
 
     @property
     def where(self) -> str:
@@ -50,18 +50,18 @@ class PullSegment:
 
 
 class _PullSubscription(Drain):
-    __slots__ = ("_ended", "_of_sequence", "_origin", "_program", "_seed", "_source")
+    __slots__ = ("_ended", "_is_sequence", "_iterator", "_program", "_seed", "_source")
 
     def __init__(
-        self, subscriber: Subscriber[Any], origin: PullSource, program: Stages, executor: Any
+        self, subscriber: Subscriber[Any], source: PullSource, program: Stages, executor: Any
     ) -> None:
         super().__init__(subscriber, None if executor is ... else resource(executor))
-        self._origin: PullSource | None = origin
+        self._source: PullSource | None = source
         self._program = program
-        self._source: Iterator[Any] | None = None
+        self._iterator: Iterator[Any] | None = None
         self._ended = False
         self._seed = program.seed is not MISSING
-        self._of_sequence = origin.is_sequence
+        self._is_sequence = source.is_sequence
 
     @property
     def works_in_request(self) -> bool:
@@ -70,33 +70,33 @@ class _PullSubscription(Drain):
         This is false for a sequence without stages, which is quick, and if an executor does the
         work.
         """
-        slow = bool(self._program.stages) or not self._of_sequence
+        slow = bool(self._program.stages) or not self._is_sequence
         return slow and super().works_in_request
 
-    def _open(self, origin: PullSource) -> bool:
+    def _open(self, source: PullSource) -> bool:
         """Open the source. If the source raises, fail the stream, and return false."""
         if self._program.takes_nothing:
-            self._source = iter(())
+            self._iterator = iter(())
             return True
         try:
-            self._source = origin.open()
+            self._iterator = source.open()
         except Exception as raised:
             self._fail(raised)
             return False
         return True
 
     def _make_run(self) -> FusedRun | None:
-        subscriber, source = self._subscriber, self._source
-        if subscriber is None or source is None:
+        subscriber, iterator = self._subscriber, self._iterator
+        if subscriber is None or iterator is None:
             return None
         program = self._program
-        slot = self._slot_by_bursts(subscriber, waits=not self._of_sequence)
+        slot = self._slot_by_bursts(subscriber, waits=not self._is_sequence)
         if self._seed:
-            source = chain((program.seed,), source)
+            iterator = chain((program.seed,), iterator)
         stages = program.stages
         if self.custody is not None:
             stages = self.custody.wrap_stages(stages, enters=True)
-        self._run = run = FusedRun(source, stages, slot, self._demand)
+        self._run = run = FusedRun(iterator, stages, slot, self._demand)
         return run
 
     def _work(self) -> bool:
@@ -105,8 +105,8 @@ class _PullSubscription(Drain):
             return self._act_on_end()
         run = self._run
         if run is None:
-            origin, self._origin = self._origin, None
-            if origin is not None and not self._open(origin):
+            source, self._source = self._source, None
+            if source is not None and not self._open(source):
                 return self._act_on_end()
             if demand == 0 and not self._is_over():
                 return False  # make no FusedRun yet: many subscriptions never request anything
@@ -131,24 +131,24 @@ class _PullSubscription(Drain):
 
         If the iterator raises, the stream fails with the exception.
         """
-        source, run = self._source, self._run
-        if source is None:
+        iterator, run = self._iterator, self._run
+        if iterator is None:
             return False
         if self._seed and not self._program.takes_nothing and (run is None or run.pulled == 0):
             return False  # the seed was not delivered yet
         try:
-            self._ended = at_end(source)
+            self._ended = at_end(iterator)
         except Exception as raised:
             self._fail(raised)
             return self._act_on_end()
         return self._ended
 
     def _close(self) -> None:
-        source, self._source = self._source, None
-        if source is not None:
-            silent(close_source, source)
+        iterator, self._iterator = self._iterator, None
+        if iterator is not None:
+            silent(close_source, iterator)
 
     def _drop_references(self) -> None:
-        self._origin = None
+        self._source = None
         self._program = Stages()
         self._close()

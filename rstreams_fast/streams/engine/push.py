@@ -170,7 +170,7 @@ class PushSubscription(OperatorSubscriber):
         """
         started = self._signal_on_subscribe()
         if started:
-            self._go()
+            self._start_drain()
         return started
 
     def on_subscribe(self, subscription: Subscription, /) -> None:

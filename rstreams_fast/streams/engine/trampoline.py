@@ -68,7 +68,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
     # -- signals from upstream -------------------------------------------------------------------
 
     def on_next(self, element: Any, /) -> None:
-        if self._accepts(element, self._input.accept):
+        if self._add_element(element, self._input.accept):
             self._enter()
 
     def on_burst(self) -> None:
@@ -86,7 +86,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
     def _begin(self) -> None:
         self._bounce(super()._begin)
 
-    def _go(self) -> None:
+    def _start_drain(self) -> None:
         self._bounce(self._drain)
 
     def _stop(self) -> None:

@@ -54,7 +54,7 @@ class _CombineSubscription(FanIn):
 
     def _inner_attached(self, inner: Inner, /) -> None:
         self._prefetch.due_requests.append((inner, 1))
-        self._call_up()
+        self._enter_upward()
 
     # -- delivering elements -----------------------------------------------------------------------
 

@@ -142,7 +142,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     def _begin(self) -> None:
         if self._signal_on_subscribe():
-            self._go()
+            self._start_drain()
             self._make_requests()
 
     def on_next(self, element: Any, /) -> None:

@@ -62,7 +62,7 @@ class _ExpandSubscription(FanIn):
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
         if self._pending.add(self, n):
-            self._call_up()
+            self._enter_upward()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         current = self._current
@@ -72,7 +72,7 @@ class _ExpandSubscription(FanIn):
 
     def _inner_attached(self, inner: Inner, /) -> None:
         inner.attached = True
-        self._call_up()
+        self._enter_upward()
 
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
         self._waiting += burst
@@ -90,12 +90,12 @@ class _ExpandSubscription(FanIn):
             # ``_waiting`` is empty, all elements of the publisher were expanded.
             inner.done = True
         if over or self._deep:
-            self._call_up()
+            self._enter_upward()
 
     def _inner_ended(self, inner: Inner, error: BaseException | None, /) -> None:
         if error is None:
             inner.done = True
-            self._call_up()
+            self._enter_upward()
         else:
             self._end_after(inner, error)
 

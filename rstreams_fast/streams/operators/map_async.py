@@ -244,7 +244,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         # ``_wip`` is held until the subscriber's on_subscribe has returned: nothing is delivered
         # before.
         if self._signal_on_subscribe() and not self._wip.leave():
-            self._go()
+            self._start_drain()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         options, window = self._options, self._window
@@ -254,7 +254,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         return (self._waits.metrics(self._demand.value, held), *super().metrics())
 
     def on_next(self, element: Any, /) -> None:
-        if self._accepts(element, self._input.accept):
+        if self._add_element(element, self._input.accept):
             self.on_burst()
 
     def on_error(self, error: BaseException, /) -> None:
@@ -279,11 +279,11 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
 
     # -- delivering elements -----------------------------------------------------------------------
 
-    def _go(self) -> None:
+    def _start_drain(self) -> None:
         if self._window is None and (self._demand.value < 0 or self._empty()):
             self._drain()  # only an end has to be signalled, which needs no loop
         else:
-            super()._go()
+            super()._start_drain()
 
     def _empty(self) -> bool:
         return self._completed and not self._input.elements

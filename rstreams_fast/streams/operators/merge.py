@@ -249,7 +249,7 @@ class Merging(FanIn):
         outer = self._outer
         if outer is not None and inner is outer.inner:
             outer.vacant.request(outer.concurrency)
-            self._call_up()
+            self._enter_upward()
         else:
             super()._inner_attached(inner)
 
@@ -289,11 +289,11 @@ class Merging(FanIn):
                 self._over(inner)
             if not ready and wip.leave():
                 if over and self._upward_is_due():
-                    self._call_up()
+                    self._enter_upward()
                 return
         self._drain()
         if self._upward_is_due():
-            self._call_up()
+            self._enter_upward()
 
     def _outer_burst(self, outer: Outer, burst: list[Any], over: bool) -> None:
         if burst:
@@ -301,7 +301,7 @@ class Merging(FanIn):
             outer.elements += burst
         if over:
             self._inner_ended(outer.inner, None)
-        self._call_up()
+        self._enter_upward()
 
     def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
         return self._errors.delays(error)

@@ -210,10 +210,10 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         synchronous upstream would then send its elements on the subscribing thread.
         """
         if not self._ready.enter():
-            self._go()
+            self._start_drain()
 
     def on_next(self, element: Any, /) -> None:
-        if self._accepts(element, self._input.accept):
+        if self._add_element(element, self._input.accept):
             self.on_burst()
 
     def on_burst(self) -> None:

@@ -59,7 +59,7 @@ class _RaceSubscription(FanIn):
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
         if self._pending.add(self, n):
-            self._call_up()
+            self._enter_upward()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         winner = self._winner
@@ -75,14 +75,14 @@ class _RaceSubscription(FanIn):
             if other is not inner:
                 other.cancel()
         self._winner = inner
-        self._call_up()
+        self._enter_upward()
         return True
 
     # -- signals from the inner subscribers, on any thread -----------------------------------------
 
     def _inner_attached(self, inner: Inner, /) -> None:
         self._attached.append(inner)
-        self._call_up()
+        self._enter_upward()
 
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
         if self._wins(inner):

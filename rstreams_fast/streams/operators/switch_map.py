@@ -108,7 +108,7 @@ class _SwitchMapSubscription(FanIn):
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
         if self._requested.add(self, n):
-            self._call_up()
+            self._enter_upward()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         current = self._current[1]
@@ -122,7 +122,7 @@ class _SwitchMapSubscription(FanIn):
         else:
             self._mail.append((inner, _ATTACHED))
             self._enter()
-        self._call_up()
+        self._enter_upward()
 
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
         if inner is not self._outer:
@@ -133,12 +133,12 @@ class _SwitchMapSubscription(FanIn):
             self._newest = (came, burst[-1:])
             self._discard([*burst[:-1], take_held(before)])
             del burst
-            first = self._up.enter()
+            first = self._upward_wip.enter()
             number, current = self._current
             if current is not None and number < came:
                 current.cancel()  # cancel now: the thread that calls publishers may be busy
             if first:
-                self._go_up()
+                self._run_upward()
         if over:
             super()._inner_ended(inner, None)
 

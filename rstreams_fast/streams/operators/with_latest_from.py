@@ -70,7 +70,7 @@ class _LatestSubscription(FanIn):
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
         if self._pending.add(self, n):
-            self._call_up()
+            self._enter_upward()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         held = len(self._latest)
@@ -85,7 +85,7 @@ class _LatestSubscription(FanIn):
             inner.attached = True
         else:
             self._due_requests.append(inner)
-        self._call_up()
+        self._enter_upward()
 
     def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
         return inner is self._main

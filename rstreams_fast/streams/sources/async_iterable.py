@@ -144,15 +144,15 @@ class _AsyncIterableSubscription(Drain):
 
     def start(self) -> None:
         if self._signal_on_subscribe() and not self._wip.leave():
-            self._go()
+            self._start_drain()
 
     # -- the drain: delivering elements ------------------------------------------------------------
 
-    def _go(self) -> None:
+    def _start_drain(self) -> None:
         if self._task is None and self._demand.value < 0 and not self._must_close():
             self._drain()  # there is no task to end, so the loop is not needed
         else:
-            super()._go()
+            super()._start_drain()
 
     def _must_close(self) -> bool:
         """Return whether the source is an iterator with ``aclose``, which must be awaited."""

@@ -106,9 +106,9 @@ class MulticastSubscription(Drain):
         if not self._wip.leave():
             self._drain()
 
-    def _go(self) -> None:
+    def _start_drain(self) -> None:
         publisher = self._publisher
-        if publisher is None or not publisher.defer(self._go):
+        if publisher is None or not publisher.defer(self._start_drain):
             self._drain()
 
     def _work(self) -> bool:
