@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -154,8 +156,13 @@ class PolicyFunction:
         return type(self), (self._settings,)
 
     def _reduced_to_name(self) -> Any:
+        # The module has ``key`` and ``weigh``, which may be lambdas: most pickles refuse these.
+        policy, limit = self.policy, copy.copy(self.policy.limit)
+        if limit is not None:
+            object.__setattr__(limit, "weigh", None)
+        policy = dataclasses.replace(policy, limit=limit, key=None)
         called_id = self._settings.called_id
-        return _function_named, (self.policy, self.__module__, self.__qualname__, called_id)
+        return _function_named, (policy, self.__module__, self.__qualname__, called_id)
 
     def __repr__(self) -> str:
         return f"<{self._settings.label} with a policy>"
@@ -281,7 +288,10 @@ def _function_named(policy: PolicySettings, module: str, name: str, called_id: s
     found: Any = importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
-    settings = CallSettings(found.fn, policy)
+    own: PolicySettings = found.policy
+    if policy.limit is not None and own.limit is not None:
+        object.__setattr__(policy.limit, "weigh", own.limit.weigh)
+    settings = CallSettings(found.fn, dataclasses.replace(policy, key=own.key))
     object.__setattr__(settings, "called_id", called_id)
     return type(found)(settings)
 

@@ -66,9 +66,11 @@ import asyncio, multiprocessing, sys
 from concurrent.futures import ProcessPoolExecutor
 import rstreams_fast as rsf
 
+tokens = {"tokens": rsf.per_second(1e6)}
+models = rsf.Limit("children", units=tokens, weigh=lambda x: 1, scope="job")
 spend = rsf.Budget("children", calls=10)
 
-@rsf.Policy(budget=spend)
+@rsf.Policy(limit=models, budget=spend, cache=rsf.Cache(), key=lambda x: str(x))
 def double(x):
     return 2 * x
 
