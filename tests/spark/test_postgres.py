@@ -144,6 +144,8 @@ def test_values_that_csv_has_no_form_for_arrive(
             "cast('1.000000000000000001' as decimal(38, 18))",
             "1.000000000000000001",
         ),
+        ("timestamptz", "timestamp'1883-01-01'", "1883-01-01 04:56:02+00"),
+        ("timestamp", "timestamp'1883-01-01'", "1883-01-01 00:00:00"),
         ("timestamp", "timestamp_ntz'2020-02-03 04:05:06.123456'", "2020-02-03 04:05:06.123456"),
         ("text", r"'\\N \\. €😀'", r"\N \. €😀"),
     )

@@ -46,7 +46,7 @@ def plain(key: str) -> str:
 
 
 def moment(key: str) -> dt.datetime:
-    return dt.datetime.fromisoformat(f"2026-01-02T03:04:05.{key}67+00:00")
+    return dt.datetime.fromisoformat(f"1883-01-02T03:04:05.{key}67+00:00")
 
 
 async def plane_of_row(session: Session, tailnum: str, row: str) -> tuple[str | None, int]:
@@ -185,7 +185,7 @@ def test_rows_go_in_and_come_out(source: Path) -> None:
     (parts / "code=0012").mkdir(parents=True)
     (parts / "code=0012" / "a.csv").write_text('key\n"a\0"\n', encoding="utf-8")
     stamped = ["--call", f"{NAME}:moment", "--on", "code", "--add", "at timestamp"]
-    utc = ["--conf", "spark.sql.session.timeZone=UTC"]
+    zone = ["--conf", "spark.sql.session.timeZone=America/New_York"]
     statuses, said, errors = run_all(
         source,
         [*CALL, "--on", "kye", "--output", out],
@@ -198,14 +198,15 @@ def test_rows_go_in_and_come_out(source: Path) -> None:
         [*CALL, "--output", out, "--dead-letters", dead, "--page", str(page), "--live"],
         [*CALL, *own_policy, "--explain", "--budget", "7"],
         [*CALL, *own_policy, *from_dead, "--quiet", "--output", again],
-        [*stamped, *utc, "--input", str(parts), "--format", "csv", "--output", times],
+        [*stamped, *zone, "--input", str(parts), "--format", "csv", "--output", times],
         [*CALL, "--input", str(heads), "--output", out, "--overwrite"],
         [*CALL, *of_maps, "--explain"],
     )
     assert statuses == [2, 2, 2, 2, 1, 1, 1, 3, 0, 0, 0, 1, 0]
-    # A name of a directory is a string, too, a text keeps its NUL, and a time its microseconds.
+    # A name of a directory is a string, too, and a text keeps its NUL. A time keeps its
+    # microseconds, and its offset from UTC the seconds of local mean time.
     written = [p.read_text() for p in Path(times).glob("*.csv")]
-    assert written == ["key,code,at\na\0,0012,2026-01-02T03:04:05.001267Z\n"]
+    assert written == ["key,code,at\na\0,0012,1883-01-01T22:08:03.001267-04:56:02\n"]
     assert "--on: the input has no column 'kye'; it has key, text\n" in errors
     assert "--add='big strin' is no valid DDL" in errors
     assert "doesn't support the column `big`" in errors

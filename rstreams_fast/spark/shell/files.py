@@ -57,9 +57,10 @@ _READ_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "json": {"mode": "FAILFAST"},
 }
-# Spark's own formats cut times to milliseconds.
+# Spark's own formats cut times to milliseconds, and offsets from UTC to minutes. Before a zone had
+# its standard time, offsets have seconds.
 _TIME_FORMATS: Final[Mapping[str, str]] = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXX",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
 }
 _WRITE_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {

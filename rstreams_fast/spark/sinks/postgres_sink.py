@@ -407,6 +407,7 @@ def _csv_column(column: pa.Array, nested: Callable[[Any], str]) -> pa.Array:
     is_nested = pa.types.is_nested(kind)
     if not (
         is_nested
+        or _has_seconds_in_offsets(column)
         or pa.types.is_binary(kind)
         or pa.types.is_large_binary(kind)
         or pa.types.is_duration(kind)  # pyarrow writes a number, which PostgreSQL takes for seconds
@@ -415,6 +416,24 @@ def _csv_column(column: pa.Array, nested: Callable[[Any], str]) -> pa.Array:
     text = nested if is_nested else _text_of
     values = [None if one is None else text(one) for one in python_values(column)]
     return pa.array(values, pa.string())
+
+
+def _has_seconds_in_offsets(column: pa.Array) -> bool:
+    """Whether a time's offset from UTC has seconds, as before a zone's standard time.
+
+    pyarrow writes offsets without seconds.
+    """
+    import pyarrow as pa
+    from pyarrow import compute
+
+    kind = column.type
+    if not pa.types.is_timestamp(kind) or kind.tz is None:
+        return False
+    local = compute.local_timestamp(column)
+    # ``second`` takes the second in UTC.
+    return bool(
+        compute.any(compute.not_equal(compute.second(column), compute.second(local))).as_py()
+    )
 
 
 def _text_of(value: Any) -> str:
