@@ -106,6 +106,22 @@ def test_rows_of_one_key_are_one_row_and_rows_with_a_null_key_are_all_added(
     assert found == [(0, "same", 1), (0, None, 20), (1, "same", 1), (1, None, 20)]
 
 
+@pytest.mark.parametrize("words", [{}, {"mode": "upsert", "key": "id"}])
+def test_a_trigger_of_the_table_may_leave_rows_out(
+    spark: Any, server: PostgresServer, name: str, words: Any
+) -> None:
+    server.ask(f"create table t{name} (id bigint primary key)")
+    server.ask(
+        f"create function t{name}() returns trigger language plpgsql "
+        "as 'begin if new.id < 4 then return null; end if; return new; end'"
+    )
+    server.ask(
+        f"create trigger few before insert on t{name} for each row execute function t{name}()"
+    )
+    report = rs.write(spark.range(10), rs.sinks.postgres(server.dsn, f"t{name}", **words))
+    assert (report.rows, count(server, f"t{name}")) == (10, 6)
+
+
 def test_a_stream_does_not_make_the_ledger_forget_a_write_of_its_name(
     spark: Any, server: PostgresServer, table: str
 ) -> None:
