@@ -188,6 +188,17 @@ def test_batches_of_a_stream_are_written_once_and_the_ledger_does_not_grow(
     assert server.ask(f'select batch, rows from "{schema}".rstreams_ledger') == [(300, 100)]
 
 
+def test_a_stream_with_a_new_checkpoint_needs_another_name(
+    spark: Any, server: PostgresServer, table: str
+) -> None:
+    sink = rs.sinks.postgres(server.dsn, table)
+    rs.writer(sink, job="old")(frame(spark, 0, 100), 7)
+    with pytest.raises(RuntimeError, match="batch 0 of 'old' comes after batch 7: a stream with a"):
+        rs.writer(sink, job="old")(frame(spark, 100, 100), 0)
+    rs.writer(sink, job="new")(frame(spark, 100, 100), 0)
+    assert (count(server, table), stages(server, table)) == (200, [])
+
+
 def test_two_tables_of_a_batch_are_two_writes(
     spark: Any, server: PostgresServer, name: str
 ) -> None:

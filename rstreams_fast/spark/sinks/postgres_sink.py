@@ -156,10 +156,17 @@ class PostgresSink(Sink):
         )
         found = self._execute(
             db,
-            "select 1 from {ledger} where (job, batch, target) = ({job}, {batch}, {target})",
+            "select coalesce(bool_or(batch = {batch}), false), coalesce(max(batch), -1) "
+            "from {ledger} where (job, target) = ({job}, {target})",
             frame,
         )
-        return found.fetchone() is None
+        is_old, newest = found.fetchone()
+        if frame.batch is not None and frame.batch < newest:
+            raise RuntimeError(
+                f"batch {frame.batch} of {frame.job!r} comes after batch {newest}: a stream with a "
+                "new checkpoint counts its batches from 0 again and needs another name (job=)"
+            )
+        return not is_old
 
     def commit(self, frame: Frame, tokens: list[str], rows: int) -> bool:
         with _connect(self.dsn) as db:

@@ -144,7 +144,8 @@ def writer(
     Args:
         sink: As in ``write``.
         job: The name of the stream. Default: the id of the query, which its checkpoint keeps. Spark
-            Connect does not give this id: a name is required there.
+            Connect does not give this id: a name is required there. A stream with a new
+            checkpoint needs another name, because its batches count from 0 again.
         key: As in ``write``.
         using: As in ``write``.
         concurrency: As in ``write``.
