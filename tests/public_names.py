@@ -23,8 +23,8 @@ PUBLIC = (
 #: underscore says so.
 INTERNAL = {
     "FrameMap": {"output_of", "work"},
-    "CalledSink": {"client", "target"},
-    "HttpSink": {"client", "target"},
+    "CalledSink": {"check", "client", "target"},
+    "HttpSink": {"check", "client", "target"},
     "ForEach": {"drop_references", "end_with", "finish", "is_called_by", "slot"},
     "FunctionSubscriber": {"slot"},
     "Batching": {"most", "size_of"},

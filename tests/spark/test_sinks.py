@@ -423,6 +423,8 @@ def test_frames_that_cannot_be_written_are_refused(spark: Any, tmp_path: Path) -
     ):
         with pytest.raises(ValueError, match=message):
             rs.write(wrong, takes, on_failure=letters)
+    with pytest.raises(ValueError, match="id_field: the frame has a column 'text'"):
+        rs.write(rows, rs.sinks.http("http://a", id_field="text"))
     for path, words, error in (("here", {}, ValueError), (3, {}, TypeError)):
         with pytest.raises(error, match=r"dead_letters\(path\)"):
             rs.dead_letters(path, **words)  # type: ignore[arg-type]

@@ -60,6 +60,10 @@ class CalledSink(ABC):
         """A text for where the rows go. It keeps sinks apart that share a journal or directory."""
 
     @abstractmethod
+    def check(self, names: tuple[str, ...]) -> None:
+        """Raise an error if rows with these columns cannot be written."""
+
+    @abstractmethod
     def client(self, concurrency: int) -> AbstractAsyncContextManager[Any]:
         """Return the context manager of a client for ``concurrency`` calls at once."""
 
@@ -135,6 +139,8 @@ class FunctionSink(Sink):
             raise ValueError(
                 f"key: the frame has no column {', '.join(unknown)}; it has {', '.join(names)}"
             )
+        if isinstance(self._fn, CalledSink):
+            self._fn.check(names)
         part = "" if frame.batch is None else str(frame.batch)
         version = self._version(frame.job, part)
         calls = self._make_calls(_RowIds(names, options.key or names, self._label, version))

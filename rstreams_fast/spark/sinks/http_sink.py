@@ -111,7 +111,8 @@ def http(
             success of the request is a success of all its rows.
         id_header: The name of the header for the ``call_id`` of the row. For a list of rows the
             header has a digest of all ids. ``None``: no such header.
-        id_field: The name of a field that is added to each row, with the row's ``call_id``.
+        id_field: The name of a field that is added to each row, with the row's ``call_id``. No
+            column of the frame has this name.
 
     Returns:
         The sink.
@@ -154,6 +155,10 @@ class HttpSink(CalledSink):
     @property
     def target(self) -> str:
         return f"{self.method} {self.url}"
+
+    def check(self, names: tuple[str, ...]) -> None:
+        if self.id_field in names:
+            raise ValueError(f"id_field: the frame has a column {self.id_field!r}")
 
     @contextlib.asynccontextmanager
     async def client(self, concurrency: int) -> AsyncIterator[_Client]:
