@@ -208,6 +208,22 @@ def test_a_batch_that_is_repeated_in_fewer_partitions_replaces_all_dead_letters(
         assert pq.read_table(tmp_path / "dead").num_rows == 20
 
 
+def test_a_write_does_not_replace_the_dead_letters_that_it_reads(
+    spark: Any, tmp_path: Path
+) -> None:
+    place, dead = tmp_path / "sent", tmp_path / "dead %20 letters"
+    fails = sink_of(place, is_async=True, gets_batches=False, fails=10)
+    words: Any = {"job": "a", "key": "n", "on_failure": rs.dead_letters(dead)}
+    assert rs.write(frame(spark, 100), fails, **words).dead == 10
+    rows = spark.read.parquet(str(dead)).drop("outcome")
+    with pytest.raises(ValueError, match="which this write replaces: give another"):
+        rs.write(rows, fails, **words)
+    moved = rs.dead_letters(tmp_path / "other")
+    for other in ({"on_failure": moved}, {"job": "b"}):
+        assert rs.write(rows, fails, **words | other).dead == 10
+    assert pq.read_table(dead).num_rows == 20
+
+
 class Collects:
     """A subscriber that requests one batch after the other, and notes them."""
 

@@ -7,9 +7,11 @@ import logging
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Self
+from urllib.parse import unquote, urlsplit
 
 from rstreams_fast._third_parties import pyarrow_for
 from rstreams_fast.calls.journal.uris import SCHEME, check_no_keys, shown_uri, without_secrets
@@ -18,7 +20,13 @@ from rstreams_fast.spark.options import Failures
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DeadLetterFile", "DeadLetters", "dead_letters", "remove_other_files"]
+__all__ = [
+    "DeadLetterFile",
+    "DeadLetters",
+    "check_not_read",
+    "dead_letters",
+    "remove_other_files",
+]
 
 _WHOLE_AT_CLOSE: Final = ("s3", "gcs", "abfs")
 """The object stores: a file appears there when it is complete."""
@@ -80,6 +88,25 @@ class DeadLetters:
 
     def __repr__(self) -> str:
         return f"dead_letters({shown_uri(self.uri)!r})"
+
+
+def check_not_read(dead_letters: DeadLetters, prefix: str, files: Iterable[str]) -> None:
+    """Raise an error if one of the ``files``, which the frame reads, may be replaced by the write.
+
+    Args:
+        dead_letters: The directory that is written.
+        prefix: The prefix of the names of the files that the write replaces.
+        files: The addresses of the files, as Spark gives them.
+    """
+    uri = dead_letters.uri
+    folder = (urlsplit(uri).path if SCHEME.match(uri) else uri).rstrip("/")
+    for file in files:
+        place, _, name = unquote(urlsplit(file).path).rpartition("/")
+        if place == folder and name.startswith(prefix):
+            raise ValueError(
+                f"the frame reads the dead letters {name}, which this write replaces: give another "
+                "directory or another name (job=)"
+            )
 
 
 def remove_other_files(dead_letters: DeadLetters, prefix: str, names: list[str]) -> None:

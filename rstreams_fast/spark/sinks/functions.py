@@ -26,7 +26,12 @@ from rstreams_fast.calls.policy import PolicyFunction
 from rstreams_fast.spark.frames import MapFunction
 from rstreams_fast.spark.lookups import Lookup, lookup
 from rstreams_fast.spark.options import Failures
-from rstreams_fast.spark.sinks.dead_letters import DeadLetterFile, DeadLetters, remove_other_files
+from rstreams_fast.spark.sinks.dead_letters import (
+    DeadLetterFile,
+    DeadLetters,
+    check_not_read,
+    remove_other_files,
+)
 from rstreams_fast.spark.sinks.report import PartitionCounts
 from rstreams_fast.spark.sinks.sink import Frame, Sink, SinkOptions
 from rstreams_fast.spark.worker.counters import task_context
@@ -141,6 +146,8 @@ class FunctionSink(Sink):
             )
         if isinstance(self._fn, CalledSink):
             self._fn.check(names)
+        if options.dead_letters is not None:
+            check_not_read(options.dead_letters, self._dead_letter_prefix(frame), frame.files)
         part = "" if frame.batch is None else str(frame.batch)
         version = self._version(frame.job, part)
         calls = self._make_calls(_RowIds(names, options.key or names, self._label, version))

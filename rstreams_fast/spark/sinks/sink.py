@@ -32,6 +32,8 @@ class Frame:
     """The id of this write. A repeated write has the same id, if its job has a name."""
     batch: int | None = None
     """The number of a streaming query's batch; ``None`` for a frame that is no stream."""
+    files: tuple[str, ...] = ()
+    """The files that the frame reads, if files of an earlier run of this write may be replaced."""
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
     """The id of this run of the write."""
 

@@ -216,7 +216,9 @@ class Writer:
             raise ValueError(f"the frame has a column {OUTCOME!r}, which dead letters add")
         check_intervals(frame)
         run = uuid.uuid4().hex if not job else hashlib.blake2b(job.encode()).hexdigest()[:32]
-        written, sink = Frame(schema, job, run, batch), self._sink
+        replaces = self._has_dead_letters and job and batch is None
+        files = tuple(frame.inputFiles()) if replaces else ()
+        written, sink = Frame(schema, job, run, batch, files), self._sink
         drain = sink.drain(written)
         if not sink.begin(written):
             return WriteReport(repeated=True, seconds=time.monotonic() - begin)
