@@ -34,8 +34,8 @@ INTERNAL = {
     "ManualTimer": {"call_later", "runs_slow_work"},
     "MapBatches": {"output_of", "work"},
     "MulticastPublisher": {
-        *("admit", "ask", "buffer", "burst", "connect", "defer", "leave", "metrics_for"),
-        *("on_burst", "prompt", "refuses", "take", "waits"),
+        *("admit", "buffer", "burst", "connect", "defer", "leave", "metrics_for"),
+        *("on_burst", "prompt", "refuses", "request_elements", "take", "waits"),
     },
     "Pipeline": {"parts", "publisher_itself", "source", "with_part", "with_stage"},
     "Queue": {"all_tasks_done", "mutex", "not_empty", "not_full", "queue"},
