@@ -38,7 +38,7 @@ SECONDS: Final = 600
 """How long a run may take, kills included."""
 
 JOB: Final = f"""
-import json, os, random, sys, time
+import json, os, random, shutil, sys, time
 from pathlib import Path
 from pyspark import TaskContext
 import rstreams_fast.spark as rs
@@ -78,9 +78,12 @@ def written(run):
     def told(frame, number):
         writer(frame.mapInArrow(slow, rows), number)
         reports.append(writer.report)
+    checkpoint = directory / f"checkpoint{{run}}"
+    if checkpoint.exists() and not list(checkpoint.glob("offsets/[0-9]*")):
+        shutil.rmtree(checkpoint)  # Spark refuses it: the driver was killed at the first offset
     source = spark.readStream.schema(rows).option("maxFilesPerTrigger", 2)
     query = source.json(str(directory / "source")).writeStream.foreachBatch(told)
-    query.option("checkpointLocation", str(directory / f"checkpoint{{run}}"))
+    query.option("checkpointLocation", str(checkpoint))
     query.trigger(availableNow=True).start().awaitTermination()
     return reports
 
