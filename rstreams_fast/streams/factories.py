@@ -240,9 +240,8 @@ def using(
     ``cancel()`` (§3.12), or if ``stream_of`` returns no publisher. A cancel does not wait for
     running calls, such as calls of ``map_blocking``. If these calls use the resource, ``close``
     must wait for them. If ``stream_of`` has returned a publisher, exceptions of ``close`` go to
-    ``sys.unraisablehook``. So does a ``TypeError`` if ``close`` returns a coroutine, which would
-    never be awaited. To close by an ``await``, use ``async with`` in the generator of
-    ``from_async_iterable``.
+    ``sys.unraisablehook``, and so does a ``TypeError`` if ``close`` returns a coroutine. To close
+    by an ``await``, use ``async with`` in the generator of ``from_async_iterable``.
 
     Reactor, RxPY: ``using``.
 
@@ -299,11 +298,8 @@ def error(error: BaseException, /) -> Stream[Never]:
     """
     if not isinstance(error, BaseException):
         raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
-    return Stream(
-        PublisherSource(
-            constant.FailedPublisher(error), f"error({safe_repr(error)})", trusted=False
-        )
-    )
+    failed = constant.FailedPublisher(error)
+    return Stream(PublisherSource(failed, f"error({safe_repr(error)})", trusted=False))
 
 
 def never() -> Stream[Never]:
@@ -403,8 +399,7 @@ def concat(*publishers: Publisher[Any]) -> Stream[Any]:
 
     When a publisher has completed, the stream subscribes to the next publisher, and requests the
     rest of the demand. No more elements are requested than the subscriber requested, and no
-    elements are held. An error ends the stream at once. Without publishers the stream completes at
-    once.
+    elements are held. An error ends the stream at once. Without publishers it completes at once.
 
     Args:
         *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.
@@ -485,8 +480,7 @@ def merge_sorted(
     Args:
         *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.
         key: ``key(element)`` is compared in place of the element. Default: the element itself.
-        reverse: The publishers are sorted from the greatest to the least element, and so is the
-            result.
+        reverse: The publishers and the result are sorted from the greatest element down.
         prefetch: The most elements of each publisher that are held. They are requested in advance.
 
     Raises:
