@@ -11,10 +11,8 @@ from __future__ import annotations
 import argparse
 import io
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import psycopg
@@ -50,7 +48,7 @@ def copied(dsn: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
 
 def main(rows: int, rounds: int) -> None:
     """Print the ratios."""
-    with tempfile.TemporaryDirectory() as made, PostgresServer(Path(made)) as server:
+    with PostgresServer() as server:
         spark = session(
             conf={
                 "spark.jars.packages": JAR,

@@ -205,7 +205,7 @@ def soak(runs: dict[str, int], seed: str) -> dict[str, Any]:
     told: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="rstreams-postgres-") as made:
         folder = Path(made)
-        for name in ("postgres", "cluster", "source"):
+        for name in ("cluster", "source"):
             (folder / name).mkdir()
         size = ROWS // FILES
         for file in range(FILES):
@@ -214,7 +214,7 @@ def soak(runs: dict[str, int], seed: str) -> dict[str, Any]:
                 for k in range(size * file, size * file + size)
             ]
             (folder / "source" / f"{file}.json").write_text("\n".join(lines))
-        with PostgresServer(folder / "postgres") as server:
+        with PostgresServer() as server:
             server.ask(
                 "create function pause() returns trigger language plpgsql as "
                 "$$ begin perform pg_sleep(0.3 * random()); return null; end $$"

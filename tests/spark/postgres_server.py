@@ -6,6 +6,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -26,17 +27,19 @@ def binary(name: str) -> str:
 
 
 class PostgresServer:
-    """A server whose data is in ``folder``."""
+    """A server with a temporary directory of its own.
 
-    def __init__(self, folder: Path) -> None:
+    The directory is not below pytest's: each start of pytest closes that to other users.
+    """
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="rstreams-server-")
+        folder = Path(self._folder.name)
         self._data = folder / "data"
         self.port = free_port()
         self.dsn = f"host=127.0.0.1 port={self.port} user=postgres dbname=postgres"
         if os.getuid() == 0:  # the server refuses to run as root
             account = pwd.getpwnam("postgres")
-            for place in (folder, *folder.parents):
-                if place.stat().st_uid == 0 and place.stat().st_mode & 0o001 == 0:
-                    place.chmod(place.stat().st_mode | 0o011)
             os.chown(folder, account.pw_uid, account.pw_gid)
         self._run("initdb", "-A", "trust", "-U", "postgres", "-N", "--locale=C", "-E", "UTF8")
         options = f"{WORDS} -p {self.port}"
@@ -69,4 +72,5 @@ class PostgresServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._run("pg_ctl", "-m", "immediate", "-w", "stop")
+        with self._folder:
+            self._run("pg_ctl", "-m", "immediate", "-w", "stop")

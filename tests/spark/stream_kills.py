@@ -138,9 +138,8 @@ def soak(kills: int, seed: str) -> dict[str, Any]:
     total = Counter[str]()
     with tempfile.TemporaryDirectory(prefix="rstreams-streams-") as made:
         folder = Path(made)
-        for name in ("postgres", "kafka"):
-            (folder / name).mkdir()
-        with PostgresServer(folder / "postgres") as server, KafkaServer(folder / "kafka") as kafka:
+        (folder / "kafka").mkdir()
+        with PostgresServer() as server, KafkaServer(folder / "kafka") as kafka:
             while total.total() < kills:
                 source = SOURCES[sum(told.values()) % len(SOURCES)]
                 table = f"{source}{told[source]}"

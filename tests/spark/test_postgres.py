@@ -18,7 +18,9 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    with PostgresServer(tmp_path_factory.mktemp("postgres")) as started:
+    with PostgresServer() as started:
+        # Each start of another pytest does this.
+        tmp_path_factory.getbasetemp().parent.chmod(0o700)
         yield started
 
 

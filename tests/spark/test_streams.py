@@ -109,14 +109,10 @@ def test_the_recipes_of_the_page_run(tmp_path: Path) -> None:
     for name, rows in FILES.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "rows.json").write_text("\n".join(map(json.dumps, rows)))
-    for name in ("postgres", "kafka"):
-        (tmp_path / name).mkdir()
+    (tmp_path / "kafka").mkdir()
     script = tmp_path / "page.py"
     script.write_text("\n".join([GIVEN, *recipes, "spark.stop()"]), encoding="utf-8")
-    with (
-        PostgresServer(tmp_path / "postgres") as postgres,
-        KafkaServer(tmp_path / "kafka") as kafka,
-    ):
+    with PostgresServer() as postgres, KafkaServer(tmp_path / "kafka") as kafka:
         postgres.ask("create table planes (tailnum text, seats int)")
         kafka.send("planes", [row["tailnum"] for row in FILES["planes"]])
         words = (str(script), str(tmp_path), kafka.servers, postgres.dsn)
