@@ -144,7 +144,7 @@ FIRST_SLEEP: Final = 0.02
 SLEEP_GROWTH: Final = 1 if os.name == "nt" else 2
 """Each sleep is this many times as long as the previous one.
 
-On Windows all sleeps are equally short, because a signal cannot interrupt a wait for a lock."""
+On Windows all sleeps are equally short: Ctrl-C cannot interrupt a sleep, which waits for a lock."""
 
 
 def sleeps(timeout: float | None) -> Iterator[float]:

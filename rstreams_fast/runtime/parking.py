@@ -127,7 +127,7 @@ def signallers_of_thread() -> list[Signaller]:
 def refuse_to_wait_for_oneself(signallers: list[Signaller]) -> None:
     """Raise ``RuntimeError`` if only this thread could send the signals for which it would wait.
 
-    That is so if one of ``signallers`` returns true.
+    Each of ``signallers`` is a function: whether this thread sends the signals of a stream.
     """
     if any(signals_here() for signals_here in signallers):
         raise RuntimeError(

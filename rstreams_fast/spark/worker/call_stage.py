@@ -217,8 +217,7 @@ class CallStage:
             except BaseException as raised:
                 # A callback raised SystemExit, for example. Run the loop again, to stop the stage.
                 latest = min(latest, time.monotonic() + STAGE_CLOSE_SECONDS)
-                # After STAGE_CLOSE_SECONDS of such exceptions, give up. Otherwise the stage might
-                # never end.
+                # Callbacks may raise again and again: raise the exception here, in the end.
                 if time.monotonic() > latest:
                     raise
                 # Delay _fail by one iteration of the loop. If a call raised the exception, _advance

@@ -24,7 +24,7 @@ from rstreams_fast.spark.telemetry.spans import CallSpans
 __all__ = ["Counters", "MetricsWriter", "task_context"]
 
 ENDED_LINES: Final = 31
-"""The most ended runs in this process's file. When one more run ends, ``fold`` adds them up."""
+"""This process's file has at most so many runs. When one more ends, ``fold`` sums them."""
 
 ENDED_FILES: Final = 16
 """If this host has this many files of ended runs, a process's first run calls ``fold`` at its end.

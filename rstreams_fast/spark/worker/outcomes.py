@@ -50,10 +50,10 @@ class RowFailures:
     def wrap(
         self, fn: Callable[..., Awaitable[Any]], convert: Callable[[Any], Any] | None = None
     ) -> Callable[..., Awaitable[Any]]:
-        """Return a wrapper of ``fn`` that replaces the results of failed calls.
+        """Return a wrapper of ``fn`` that gives a failed call a result, as ``on_failure`` says.
 
-        If ``convert`` raises an exception for a result, the call has failed, too. If more calls
-        have failed than ``at_most`` allows, the wrapper raises ``RuntimeError``.
+        A call fails if ``fn`` raises an exception, or ``convert`` does for the result. If more
+        calls have failed than ``at_most`` allows, the wrapper raises ``RuntimeError``.
         """
         instead, as_outcomes = self._instead, self._as_outcomes
 

@@ -85,8 +85,8 @@ DESCRIBED_DEPTH: Final = 8
 """How many levels ``describe`` shows, if operators combine publishers that combine publishers."""
 
 TRAMPOLINE_EVERY: Final = 16
-"""How many subscribers of a chain may call each other, each within the call before. Then a
-trampoline ends the nesting. A boundary takes about ten frames; a stack has 1000."""
+"""So many subscribers of a chain may be in nested calls, one within the other. Then a trampoline
+ends the nesting. A subscriber takes about ten frames; a stack has 1000."""
 
 TRAMPOLINE_PREFETCH: Final = 64
 """The most elements that a trampoline holds. A trampoline queues elements so that calls of

@@ -334,7 +334,7 @@ class FanIn(Drain):
             self._enter_upward()
 
     def _upward_is_due(self) -> bool:
-        """Whether a call to a publisher is due."""
+        """Whether a request to an upstream is due."""
         return self._prefetch.is_due(self._demand)
 
     def _work(self) -> bool:

@@ -55,10 +55,7 @@ def _times(a: int, b: int) -> int:
 
 
 class Limits(NamedTuple):
-    """The most elements that one subscription may request from the source.
-
-    The stages set these limits: ``take(3)``, for example, sets both to 3.
-    """
+    """Two limits of what one subscription may request. ``take(3)``, for example, sets both to 3."""
 
     budget: int
     """How many elements may be requested, without the replacements for dropped elements."""

@@ -168,7 +168,7 @@ class _BatchSubscription(OperatorSubscriber):
         # batch is due must be set. Start it also when the batch may be full (``many``).
         first = self._news.enter()
         many = self._arrived - self._delivered >= self._n
-        # If the stream is over, start the delivery, too: ``_work`` then only clears the inbox.
+        # If the stream is over, ``_enter`` calls ``_work``, which then only clears the inbox.
         if first or many or self._weigher is not None or self._demand.value < 0:
             self._enter()
 

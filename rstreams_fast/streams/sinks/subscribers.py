@@ -79,9 +79,9 @@ class SyncSubscriber(ForEach[T]):
         super().__init__(fn, on_error, on_complete, prefetch)
 
     def fail(self, error: BaseException) -> None:
-        """Cancel upstream, end the run with ``error`` (§2.6), and report ``error``.
+        """Cancel upstream, end the run with ``error`` (§2.6), and log ``error``.
 
-        The report is needed, because a cancel does not tell upstream the reason.
+        Upstream does not see the error: a cancel has no reason.
         """
         self.upstream.cancel()
         claimed = self.run.claim()

@@ -86,7 +86,7 @@ class Columns:
         self._known = set(self.names)
 
     def arrays(self, results: list[Any], key_at: Callable[[int], str]) -> list[pa.Array]:
-        """Return the columns of ``results``. ``key_at(index)`` names a result's key in an error."""
+        """Return the columns of ``results``. Errors contain ``key_at(index)``: the call's key."""
         if len(self.names) == 1:
             return [self.array(0, results, key_at)]
         return self.arrays_of_rows(results, key_at)

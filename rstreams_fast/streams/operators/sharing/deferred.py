@@ -2,8 +2,8 @@
 
 The garbage collector or a signal can run user code in the middle of an entry, on the same thread: a
 finalizer or a signal handler. This code may, for example, cancel a subscription. The cancel cannot
-wait for the entry, which is on its own thread, and must not use the state that the entry has half
-changed. So the cancel is deferred: it is made when the entry is over.
+wait for the entry, because both are on one thread, and must not use the state that the entry has
+half changed. So the cancel is deferred: it is made when the entry is over.
 """
 
 from __future__ import annotations
