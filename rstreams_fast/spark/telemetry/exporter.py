@@ -122,21 +122,21 @@ class Exporter:
         try:
             succeeded = send()
         except Exception as raised:
-            if not self._warned:
-                self._warned = True
-                # Log no message: OpenTelemetry 1.35's errors contain the URL or a header.
-                name, trace = type(raised).__name__, "".join(format_tb(raised.__traceback__))
-                _log.warning("telemetry: some was not sent because of %s\n%s", name, trace)
+            # Log no message: OpenTelemetry 1.35's errors contain the URL or a header.
+            name, trace = type(raised).__name__, "".join(format_tb(raised.__traceback__))
+            self._warn_once(f"some was not sent because of {name}\n{trace}")
             return False
         if not succeeded:
             self._warn_once()
         return succeeded
 
-    def _warn_once(self) -> None:
+    def _warn_once(
+        self, what: str = "the collector does not take everything; the job goes on"
+    ) -> None:
         """Log a warning at the first failure, without the endpoint's URL: it may contain a key."""
         if not self._warned:
             self._warned = True
-            _log.warning("telemetry: the collector does not take everything; the job goes on")
+            _log.warning("telemetry: %s", what)
 
 
 if hasattr(os, "register_at_fork"):
