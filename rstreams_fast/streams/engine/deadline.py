@@ -38,8 +38,8 @@ class Deadline:
         "_closed",
         "_context",
         "_due",
+        "_has_fired",
         "_pid",
-        "_rang",
         "_timer",
         "_updating",
         "_when_dropped",
@@ -66,7 +66,7 @@ class Deadline:
         self._context: Context | None = copy_context()
         self._updating = Wip()
         self._alarm: Alarm | None = None
-        self._rang = False
+        self._has_fired = False
         self._working = False
         self._closed = False
 
@@ -85,8 +85,8 @@ class Deadline:
         self.update()
 
     def _set(self) -> None:
-        if self._rang:
-            self._rang = False
+        if self._has_fired:
+            self._has_fired = False
             self._alarm = None
         if self._closed:
             self._end()
@@ -116,7 +116,7 @@ class Deadline:
             shared_threads().execute(self._do, self._refused)
 
     def _ring(self) -> None:
-        self._rang = True
+        self._has_fired = True
         self.update()
 
     def _do(self) -> None:

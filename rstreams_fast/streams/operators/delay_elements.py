@@ -40,9 +40,9 @@ class _DelaySubscription(FanIn):
     __slots__ = (
         "_deadline",
         "_done",
+        "_due_at",
         "_inner",
-        "_moment",
-        "_rang",
+        "_is_due",
         "_seconds",
         "_timer",
         "_total",
@@ -64,11 +64,11 @@ class _DelaySubscription(FanIn):
         self._unsubscribed.append(self._inner)
         self._waiting: deque[Any] = deque()
         self._done = False
-        # ``_moment``: a list with the time at which the first element in ``_waiting`` is due. At
+        # ``_due_at``: a list with the time at which the first element in ``_waiting`` is due. At
         # that time ``_deadline`` calls _time_is_up(), which empties the list.
         self._deadline: Deadline | None = None
-        self._moment: list[float] = []
-        self._rang = False  # whether the first element in _waiting must be delivered now
+        self._due_at: list[float] = []
+        self._is_due = False  # whether the first element in _waiting must be delivered now
 
     def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
         return isinstance(error, Exception) and self._inner.received >= self._total
@@ -80,20 +80,20 @@ class _DelaySubscription(FanIn):
         # busy with a request to upstream: it would see the time of the next element too late.
         self._close_deadline()
         timer = self._timer
-        self._moment = moment = [timer.now() + self._seconds]
+        self._due_at = due_at = [timer.now() + self._seconds]
         self._deadline = Deadline(
-            timer, lambda: next(iter(moment), None), lambda: self._time_is_up(moment), self._fail
+            timer, lambda: next(iter(due_at), None), lambda: self._time_is_up(due_at), self._fail
         )
         self._deadline.update()
 
-    def _time_is_up(self, moment: list[float]) -> None:
+    def _time_is_up(self, due_at: list[float]) -> None:
         """Start the delivery of the first element in ``_waiting``, if its time has come.
 
-        ``moment`` is a list with this time. The list is empty if the delivery has started before.
+        ``due_at`` is a list with this time. The list is empty if the delivery has started before.
         """
-        if moment and moment[0] <= self._timer.now():
-            self._rang = True
-            moment.clear()
+        if due_at and due_at[0] <= self._timer.now():
+            self._is_due = True
+            due_at.clear()
             self._enter()
 
     def _close_deadline(self) -> None:
@@ -115,15 +115,15 @@ class _DelaySubscription(FanIn):
                 waiting += what
             else:
                 self._done, self._late_error = True, what.error
-        if self._rang:
-            self._rang = False
+        if self._is_due:
+            self._is_due = False
             self._deliver([waiting.popleft()])
             return True
         if waiting:
-            # Read ``_moment`` before ``_rang``: ``_time_is_up`` sets ``_rang``, and then clears
-            # ``_moment``. If this thread read ``_rang`` first, both changes might come between the
-            # two reads. Then the element would be delayed a second time.
-            if demand > 0 and not self._moment and not self._rang:
+            # Read ``_due_at`` before ``_is_due``: ``_time_is_up`` sets ``_is_due``, and then clears
+            # ``_due_at``. In the other order, both changes might come between the two reads. Then
+            # the element would be delayed a second time.
+            if demand > 0 and not self._due_at and not self._is_due:
                 if self._inner.requested < self._total:
                     prefetch.due_requests.append((self._inner, 1))
                 self._begin_to_wait()
