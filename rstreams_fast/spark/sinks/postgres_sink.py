@@ -20,7 +20,7 @@ from rstreams_fast.spark.sinks.json_values import json_text
 from rstreams_fast.spark.sinks.sink import Frame, Sink, SinkOptions
 from rstreams_fast.spark.sinks.subscribers import SubscriberSink
 from rstreams_fast.spark.worker.counters import task_context
-from rstreams_fast.spark.worker.values.arrow_parts import python_values
+from rstreams_fast.spark.worker.values.python_values import python_values
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rstreams_fast.calls.memory.sizes import bytes_of
-from rstreams_fast.spark.worker.values.arrow_parts import python_values
-from rstreams_fast.spark.worker.values.zones import zone_of
+from rstreams_fast.spark.worker.values.python_values import python_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +64,7 @@ def keys_of(array: pa.Array | PythonColumn, name: str) -> list[Any]:
         return array.values
     kind = array.type
     try:
-        return _to_list(array, kind)
+        return _to_list(array)
     except TypeError as unhashable:
         raise TypeError(
             f"the key column {name} of {kind} has map keys that are no keys of a dict "
@@ -256,64 +255,14 @@ def to_plain(value: Any) -> Any:
     return value
 
 
-def _to_list(array: pa.Array, kind: pa.DataType) -> list[Any]:
-    try:
-        return _to_pylist(array, kind)
-    except (KeyError, ValueError):
-        name = _zone_of_type(kind)
-        if name is None:
-            raise
-        zone = zone_of(name)  # Python converts: Arrow lacks some of Spark's zones
-        utc_kind = _type_in_utc(kind)
-        return [_value_in_zone(value, zone) for value in _to_pylist(array.cast(utc_kind), utc_kind)]
-
-
-def _to_pylist(array: pa.Array, kind: pa.DataType) -> list[Any]:
+def _to_list(array: pa.Array) -> list[Any]:
     import pyarrow as pa
 
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
+    if pa.types.is_timestamp(array.type) and array.type.tz is not None:
         # Making a datetime with a zone takes microseconds. Timestamps repeat: make each only once.
         encoded = array.dictionary_encode()
-        values = encoded.dictionary.to_pylist()
+        values = python_values(encoded.dictionary)
         if encoded.null_count:
             return [None if i is None else values[i] for i in encoded.indices.to_pylist()]
         return [values[i] for i in encoded.indices.to_pylist()]
     return python_values(array)
-
-
-def _zone_of_type(kind: pa.DataType) -> str | None:
-    """Return the time zone of the timestamps in the type ``kind``; ``None`` if they have none."""
-    import pyarrow as pa
-
-    if pa.types.is_timestamp(kind):
-        zone: str | None = kind.tz
-        return zone
-    parts = (kind.field(place).type for place in range(kind.num_fields))
-    return next(filter(None, map(_zone_of_type, parts)), None)
-
-
-def _type_in_utc(kind: pa.DataType) -> pa.DataType:
-    """Return the type ``kind`` with UTC in place of the time zones of its timestamps."""
-    import pyarrow as pa
-
-    def field_in_utc(place: int) -> pa.Field:
-        field = kind.field(place)
-        return field.with_type(_type_in_utc(field.type))
-
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return pa.timestamp(kind.unit, "UTC")
-    if pa.types.is_struct(kind):
-        return pa.struct(list(map(field_in_utc, range(kind.num_fields))))
-    if pa.types.is_map(kind):
-        return pa.map_(_type_in_utc(kind.key_type), _type_in_utc(kind.item_type))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return (pa.list_ if pa.types.is_list(kind) else pa.large_list)(field_in_utc(0))
-    return kind
-
-
-def _value_in_zone(value: Any, zone: dt.tzinfo) -> Any:
-    if isinstance(value, dt.datetime):
-        return value if value.tzinfo is None else value.astimezone(zone)
-    if isinstance(value, dict):
-        return {_value_in_zone(key, zone): _value_in_zone(one, zone) for key, one in value.items()}
-    return [_value_in_zone(one, zone) for one in value] if isinstance(value, list) else value

@@ -19,7 +19,7 @@ __all__ = [
     "infinities",
     "is_encoded",
     "parts_of",
-    "python_values",
+    "pyarrow_version",
     "with_doubles",
 ]
 
@@ -68,7 +68,7 @@ def is_encoded(kind: pa.DataType) -> bool:
     if isinstance(kind, pa.BaseExtensionType):
         return True
     if _is(kind, "fixed_size_binary"):
-        return _pyarrow_version() < _CASTS_SLICES_OF_BINARY
+        return pyarrow_version() < _CASTS_SLICES_OF_BINARY
     if _is(kind, "dictionary"):
         value = kind.value_type
         return value.num_fields > 0 or _is(value, "string_view") or _is(value, "binary_view")
@@ -137,49 +137,14 @@ def _decode_list(array: pa.Array) -> pa.Array:
     return pa.LargeListArray.from_arrays(offsets.cast(pa.int64()), *parts, mask=mask)
 
 
-def python_values(array: pa.Array) -> list[Any]:
-    """Return the elements of ``array``; maps as dicts. ``ValueError`` if a map repeats a key."""
-    import pyarrow as pa
-
-    kind = array.type
-    if not pa.types.is_nested(kind):
-        return list(array.to_pylist())
-    if _pyarrow_version() >= _MAPS_AS_PYDICTS:
-        return list(array.to_pylist(maps_as_pydicts="strict"))
-    return [_with_dicts(value, kind) for value in array.to_pylist()]
-
-
-def _pyarrow_version() -> int:
+def pyarrow_version() -> int:
     import pyarrow as pa
 
     return int(pa.__version__.split(".")[0])
 
 
-_MAPS_AS_PYDICTS: Final = 20
-"""The first pyarrow version whose ``Array.to_pylist`` can return maps as dicts."""
-
 _CASTS_SLICES_OF_BINARY: Final = 17
 """The first pyarrow version that casts a slice of ``fixed_size_binary``: earlier ones crash."""
-
-
-def _with_dicts(value: Any, kind: pa.DataType) -> Any:
-    """Return ``value``, an element of a ``to_pylist`` result, with a dict for each map.
-
-    ``to_pylist`` returns a map as a list of pairs.
-    """
-    import pyarrow as pa
-
-    if value is None or not pa.types.is_nested(kind):
-        return value
-    if pa.types.is_map(kind):
-        key, item = kind.key_type, kind.item_type
-        pairs = [(_with_dicts(k, key), _with_dicts(v, item)) for k, v in value]
-        if len(found := dict(pairs)) < len(pairs):
-            raise ValueError(f"a map has a key twice: {pairs}")
-        return found
-    if pa.types.is_struct(kind):
-        return {field.name: _with_dicts(value[field.name], field.type) for field in fields_of(kind)}
-    return [_with_dicts(one, kind.value_type) for one in value]
 
 
 def infinities(array: pa.Array) -> int:

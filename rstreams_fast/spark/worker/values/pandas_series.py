@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rstreams_fast.spark.worker.keys import PythonColumn, to_plain
-from rstreams_fast.spark.worker.values.arrow_parts import python_values
+from rstreams_fast.spark.worker.values.python_values import python_values
 from rstreams_fast.spark.worker.values.zones import zone_of
 
 if TYPE_CHECKING:
