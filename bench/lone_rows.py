@@ -24,7 +24,7 @@ import rstreams_fast.spark as rs
 CALL_SECONDS: Final = 0.02
 RATES: Final = (1, 10, 1000)
 MICRO_BATCH_SECONDS: Final = 0.1
-"""What a micro-batch of Spark takes at least: with ``--worker`` so many seconds make one."""
+"""What a micro-batch of Spark takes at least: with ``--worker`` each starts after so long."""
 
 UDF: Final = "plain UDF"
 
@@ -94,7 +94,7 @@ def print_quantiles(rate: int, name: str, seconds: list[float]) -> None:
 
 
 def in_a_worker(seconds: float, folder: Path) -> None:
-    functions, key = contestants(folder), 0
+    functions, key, pause = contestants(folder), 0, threading.Event()
     for rate in RATES:
         rows = max(1, int(rate * MICRO_BATCH_SECONDS))
         took: dict[str, list[float]] = {name: [] for name in functions}
@@ -108,6 +108,7 @@ def in_a_worker(seconds: float, folder: Path) -> None:
                 begin = time.perf_counter()
                 assert sum(out.num_rows for out in function(iter([batch]))) == rows
                 took[name].append(time.perf_counter() - begin)
+                pause.wait(MICRO_BATCH_SECONDS - took[name][-1])
         for name, times in took.items():
             print_quantiles(rate, name, times)
 

@@ -58,7 +58,7 @@ def _keep_to_one_heap() -> None:
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
-def _start_thread(target: Callable[[], object], name: str) -> threading.Thread:
+def start_thread(target: Callable[[], object], name: str) -> threading.Thread:
     """Start a daemon thread in a copy of the caller's context."""
     context = contextvars.copy_context()
     thread = threading.Thread(target=context.run, args=(target,), name=name, daemon=True)
@@ -81,7 +81,7 @@ class ThreadGroup:
         self._lock = threading.Lock()
 
     def start(self, target: Callable[[], object], name: str) -> None:
-        thread = _start_thread(functools.partial(self._run, target), f"rstreams-{name}")
+        thread = start_thread(functools.partial(self._run, target), f"rstreams-{name}")
         with self._lock:
             self._threads.append(thread)
 

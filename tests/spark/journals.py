@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
 import rstreams_fast.spark as rs
 from tests.fresh import forget_journals
+from tests.helpers import DEADLINE
 from tests.spark import stages
 from tests.spark.stages import V, made
 
@@ -29,9 +31,19 @@ class Doubling:
 
 
 def values(stage: Any, *keys: Any, **words: Any) -> list[Any]:
-    """Run a stage as a new process does; return what it appended."""
+    """Run a stage as a new process does; return what it appended, when its segments are merged."""
     forget_journals()
-    return stages.values(stage, *keys, **words)
+    try:
+        return stages.values(stage, *keys, **words)
+    finally:
+        wait_for_merges()
+
+
+def wait_for_merges() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "rstreams-journal":
+            thread.join(DEADLINE)
+            assert not thread.is_alive()
 
 
 def stage_of(fn: Any, uri: str, *, max_bytes: int | None = None, **words: Any) -> rs.Enrich:

@@ -19,7 +19,7 @@ import pytest
 import rstreams_fast.spark as rs
 from tests.fresh import forget_journals, small_segments
 from tests.helpers import run_threads, wait_until
-from tests.spark.journals import Doubling, answer, files, stage_of, values
+from tests.spark.journals import Doubling, answer, files, stage_of, values, wait_for_merges
 from tests.spark.kills import soak
 from tests.spark.stages import V, batches, made, one, outputs
 
@@ -376,10 +376,22 @@ def test_a_task_that_sees_many_segments_merges_them(uri: str) -> None:
         (segment.parent / name).write_bytes(segment.read_bytes())
     for part in range(1, 200):
         list(stage.as_map_fn()(batches([part])))
+        wait_for_merges()
         if len(files(uri)) < 300:
             break
     assert len(files(uri)) < 10
     assert values(stage, range(part + 1)) == list(map(answer, range(part + 1)))
+
+
+def test_micro_batches_of_one_process_leave_few_segments(uri: str) -> None:
+    fetch = Doubling()
+    run = stage_of(fetch, uri).as_map_fn()
+    for number in range(40):
+        list(run(batches([number])))
+    wait_for_merges()
+    assert len(files(uri)) == 2 + 40 % 16
+    assert values(stage_of(fetch, uri), range(40)) == list(map(answer, range(40)))
+    assert len(fetch.calls) == 40
 
 
 @pytest.mark.usefixtures("small_segments")

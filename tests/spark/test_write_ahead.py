@@ -15,6 +15,7 @@ import pytest
 
 from rstreams_fast.calls.journal import answers as journal_answers
 from rstreams_fast.calls.journal import write_ahead
+from rstreams_fast.calls.journal.levels import SegmentLevels
 from rstreams_fast.calls.journal.segments import Folder
 from rstreams_fast.calls.journal.write_ahead import Log, records_of
 from rstreams_fast.calls.journal.writer import JournalWriter
@@ -32,7 +33,8 @@ RECORDS = [b"one", b"\0" * 100, b"three" * 1000]
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path) -> Iterator[Path]:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(write_ahead, "TIDY_SECONDS", 0.0)
     with temporary_in(tmp_path):
         yield tmp_path
 
@@ -200,15 +202,20 @@ ANSWERS: list[tuple[pa.DataType, Any]] = [
 ]
 
 
+def writer_of(uri: str, kind: Any) -> JournalWriter:
+    folder = Folder(uri, "place")
+    return JournalWriter(folder, SegmentLevels(folder), "n", ColumnForm(Columns(["v"], [kind])))
+
+
 @pytest.mark.parametrize(("kind", "value"), ANSWERS, ids=lambda it: str(it)[:20])
 def test_answers_that_a_dead_process_had_in_no_segment_are_found(
     kind: Any, value: Any, uri: str
 ) -> None:
     def journal() -> JournalWriter:
-        return JournalWriter(Folder(uri, "place"), "n", ColumnForm(Columns(["v"], [kind])))
+        return writer_of(uri, kind)
 
     dead = journal()
-    dead.start(lambda run, name: None)  # its thread never runs
+    dead.start(start=lambda run, name: None)  # its thread never runs
     dead.put(KeyDigest("f", "1"), [(1,)], [value])
     for _ in range(2):
         assert list(journal().read_logs()) == [ONE]
@@ -264,14 +271,14 @@ def test_a_record_of_a_log_that_nobody_can_read_is_told_and_takes_no_other_with_
     uri: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def journal() -> JournalWriter:
-        return JournalWriter(Folder(uri, "place"), "name", ColumnForm(Columns(["v"], [pa.int64()])))
+        return writer_of(uri, pa.int64())
 
     dead = journal()
-    dead.start(lambda run, name: None)  # its thread never runs
+    dead.start(start=lambda run, name: None)  # its thread never runs
     numbers = Numbers("f", "1")
     dead.put(numbers, [(1,), (2,)], [7, 8])
     dead.put(numbers, [(5,), (6,)], [np.int64(9), 10])  # the first is no plain data
-    log = Log("name")
+    log = Log("n")
     log.append(b"p\x80\x05no pickle")
     log.append(b"c" + _key(4) + b"no stream")
     assert journal().read_logs() == {_key(1): 7, _key(2): 8, _key(5): 9, _key(6): 10}

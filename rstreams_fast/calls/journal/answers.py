@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rstreams_fast.calls.journal.forms import AnswerForm
+from rstreams_fast.calls.journal.levels import SegmentLevels
 from rstreams_fast.calls.journal.segments import BATCH_ROWS, Folder
 from rstreams_fast.calls.latest import LatestUsed
 from rstreams_fast.core import MISSING
@@ -75,6 +76,7 @@ class Answers:
 
     def __init__(self, folder: Folder, form: AnswerForm) -> None:
         self.folder = folder
+        self.levels = SegmentLevels(folder)
         self._form = form
         self.has_any = False
         """Whether the journal has any answers for this function."""

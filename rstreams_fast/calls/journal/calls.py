@@ -73,7 +73,10 @@ class JournalledCalls:
         self._log_size = max(1, in_flight // LOGGED_SHARE)
         self._counts = counts
         self._writer = JournalWriter(
-            self._answers.folder, digest_of_text(journal.uri, folder_name), form
+            self._answers.folder,
+            self._answers.levels,
+            digest_of_text(journal.uri, folder_name),
+            form,
         )
         self._unlogged_keys: list[Any] = []
         """The keys of the answers that are not logged yet."""
@@ -82,19 +85,27 @@ class JournalledCalls:
         self._unlogged_answers: list[Any] = []
         """The answers to ``_unlogged_keys``."""
 
-    def open(self, start: Callable[[Callable[[], object], str], None]) -> None:
+    def open(self) -> None:
         """Find the answers written so far, and start the thread that writes new answers."""
         find_answers(self._writer, self._answers, self._journal)
-        self._writer.start(start)
+        self._writer.start()
 
     def close(self, tidy: bool) -> None:
-        """Write all answers; with ``tidy`` then merge segments, and enforce ``max_bytes``."""
+        """Write all answers, and enforce ``max_bytes``. With ``tidy`` the writer's thread then
+        merges segments, and nothing waits for it: a lone row of a stream would wait, too.
+        """
         self._log()
+        if tidy and self._journal.max_bytes is None:
+            self._writer.close(self._tidy_up)
+            return
         self._writer.close()
         if tidy:
-            tidy_up(self._writer, self._answers, self._journal)
-        # Close the files of segments: the process may keep the index for weeks without a look-up.
-        self._answers.close()
+            self._tidy_up()
+        else:
+            self._answers.close()
+
+    def _tidy_up(self) -> None:
+        tidy_up(self._writer, self._answers, self._journal)
 
     def wrap(self, fn: Call, loop: asyncio.AbstractEventLoop) -> Call:
         """Return a wrapper that calls ``fn`` only for keys without an answer in the journal.
@@ -210,14 +221,19 @@ def find_answers(writer: JournalWriter, answers: Answers, journal: Journal) -> N
 
 
 def tidy_up(writer: JournalWriter, answers: Answers, journal: Journal) -> None:
-    """Merge segments (files of answers), and enforce ``max_bytes``, if there are new segments."""
-    if not writer.has_written:
-        return
-    # Many tasks see the same segments. Each task merges them with a small probability only.
-    if answers.segments >= MANY_SEGMENTS and random.random() < COMPACT_PROBABILITY:  # noqa: S311
-        answers.folder.compact()
-    if journal.max_bytes is not None:
-        enforce_max_bytes(journal.uri, journal.max_bytes)
+    """Index and merge new segments (files of answers), enforce ``max_bytes``, and close the files
+    of segments.
+    """
+    if writer.has_written:
+        # The next micro-batch in this process then has no segments to index before its calls.
+        answers.refresh()
+        # Many tasks see the same segments. Each task merges them with a small probability only.
+        if answers.segments >= MANY_SEGMENTS and random.random() < COMPACT_PROBABILITY:  # noqa: S311
+            answers.folder.compact()
+        if journal.max_bytes is not None:
+            enforce_max_bytes(journal.uri, journal.max_bytes)
+    # The process may keep the index for weeks without a look-up.
+    answers.close()
 
 
 def folder_name_of(label: str, version: str, form: str) -> str:

@@ -69,7 +69,9 @@ class _OpenJournal:
         self.answers = answers_of(journal.uri, folder_name, form)
         self.digest_of = KeyDigest(label, journal.version)
         logs = digest_of_text(journal.uri, folder_name)
-        self.writer = JournalWriter(self.answers.folder, logs, form, self._forget_written)
+        self.writer = JournalWriter(
+            self.answers.folder, self.answers.levels, logs, form, self._forget_written
+        )
         self._form = form
         self._lock = threading.Lock()
         self._users = 0
@@ -99,7 +101,7 @@ class _OpenJournal:
                 return
             # Make pyarrow import its modules now: while Python exits, imports fail.
             self._form.array([""])
-            self.writer.start(_start, IDLE_SECONDS)
+            self.writer.start(IDLE_SECONDS)
             self.is_open = True
 
     def close(self) -> None:
@@ -112,7 +114,6 @@ class _OpenJournal:
             self.is_open = False
             self.writer.close()
             tidy_up(self.writer, self.answers, self._journal)
-            self.answers.close()
 
     def put(self, digest: bytes, answer: Any) -> None:
         """Store an answer. ``TypeError``: the answer is no plain value."""
@@ -123,10 +124,6 @@ class _OpenJournal:
     def _forget_written(self, digests: list[bytes]) -> None:
         self.answers.refresh()
         self.answers.forget(digests)
-
-
-def _start(run: Callable[[], object], name: str) -> None:
-    threading.Thread(target=run, name=f"rstreams-{name}", daemon=True).start()
 
 
 _open_journals: Final[dict[tuple[int, str, str, str], _OpenJournal]] = {}

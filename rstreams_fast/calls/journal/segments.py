@@ -15,7 +15,7 @@ import uuid
 import zlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rstreams_fast._third_parties import pyarrow_for
 from rstreams_fast.calls.journal.uris import shown_uri, without_secrets
@@ -65,6 +65,14 @@ def table_of(keys: list[bytes], answers: pa.Array) -> pa.Table:
     now = pa.scalar(datetime.now(UTC), pa.timestamp("ms", "UTC"))
     columns = [pa.array(keys, pa.binary(KEY_BYTES)), answers, pa.repeat(now, len(keys))]
     return pa.table(columns, names=COLUMNS)
+
+
+class Merged(NamedTuple):
+    """A segment that was made of others: its name, its bytes, and the number of its parts."""
+
+    name: str
+    size: int
+    parts: int
 
 
 class Folder:
@@ -264,11 +272,16 @@ class Folder:
             group.append(name)
             size += length
             if size >= LARGE_BYTES:
-                removed += self._merge(group)
+                removed += self._decrease_by(group)
                 group, size = [], 0
-        return removed + self._merge(group)
+        return removed + self._decrease_by(group)
 
-    def _merge(self, names: list[str]) -> int:
+    def _decrease_by(self, names: list[str]) -> int:
+        merged = self.merge(names)
+        return 0 if merged is None else merged.parts - 1
+
+    def merge(self, names: list[str]) -> Merged | None:
+        """Merge segments, and remove them. ``None``: nothing was merged."""
         import pyarrow as pa
 
         tables: list[pa.Table] = []
@@ -282,17 +295,18 @@ class Folder:
                         tables.append(reader.read_all())
                         whole.append(name)
             except FileNotFoundError:
-                return 0
+                return None
         if len(whole) < 2:  # noqa: PLR2004 - one is merged already
-            return 0
+            return None
         merged = pa.concat_tables(tables)
         # The answers of several jobs may have the same key: the first answer is enough.
         first = merged.append_column("row", pa.array(range(merged.num_rows), pa.int64()))
         rows = first.group_by("key").aggregate([("row", "min")])["row_min"]
-        self.write(merged.take(rows), since=whole[0])
+        kept = merged.take(rows)
+        written = self.write(kept, since=whole[0])
         for name in whole:
             self.remove(name)
-        return len(whole) - 1
+        return Merged(written, kept.nbytes, len(whole))
 
 
 def _check_columns(schema: pa.Schema) -> None:

@@ -33,6 +33,11 @@ FIRST_BYTES: Final = 1 << 18
 REMOVE_AFTER_SECONDS: Final = 86_400.0
 """The file of a dead process is removed at this age, if no reader has asked for it."""
 
+TIDY_SECONDS: Final = 600.0
+"""How often a process looks for files of this age, while it reads records."""
+
+_tidied_at = 0.0
+
 _HEAD: Final = struct.Struct("=II")
 """Precedes each record: its length, never 0, and its checksum. Zeros follow the last record."""
 
@@ -122,25 +127,40 @@ def records_of(name: str) -> Iterator[tuple[list[bytes], bool]]:
     The next step of the iterator removes a dead process's file. Cleared and incomplete records
     are left out.
     """
-    with contextlib.suppress(FileNotFoundError):  # there is no folder yet
-        for path in sorted(folder().iterdir()):
-            wanted = path.name.startswith(f"{name}-")
-            try:
-                if not wanted and path.stat().st_mtime > time.time() - REMOVE_AFTER_SECONDS:
-                    continue
-                file = os.open(path, os.O_RDWR)
-            except FileNotFoundError:
+    global _tidied_at  # noqa: PLW0603
+    now = time.time()
+    tidies = not 0 <= now - _tidied_at < TIDY_SECONDS
+    if tidies:
+        _tidied_at = now
+    try:
+        place = folder()
+        with os.scandir(place) as entries:
+            names = [entry.name for entry in entries]
+    except FileNotFoundError:  # no temporary directory; or another process removed the folder
+        return
+    may_be_empty = tidies or not names  # ``folder`` makes the folder
+    if not tidies:
+        names = [one for one in names if one.startswith(f"{name}-")]
+    for file_name in sorted(names):
+        path, wanted = place / file_name, file_name.startswith(f"{name}-")
+        try:
+            if not wanted and path.stat().st_mtime > now - REMOVE_AFTER_SECONDS:
                 continue
-            try:
-                dead = _try_lock(file)
-                if wanted and os.fstat(file).st_size:
-                    yield list(_records(file)), dead
-                if dead:
-                    path.unlink(missing_ok=True)
-            finally:
-                os.close(file)
+            file = os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            continue
+        try:
+            dead = _try_lock(file)
+            if wanted and os.fstat(file).st_size:
+                yield list(_records(file)), dead
+            if dead:
+                path.unlink(missing_ok=True)
+                may_be_empty = True
+        finally:
+            os.close(file)
+    if may_be_empty:
         with contextlib.suppress(OSError):  # the folder is not empty
-            folder().rmdir()
+            place.rmdir()
 
 
 def _try_lock(file: int) -> bool:

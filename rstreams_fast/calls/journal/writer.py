@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import io
-import itertools
 import logging
 import pickle
 import threading
@@ -15,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.calls.errors import with_note
 from rstreams_fast.calls.journal.forms import AnswerForm
-from rstreams_fast.calls.journal.segments import LARGE_BYTES, Folder, table_of
+from rstreams_fast.calls.journal.levels import SegmentLevels
+from rstreams_fast.calls.journal.segments import Folder, table_of
 from rstreams_fast.calls.journal.write_ahead import Log, records_of
 from rstreams_fast.calls.keys import KEY_BYTES, KeyDigest
+from rstreams_fast.calls.thread_group import start_thread
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,8 +43,6 @@ SEGMENT_BYTES: Final = 4 << 20
 MOST_UNWRITTEN: Final = 4
 """While the unwritten answers would fill this number of segments, new calls wait."""
 
-SEGMENTS_PER_MERGE: Final = 16
-"""The number of segments of one size that are merged into one segment."""
 _Answers = tuple[list[bytes], list[Any]]
 """The digests of keys, and their answers. Pairs would be more work for the garbage collector."""
 
@@ -91,19 +90,26 @@ class JournalWriter:
     def __init__(
         self,
         folder: Folder,
+        merged: SegmentLevels,
         logs: str,
         form: AnswerForm,
         on_written: Callable[[list[bytes]], None] | None = None,
     ) -> None:
-        """``logs``: the name of all logs for this folder. ``on_written`` is called with the digests
-        of the keys whose answers are in segments, before these answers are removed from their log.
+        """``merged``: the segments of earlier writers of this process, to which ``close`` adds one.
+        ``logs``: the name of all logs for this folder. ``on_written`` is called with the digests of
+        the keys whose answers are in segments, before these answers are removed from their log.
         """
         self._on_written = on_written
         self._folder = folder
+        self._levels = SegmentLevels(folder)
+        self._merged = merged
+        self._new_segments: list[tuple[str, int]] = []
+        """The names and bytes of the segments that ``levels`` does not know yet."""
         self._form = form
         self._name = logs
         self._logs: deque[Log] = deque()
-        """First the log that ``put`` writes to, then the log whose answers become segments."""
+        """First the log that ``put`` writes to. While answers become segments, their log follows:
+        it is made when the first segment is written before ``close``."""
         self._buffer = io.BytesIO()
         self._pickler = _Pickler(self._buffer, 5)
         self._lock = threading.Lock()
@@ -116,29 +122,32 @@ class JournalWriter:
         self._has_segment = threading.Event()
         self._closed = False
         self._idle: float | None = None
-        self._start: Callable[[Callable[[], object], str], None]
+        self._start: Callable[[Callable[[], object], str], object]
+        self._tidy_up: Callable[[], object] | None = None
+        self._has_written_all = threading.Event()
+        self._has_written_all.set()
         self._ended = threading.Event()
         self._ended.set()
         self._failure: BaseException | None = None
-        self._levels: list[list[tuple[str, pa.Table]]] = []
         self.is_slow = False
         """Whether a call that ends must check ``is_behind``: a failure, or many answers wait."""
         self.has_written = False
         """Whether this writer has written a segment."""
 
     def start(
-        self, start: Callable[[Callable[[], object], str], None], idle: float | None = None
+        self,
+        idle: float | None = None,
+        start: Callable[[Callable[[], object], str], object] = start_thread,
     ) -> None:
-        """Create the logs. ``start`` starts the thread that writes the segments.
+        """Create a log. ``start`` starts the thread that writes the segments.
 
         With ``idle`` the thread starts with the first answer, and ends after ``idle`` seconds
         without an answer.
         """
         self._start, self._idle, self._closed = start, idle, False
         self._failure, self.is_slow = None, False
+        self._logs.append(Log(self._name))
         try:
-            for _ in range(2):
-                self._logs.append(Log(self._name))
             if idle is None:
                 self._start_thread()
         except BaseException:
@@ -147,9 +156,11 @@ class JournalWriter:
 
     def _start_thread(self) -> None:
         self._ended.clear()
+        self._has_written_all.clear()
         try:
-            self._start(self._run, "journal")
+            self._start(self._run, "rstreams-journal")
         except BaseException:
+            self._has_written_all.set()
             self._ended.set()
             raise
 
@@ -287,17 +298,22 @@ class JournalWriter:
         self.is_slow = unwritten >= MOST_UNWRITTEN * self._most_rows
         return self.is_slow
 
-    def close(self) -> None:
-        """Wait until every answer is written."""
+    def close(self, tidy_up: Callable[[], object] | None = None) -> None:
+        """Wait until every answer is written; with ``tidy_up``, for no merges.
+
+        ``tidy_up`` is called by the writer's thread, after it has merged segments.
+        """
+        self._tidy_up = tidy_up
         self._closed = True
         self._has_segment.set()
         self._has_answers.set()
-        self._ended.wait()
+        (self._ended if tidy_up is None else self._has_written_all).wait()
         if self._idle is not None and self._failure is None:
             self._merge_all()
         self._has_answers.clear()
         self._has_segment.clear()
-        self._close_logs()
+        if self._failure is not None or tidy_up is None:
+            self._close_logs()
         if self._failure is not None:
             raise self._failure
 
@@ -313,15 +329,27 @@ class JournalWriter:
                     self._has_segment.clear()
                 while self._waiting[0]:
                     self._write_waiting()
+                    if not self._closed:
+                        self._merge()
             # If the journal was closed before this thread began, write the answers now.
             while self._waiting[0]:
                 self._write_waiting()
+            self._has_written_all.set()
             self._merge_all()
+            if self._tidy_up is not None:
+                self._close_logs()
+                self._tidy_up()
         except Exception as raised:
-            self._fail(raised, "raised by the journal in")
+            if self._has_written_all.is_set():
+                logging.getLogger("rstreams_fast").warning(
+                    "journal: segments in %s were not merged (%s)", self._folder.path, raised
+                )
+            else:
+                self._fail(raised, "raised by the journal in")
         finally:
             # A thread that was idle has announced its end already, and a newer thread may run.
             if not has_ended:
+                self._has_written_all.set()
                 self._ended.set()
 
     def _may_end(self) -> bool:
@@ -331,11 +359,14 @@ class JournalWriter:
                 self._ended.set()
             return self._ended.is_set()
 
+    def _merge(self) -> None:
+        while self._new_segments:
+            self._levels.add(*self._new_segments.pop(0))
+
     def _merge_all(self) -> None:
-        rest = [segment for level in reversed(self._levels) for segment in level]
-        self._levels = []
-        if len(rest) > 1:
-            self._merge(rest)
+        self._merge()
+        if (segment := self._levels.merge_all()) is not None:
+            self._merged.add(*segment)
 
     def _close_logs(self) -> None:
         with self._lock:
@@ -343,6 +374,8 @@ class JournalWriter:
                 self._logs.pop().close(remove=self._failure is None)
 
     def _write_waiting(self) -> None:
+        if len(self._logs) == 1 and not self._closed:
+            self._logs.append(Log(self._name))
         with self._lock:
             self._being_written, self._waiting = self._waiting, ([], [])
             self._logs.reverse()
@@ -351,10 +384,11 @@ class JournalWriter:
             self._write()
         if self._on_written is not None:
             self._on_written(digests)
-        self._logs[1].clear()
+        if len(self._logs) > 1:  # a single log is about to be removed
+            self._logs[1].clear()
 
     def _write(self) -> None:
-        """Write one segment (a file of answers); merge segments when enough have the same size."""
+        """Write one segment: a file of answers."""
         (keys, answers), most = self._being_written, self._most_rows
         self._being_written = keys[most:], answers[most:]
         table = self._table(keys[:most], answers[:most])
@@ -363,29 +397,8 @@ class JournalWriter:
         # The size of these answers decides how many rows the next segment has.
         fitting = SEGMENT_BYTES * table.num_rows // table.nbytes
         self._most_rows = max(1, min(SEGMENT_ROWS, fitting))
-        name = self._folder.write(table)
+        self._new_segments.append((self._folder.write(table), table.nbytes))
         self.has_written = True
-        for level in itertools.count():
-            if table.nbytes >= LARGE_BYTES:
-                return
-            if level == len(self._levels):
-                self._levels.append([])
-            group = self._levels[level]
-            group.append((name, table))
-            size = sum(table.nbytes for _, table in group)
-            if len(group) < SEGMENTS_PER_MERGE and size < LARGE_BYTES:
-                return
-            self._levels[level] = []
-            name, table = self._merge(group)
-
-    def _merge(self, group: list[tuple[str, pa.Table]]) -> tuple[str, pa.Table]:
-        import pyarrow as pa
-
-        table = pa.concat_tables([table for _, table in group]).combine_chunks()
-        merged = self._folder.write(table, since=group[0][0])
-        for name, _ in group:
-            self._folder.remove(name)
-        return merged, table
 
     def _table(self, keys: list[bytes], answers: list[Any]) -> pa.Table:
         import pyarrow as pa

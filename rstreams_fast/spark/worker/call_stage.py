@@ -245,8 +245,7 @@ class CallStage:
             try:
                 self._start_timers()
                 if self._journal is not None:
-                    start = self._partition.threads.start
-                    await self._loop.run_in_executor(None, self._journal.open, start)
+                    await self._loop.run_in_executor(None, self._journal.open)
                 opened = await self._client.open()
                 if not self._stopping:
                     self._host_opens = False

@@ -1,0 +1,60 @@
+"""Merges the segments that a process writes, so that a journal has few segments."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+from rstreams_fast.calls.journal.segments import LARGE_BYTES
+
+if TYPE_CHECKING:
+    from rstreams_fast.calls.journal.segments import Folder
+
+__all__ = ["SegmentLevels"]
+
+SEGMENTS_PER_MERGE: Final = 16
+"""The number of segments of one level that are merged into one segment of the next level."""
+
+
+class SegmentLevels:
+    """Segments that this process has written to a folder, by the number of their merges.
+
+    Thread-safe.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._levels: list[dict[str, int]] = []
+        """For each level, the names of its segments and their bytes."""
+        self._lock = threading.Lock()
+
+    def add(self, name: str, size: int) -> None:
+        """Add a new segment of ``size`` bytes. If its level is full, merge the level."""
+        level = 0
+        while size < LARGE_BYTES:
+            with self._lock:
+                if level == len(self._levels):
+                    self._levels.append({})
+                group = self._levels[level]
+                group[name] = size
+                if len(group) < SEGMENTS_PER_MERGE and sum(group.values()) < LARGE_BYTES:
+                    return
+                self._levels[level] = {}
+            merged = self._folder.merge(list(group))
+            if merged is None:  # another process has merged or removed some of them
+                return
+            name, size = merged.name, merged.size
+            level += 1
+
+    def merge_all(self) -> tuple[str, int] | None:
+        """Remove all segments from this object, and merge them. Return the segment and its bytes.
+
+        ``None``: there was no segment, or another process has merged or removed some of them.
+        """
+        with self._lock:
+            levels, self._levels = self._levels, []
+        rest = [segment for level in reversed(levels) for segment in level.items()]
+        if len(rest) == 1:
+            return rest[0]
+        merged = self._folder.merge([name for name, _ in rest])
+        return None if merged is None else (merged.name, merged.size)
