@@ -445,7 +445,7 @@ async def test_who_awaits_the_stream_waits_for_its_cancelled_calls(
 
 
 async def test_who_waits_for_a_cancelled_call_that_does_not_end_can_be_cancelled() -> None:
-    leave = asyncio.Event()
+    is_cancelled, leave = asyncio.Event(), asyncio.Event()
 
     async def call(n: int) -> int:
         try:
@@ -453,10 +453,15 @@ async def test_who_waits_for_a_cancelled_call_that_does_not_end_can_be_cancelled
             return n
         finally:
             if n >= 3:
+                is_cancelled.set()
                 await leave.wait()
 
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(rsf.range_(9).map_async(call).take(2).to_list_async(), 0.05)
+    waiting = asyncio.ensure_future(rsf.range_(9).map_async(call).take(2).to_list_async())
+    await is_cancelled.wait()
+    while not waiting.done():
+        waiting.cancel()
+        await asyncio.sleep(0)
+    assert waiting.cancelled()
     leave.set()
 
 
