@@ -150,8 +150,8 @@ class CallCounts:
         self.timed_at = 1
         """The number of the next attempt that is timed."""
         self._timed = 0
-        self._circuit: CircuitState | None = None
-        self._open_before = 0.0
+        self._open_before: dict[CircuitState, float] = {}
+        """The seconds that each circuit had been open before these counts began."""
         self._any_success = [False]
         """Whether a call has succeeded. All counts of one function share the list."""
         self._is_sum = False
@@ -218,7 +218,7 @@ class CallCounts:
     def count_open(self, circuit: CircuitState | None) -> None:
         """Count the time in which the ``circuit`` is open, from now on."""
         if circuit is not None:
-            self._circuit, self._open_before = circuit, circuit.open_seconds()
+            self._open_before.setdefault(circuit, circuit.open_seconds())
 
     def timed(self, awaitable: Awaitable[Any]) -> Awaitable[Any]:
         """Return ``awaitable``, the latest attempt, wrapped so that its seconds are measured.
@@ -266,8 +266,19 @@ class CallCounts:
         self.waited_limit = self.limit_waits.seconds
         self.waited_service = self.service_waits.seconds
         self.waited_retry = self.retry_waits.seconds
-        if self._circuit is not None:
-            self.circuit_open = self._circuit.open_seconds() - self._open_before
+        if self._open_before:
+            self.circuit_open = self._seconds_with_open_circuits()
+
+    def _seconds_with_open_circuits(self) -> float:
+        return sum(circuit.open_seconds() - of for circuit, of in self._open_before.items())
+
+    def _count_circuits_of(self, parts: Iterable[CallCounts]) -> None:
+        """Count the circuits of ``parts`` once each: threads and loops share a circuit."""
+        for part in parts:
+            for circuit, before in part._open_before.items():
+                self._open_before[circuit] = min(before, self._open_before.get(circuit, before))
+        if self._open_before:
+            self.circuit_open = self._seconds_with_open_circuits()
 
 
 def total_seconds(latencies: Mapping[int, float]) -> float:
@@ -297,6 +308,7 @@ def summed(parts: Iterable[CallCounts], stage: str = "") -> CallCounts:
             name,
             added(map(dict, values)) if values and isinstance(values[0], dict) else sum(values),
         )
+    total._count_circuits_of(parts)
     return total
 
 

@@ -8,6 +8,8 @@ import gc
 import inspect
 import pickle
 import sys
+import threading
+import time
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +20,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import DEADLINE, Problem, run_python, run_threads
+from tests.helpers import DEADLINE, Problem, run_python, run_threads, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -281,6 +283,35 @@ def test_a_function_tells_what_its_calls_came_to(kind: str) -> None:
     assert counts.waited_service >= 0.024
     assert counts.waited_retry > 0
     assert call.counts.calls == 103  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_circuit_of_several_threads_counts_its_open_seconds_once(kind: str) -> None:
+    def fail() -> None:
+        raise Problem
+
+    async def fail_on_loop() -> None:
+        raise Problem
+
+    policy = rsf.Policy(circuit=rsf.Circuit(1, reset=DEADLINE))
+    call: Any = policy(fail if kind == "plain" else fail_on_loop)
+
+    def make(run: Callable[[Any], Any]) -> None:
+        with contextlib.suppress(Problem, rsf.CircuitOpenError):
+            run(call())
+
+    begun = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        if kind == "plain":
+            begun_all = threading.Barrier(8)
+            run_threads([lambda: (make(bool), begun_all.wait(DEADLINE))] * 8)
+        else:
+            for _ in range(8):
+                make(stack.enter_context(asyncio.Runner()).run)
+        until = begun + 3 * (time.monotonic() - begun)
+        wait_until(lambda: time.monotonic() > until, "some time with an open circuit")
+        assert 0 < call.counts.circuit_open <= time.monotonic() - begun
+    assert 0 < call.counts.circuit_open <= time.monotonic() - begun
 
 
 def test_a_hundred_calls_that_all_fail_alike_are_pointed_out_once(
