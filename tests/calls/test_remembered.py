@@ -404,3 +404,20 @@ def test_arguments_without_a_hash_are_told(caplog: pytest.LogCaptureFixture) -> 
     sizes = rsf.Policy(cache=rsf.Cache())(len)
     assert [sizes([1, 2]), sizes([1, 2])] == [2, 2]
     assert ["unhashable type: 'list'" in record.getMessage() for record in caplog.records] == [True]
+
+
+def test_no_iterator_is_kept_as_its_first_caller_uses_it_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def squares(count: int) -> Iterator[int]:
+        return (n * n for n in range(count))
+
+    careful = rsf.Policy(cache=rsf.Cache())
+    halves, each = careful(lambda numbers: map(int, numbers)), careful(squares)
+    for _ in range(2):
+        assert list(halves((0.5, 1.5))) == [0, 1]
+        assert list(asyncio.run(each(3))) == [0, 1, 4]
+    texts = [record.getMessage() for record in caplog.records]
+    assert [text for text in texts if "squares" in text] == [
+        "squares: its cache keeps no iterators: return a list"
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import uuid
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
@@ -29,6 +29,8 @@ __all__ = ["Cache", "CachedResults"]
 _INDEPENDENT_OF_KEY: Final = (StageError, CircuitOpenError, BudgetSpentError, RetryAfter)
 """Failures that do not depend on the key: another call with the same key may succeed now."""
 
+_ITERATORS: Final = (Iterator, AsyncIterator)
+
 _stores: Final[LatestUsed[Store]] = LatestUsed()
 
 
@@ -45,7 +47,7 @@ class Cache:
     and of each type of keys. Each lambda and each partial object is a function of its own. The
     cache object and its copies find the same results. If a value that the function reads has
     changed, make a new cache. Arguments must be hashable: ``Policy(key=...)`` can make a tuple of a
-    list.
+    list. An iterator is not kept, because its first caller uses it up.
 
     ```python
     import rstreams_fast as rsf
@@ -179,6 +181,11 @@ class CachedResults:
         return call
 
     def _put(self, entry_key: Any, result: Any) -> None:
+        if isinstance(result, _ITERATORS):
+            # The caller uses it up: the next caller would get nothing.
+            stage = self._counts.stage
+            warn_once(stage, "%s: its cache keeps no iterators: return a list", stage)
+            return
         if ttl := self._null_ttl if result is None else self._ttl:
             self._store.put(entry_key, result, ttl)
 
