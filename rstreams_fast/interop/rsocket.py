@@ -18,6 +18,7 @@ from rstreams_fast.streams.stream import Stream
 
 with importing("rsocket", __name__, "'rstreams_fast[rsocket]'"):
     from reactivestreams.publisher import Publisher as RSocketPublisher
+    from rsocket.payload import Payload
 
 __all__ = ["from_rsocket", "to_rsocket"]
 
@@ -34,15 +35,18 @@ def to_rsocket(
 ) -> RSocketPublisher:
     """Return ``publisher`` as an RSocket publisher, which a request handler returns.
 
-    The payloads are delivered on ``loop``, when the client requests them.
+    The payloads are delivered on ``loop``, when the client requests them. Another element ends the
+    stream with a ``TypeError``. An empty payload ends it with a ``ValueError``, because ``rsocket``
+    would lose it.
 
     Args:
-        publisher: A publisher of ``rsocket.payload.Payload``.
+        publisher: A publisher of ``rsocket.payload.Payload``, with ``bytes`` as data or metadata.
         loop: The server's event loop. Default: the running loop.
         prefetch: Payloads that are requested in advance.
     """
     loop = asyncio.get_running_loop() if loop is None else loop
-    return _Served(from_publisher(publisher).publish_on(loop, prefetch=prefetch))
+    payloads = from_publisher(publisher).map(_checked_payload)
+    return _Served(payloads.publish_on(loop, prefetch=prefetch))
 
 
 def from_rsocket(
@@ -62,6 +66,19 @@ def from_rsocket(
     if not callable(request):
         raise TypeError(f"request must be callable, got {type(request).__name__}")
     return from_publisher(_Requested(request, loop or asyncio.get_running_loop()))
+
+
+def _checked_payload(payload: Any) -> Any:
+    """Return ``payload``, if ``rsocket`` can send it. Otherwise the client would wait for ever."""
+    if not isinstance(payload, Payload):
+        raise TypeError(f"to_rsocket: an element must be a Payload, got {type(payload).__name__}")
+    for part in (payload.data, payload.metadata):
+        if part is not None and not isinstance(part, bytes | bytearray | memoryview):
+            kind = type(part).__name__
+            raise TypeError(f"to_rsocket: a Payload must have bytes, got {kind}")
+    if not payload.data and not payload.metadata:
+        raise ValueError("to_rsocket: a Payload has neither data nor metadata, and would be lost")
+    return payload
 
 
 class _Served(RSocketPublisher):  # type: ignore[misc]

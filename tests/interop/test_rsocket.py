@@ -89,6 +89,29 @@ def test_an_error_of_the_server_reaches_the_client() -> None:
     run(body)
 
 
+@pytest.mark.parametrize(
+    ("element", "message"),
+    [
+        (3, "must be a Payload, got int"),
+        (Payload("text"), "must have bytes, got str"),
+        (Payload(b"data", 3), "must have bytes, got int"),
+        (Payload(), "neither data nor metadata"),
+        (Payload(b"", b""), "neither data nor metadata"),
+    ],
+    ids=repr,
+)
+def test_what_rsocket_cannot_send_is_an_error_at_the_client(element: Any, message: str) -> None:
+    async def body() -> int:
+        async with connected(lambda _: rsf.from_iterable([element])) as client:
+            with pytest.raises(Exception, match=message):
+                await from_rsocket(lambda: client.request_stream(Payload(b""))).to_list_async()
+        sent = [Payload(bytearray(b"a")), Payload(memoryview(b"b")), Payload(None, b"c")]
+        async with connected(lambda _: rsf.from_iterable(sent)) as client:
+            return await from_rsocket(lambda: client.request_stream(Payload(b""))).count_async()
+
+    assert run(body) == 3
+
+
 def test_cancel_on_the_client_cancels_on_the_server() -> None:
     async def body() -> None:
         loop = asyncio.get_running_loop()
