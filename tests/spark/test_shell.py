@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -21,7 +22,9 @@ from examples.flights.client import OpenSession, Session, fetch_plane
 from examples.flights.service import Behaviour
 from examples.flights.service_process import ServiceProcess
 from rstreams_fast.cli import main
-from tests.helpers import wait_until
+from rstreams_fast.spark.shell.estimate import Estimate, Keys, estimate_lines
+from rstreams_fast.spark.shell.functions import policy_of
+from tests.helpers import run_python, wait_until
 
 NAME = "tests.spark.test_shell"
 CALL = ["--call", f"{NAME}:upper", "--on", "key", "--add", "big string"]
@@ -89,6 +92,8 @@ def run(source: Path, *words: str) -> int:
         ([*CALL, "--timeout", "0"], "--timeout must be > 0 seconds"),
         ([*CALL, "--call", f"{NAME}:plain", "--timeout", "1"], "--timeout needs an async fn"),
         ([*CALL, "--page", "nowhere/page.html"], "nowhere/page.html: there is no such dir"),
+        ([*CALL, "--log", "/"], "--log /: is a directory"),
+        ([*CALL, "--picture", "a.txt"], "--picture a.txt: must end with .png, .svg or .pdf"),
         ([*CALL, "--live", "--quiet"], "--live prints the address of the page, which --quiet "),
         ([*CALL, "--live", "--master", "yarn"], "--live, --page and --picture need --metrics"),
         ([*CALL, "--max-failures", "1%"], "--max-failures needs --dead-letters"),
@@ -131,6 +136,103 @@ def test_an_output_is_not_replaced_nor_written_twice_at_once(
     out.mkdir()
     assert run(source, *CALL) == 2
     assert f"--output {out} exists; --overwrite replaces it" in capsys.readouterr().err
+
+
+def test_a_run_removes_no_files_that_others_made(
+    source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = source.with_name("out.csv.partial")
+    (folder / ("0" * 32)).mkdir(parents=True)  # of a run that was killed
+    text = source.read_text(encoding="utf-8")
+    mine = source.rename(folder / "mine.csv")
+    assert run(mine, *CALL, "--output", str(folder.with_suffix(""))) == 2
+    assert f"writes to {folder}, which has other files, such as mine" in capsys.readouterr().err
+    assert mine.read_text(encoding="utf-8") == text
+
+
+def test_a_module_that_is_a_program_is_a_mistake(
+    source: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(source.parent)
+    source.with_name("a_program.py").write_text("import sys\nsys.exit(0)\n", encoding="utf-8")
+    assert run(source, *CALL, "--call", "a_program:f") == 2
+    assert "--call a_program:f: SystemExit: 0 (" in capsys.readouterr().err
+
+
+def test_formats_are_those_that_are_documented(source: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(source, *CALL, "--format", "xml")
+    assert ended.value.code == 2
+
+
+@pytest.mark.parametrize("pattern", ["{a,b}.csv", "[^b].csv"])
+def test_patterns_are_those_of_spark(pattern: str, tmp_path: Path) -> None:
+    from rstreams_fast.spark.shell.files import reader_path
+
+    (tmp_path / "a.csv").touch()
+    assert reader_path(str(tmp_path / pattern)) == f"file:{tmp_path / pattern}"
+
+
+def test_the_journal_and_the_error_are_those_of_this_run(tmp_path: Path, source: Path) -> None:
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+    java.chmod(0o755)
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "answers").touch()
+    (tmp_path / "keeping.py").write_text(
+        "import rstreams_fast.spark as rs\n"
+        f"@rs.Policy(journal=rs.Journal({str(tmp_path / 'kept')!r}, version='1'))\n"
+        "async def f(key): return key\n",
+        encoding="utf-8",
+    )
+    log = tmp_path / "log"
+    log.write_text("java.lang.Error: long ago\n", encoding="utf-8")
+    words = [*CALL, "--call", "keeping:f", "--journal", "other", "--log", "log"]
+    done = run_python(
+        "-m", "rstreams_fast.cli", "run", "--input", str(source), "--output", "out.csv", *words,
+        check=False, cwd=tmp_path, env={"JAVA_HOME": str(tmp_path / "java"), "SPARK_REMOTE": None},
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert f"Going on from the journal {tmp_path / 'kept'}\n" in done.stdout
+    assert "Spark did not start" in done.stderr
+    assert "long ago" not in done.stderr
+
+
+def keys(rows: int, different: int) -> Keys:
+    return Keys(rows, rows, different)
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        (
+            {"limit": rs.Limit("each", concurrency=4, rate=5, scope="process")},
+            ["8 calls at once, 10 calls a second, over all tasks", "about 20, if", "at least 20"],
+        ),
+        (
+            {"limit": rs.Limit("all", concurrency=4, rate=5, scope="job")},
+            ["4 calls at once, 5 calls a second, over all tasks", "at least 40"],
+        ),
+        (
+            {"limit": rs.Limit("u", units={"t": rs.per_second(0.5)}, weigh=lambda _: 1)},
+            ["0.5 t in 1 s", "t: about 200, from a sample of 200 rows"],
+        ),
+        ({"cache": rs.Cache(1000)}, ["calls: about 110, by 2 workers that keep 1,000 results"]),
+        (
+            {"cache": rs.Cache(1000, scope="executor")},
+            ["calls: about 60, by workers that share 1,000 results"],
+        ),
+        ({"budget": rs.Budget("b", calls=1_234_567)}, ["at most 1,234,567 calls; then"]),
+        ({"budget": rs.Budget("b", calls=3, scope="process")}, ["3 calls in each process; then"]),
+    ],
+)
+def test_the_estimate_has_the_bounds_of_the_policy(policy: dict[str, Any], told: list[str]) -> None:
+    estimate = Estimate([keys(100, 50), keys(100, 60)], 60, [("a",), ("b",)])
+    of = policy_of(rs.Policy(**policy)(upper))
+    lines = "\n".join(estimate_lines(estimate, of, concurrency=64, batch=None))
+    for each in told:
+        assert each in lines
 
 
 def test_what_is_not_installed_is_said(

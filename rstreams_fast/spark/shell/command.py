@@ -65,6 +65,7 @@ def _parse_count_or_share(text: str) -> float:
         raise argparse.ArgumentTypeError(f"must be a number or a percentage, is {text}") from None
 
 
+_KIND: Final[dict[str, Any]] = {"choices": ("parquet", "csv", "json")}
 _FLAG: Final[dict[str, Any]] = {"action": "store_true"}
 _MANY: Final[dict[str, Any]] = {"action": "append", "type": _parse_setting, "default": []}
 
@@ -80,7 +81,7 @@ _ARGUMENTS: Final[dict[str, dict[str, _Argument]]] = {
         "using": ("MODULE:FACTORY", "makes a client, which the function then gets first", {}),
     },
     "the files": {
-        "format": ("KIND", "of files whose suffix does not tell: parquet, csv, json", {}),
+        "format": ("KIND", "of files whose suffix does not tell: parquet, csv, json", _KIND),
         "types": ("COLUMNS", 'types of columns of CSV, which else are strings: "hour int"', {}),
         "read": ("NAME=VALUE", "an option of Spark's reader: nullValue=NA", _MANY),
         "write": ("NAME=VALUE", "an option of Spark's writer: compression=gzip", _MANY),
@@ -145,14 +146,15 @@ def run(options: argparse.Namespace) -> int:
     root.addFilter(_is_of_interest)
     with tempfile.TemporaryDirectory(prefix="rstreams-run-", ignore_cleanup_errors=True) as scratch:
         log = Path(options.log or Path(scratch, "spark.log"))
+        job: Job | None = None
         try:
             with contextlib.closing(Job(options, Path(scratch), log)) as job:
                 failed = job.run()
         except KeyboardInterrupt:
-            return _report_stopped(options)
+            return _report_stopped(job.journal if job else None)
         except (CommandError, JobError) as failure:
             if stopped:  # Ctrl-C ended Java, too, which caused this error
-                return _report_stopped(options)
+                return _report_stopped(job.journal if job else None)
             _print_error(str(failure))
             if isinstance(failure, CommandError):
                 return EXIT_WRONG
@@ -173,10 +175,10 @@ def _is_of_interest(record: logging.LogRecord) -> bool:
     return "while sending command" not in record.getMessage()
 
 
-def _report_stopped(options: argparse.Namespace) -> int:
+def _report_stopped(journal: str | None) -> int:
     again = (
-        f"the answers are in {options.journal}, and the same command goes on from there"
-        if options.journal
+        f"the answers are in {journal}, and the same command goes on from there"
+        if journal
         else "with --journal DIR the same command would go on where it was stopped"
     )
     _print_error(f"stopped, and nothing was written; {again}")

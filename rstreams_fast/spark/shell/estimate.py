@@ -104,8 +104,12 @@ class Estimate:
 
     def calls(self, policy: PolicySettings, batch: int | None) -> int:
         """Return how many calls the run will make, with lists of ``batch`` keys if it is given."""
-        entries = None if policy.cache is None else policy.cache.entries
-        return sum(math.ceil(part.calls(entries) / (batch or 1)) for part in self.workers)
+        entries, workers = None, self.workers
+        if policy.cache is not None:
+            entries = policy.cache.entries
+            if policy.cache.scope == "executor":  # the workers of a host share the cache
+                workers = [Keys(self.rows, self.with_key, self.different)]
+        return sum(math.ceil(part.calls(entries) / (batch or 1)) for part in workers)
 
     def units(self, policy: PolicySettings) -> dict[str, float]:
         """Return the cost of all calls, in the units of the limit."""
@@ -134,23 +138,31 @@ def estimate_lines(
     if policy.retry is not None:
         lines.append(f"  attempts: at most {policy.retry.times + 1} for each call")
     if policy.budget is not None:
-        amounts = ", ".join(f"{amount:,g} {unit}" for unit, amount in policy.budget.units.items())
-        lines.append(f"  budget: at most {amounts}; then calls fail")
+        units = policy.budget.units.items()
+        amounts = ", ".join(f"{amount:,.12g} {unit}" for unit, amount in units)
+        where = "" if policy.budget.scope == "job" else " in each process"
+        lines.append(f"  budget: at most {amounts}{where}; then calls fail")
     if policy.journal is not None:
         lines.append(
             "  journal: what it has answers for makes no call, and is not counted off here"
         )
-    at_once, bounds, least = max(1, len(estimate.workers)) * concurrency, [], 0.0
+    workers = max(1, len(estimate.workers))
+    at_once, bounds, least = workers * concurrency, [], 0.0
     if (limit := policy.limit) is not None:
-        at_once = min(at_once, limit.concurrency or at_once)
+        # With this scope each worker has a limit of its own.
+        times = workers if limit.scope == "process" else 1
+        at_once = min(at_once, (limit.concurrency or at_once) * times)
         if limit.numbers.rate is not None:
-            bounds.append(f"{limit.numbers.rate:g} calls a second")
-            least = calls / limit.numbers.rate
+            rate = limit.numbers.rate * times
+            bounds.append(f"{rate:,.12g} calls a second")
+            least = calls / rate
+        sampled = min(SAMPLE_ROWS, estimate.rows)
         for unit, amount in estimate.units(policy).items():
             quota = (limit.units or {})[unit]
-            lines.append(f"  {unit}: about {amount:,.0f}, from a sample of {SAMPLE_ROWS:,} rows")
-            bounds.append(f"{quota.amount:,.0f} {unit} in {quota.seconds:g} s")
-            least = max(least, amount * quota.seconds / quota.amount)
+            most = quota.amount * times
+            lines.append(f"  {unit}: about {amount:,.0f}, from a sample of {sampled:,} rows")
+            bounds.append(f"{most:,.12g} {unit} in {quota.seconds:g} s")
+            least = max(least, amount * quota.seconds / most)
     seen = ", ".join([f"{at_once:,} calls at once", *(bounds or ["no bound on calls a second"])])
     lines.append(f"  the service sees at most: {seen}, over all tasks")
     seconds = max(least, calls * CALL_SECONDS / at_once)
@@ -166,6 +178,8 @@ def _calls_note(estimate: Estimate, policy: PolicySettings, batch: int | None, c
             return f", one for each row; --cache could make it {fewer:,}"
         return ""
     kept = f"{policy.cache.entries:,} results"
+    if policy.cache.scope == "executor":
+        return f", by workers that share {kept}"
     if len(estimate.workers) == 1:
         return f", by one worker that keeps {kept}"
     return f", by {len(estimate.workers)} workers that keep {kept} each"

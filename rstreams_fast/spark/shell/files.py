@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import glob
 import os
@@ -74,6 +75,12 @@ _WRITE_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "json": _TIME_FORMATS,
 }
+_REPLACED: Final = "replaced"
+"""The name of the former output in the folder that a run writes to."""
+
+_MADE_BY_RUN: Final = re.compile(f"[0-9a-f]{{32}}|{_REPLACED}").fullmatch
+"""Matches the names that runs make in that folder."""
+
 _PARTITION_TYPES: Final = "spark.sql.sources.partitionColumnTypeInference.enabled"
 
 
@@ -170,7 +177,8 @@ def reader_path(path: str) -> str:
     absolute = str(Path(path).absolute())
     if Path(absolute).exists():
         return "file:" + re.sub(r"[\\*?{}\[\]]", r"\\\g<0>", absolute)
-    if not glob.glob(absolute):  # noqa: PTH207 - an absolute pattern
+    # Spark expands "{a,b}" and "[^a]", too, which glob does not know: Spark looks for such files.
+    if not (re.search(r"\{|\[\^", absolute) or glob.glob(absolute)):  # noqa: PTH207 - absolute
         raise CommandError(f"--input {path}: there is no such file or directory")
     return f"file:{absolute}"
 
@@ -238,7 +246,12 @@ class _LocalTarget(Target):
             self._lock = os.open(self._partial, os.O_RDONLY)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for left in self._partial.iterdir():
-                _remove(left)
+                if not _MADE_BY_RUN(left.name):
+                    raise CommandError(
+                        f"{self.option} {self.path}: the run writes to {self._partial}, which has "
+                        f"other files, such as {left.name}"
+                    )
+            self._remove_own_files()
         except BlockingIOError:
             os.close(self._lock)
             self._lock = -1
@@ -248,14 +261,21 @@ class _LocalTarget(Target):
 
     def publish(self) -> None:
         if os.path.lexists(self._place):
-            self._place.rename(self._partial / "replaced")
+            self._place.rename(self._partial / _REPLACED)
         self._new_folder.rename(self._place)
 
     def close(self) -> None:
         if self._lock >= 0:
-            _remove(self._partial)
+            with contextlib.suppress(OSError):  # OSError: files of others are in the folder
+                self._remove_own_files()
+                self._partial.rmdir()
             os.close(self._lock)
             self._lock = -1
+
+    def _remove_own_files(self) -> None:
+        for left in self._partial.iterdir():
+            if _MADE_BY_RUN(left.name):
+                _remove(left)
 
 
 def _remove(path: Path) -> None:

@@ -47,7 +47,7 @@ def load_callable(option: str, name: str) -> Callable[..., Any]:
         raise CommandError(
             f"{option} {name}: there is no module {missing.name!r} in {here} or installed"
         ) from None
-    except Exception as raised:
+    except (Exception, SystemExit) as raised:  # the module may be a program that ends here
         raise CommandError(f"{option} {name}: {exception_line(raised)}") from None
     for part in attribute.split("."):
         if not hasattr(thing, part):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -75,6 +76,10 @@ class Job:
             path = getattr(options, name)
             if path and not Path(path).absolute().parent.is_dir():
                 raise CommandError(f"--{name} {path}: there is no such directory")
+            if path and Path(path).is_dir():
+                raise CommandError(f"--{name} {path}: is a directory")
+        if options.picture and not options.picture.lower().endswith((".png", ".svg", ".pdf")):
+            raise CommandError(f"--picture {options.picture}: must end with .png, .svg or .pdf")
         packages = ["pyspark", "pyarrow", *["rich"] * self._reports]
         packages += ["matplotlib"] * bool(options.picture)
         check_installed(packages, options.master, options.remote)
@@ -165,6 +170,15 @@ class Job:
         limit = functions.policy_of(self._fn).limit
         return DEFAULT_CONCURRENCY if limit is None else limit.concurrency or DEFAULT_CONCURRENCY
 
+    @property
+    def journal(self) -> str | None:
+        """The journal that keeps the answers: that of the function's policy, else of the option."""
+        journal = functions.policy_of(self._fn).journal
+        if journal is None:
+            return None
+        given: str | None = self._options.journal
+        return journal.uri if given is None or "journal" in self._kept_words else given
+
     def run(self) -> int:
         """Run to the end; return the number of dead letters."""
         options = self._options
@@ -252,10 +266,13 @@ class Job:
         from rstreams_fast.spark import report
 
         options = self._options
-        if options.picture:
-            report.draw(watch.samples, options.picture, title=self._title)
-        if options.page:
-            report.write_page(options.page, watch, title=self._title)
+        try:
+            if options.page:
+                report.write_page(options.page, watch, title=self._title)
+            if options.picture:
+                report.draw(watch.samples, options.picture, title=self._title)
+        except OSError as refused:  # the output is there: the exit status says so
+            print(f"rstreams-fast run: {refused}", file=sys.stderr)
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -270,9 +287,8 @@ class Job:
             self._print(
                 f"--call {self._options.call} has a Policy with {word}={value!r}, which holds"
             )
-        journal = own.journal
-        if journal is not None and _has_entries(journal.uri):
-            self._print(f"Going on from the journal {self._options.journal or journal.uri}")
+        if own.journal is not None and _has_entries(own.journal.uri):
+            self._print(f"Going on from the journal {self.journal}")
 
     def _print_result(self, failed: int) -> None:
         options = self._options

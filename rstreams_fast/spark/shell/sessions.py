@@ -51,11 +51,12 @@ def session(
             settings = {**dict.fromkeys(loopback, "127.0.0.1"), **settings}
     for name, value in settings.items():
         builder = builder.config(name, value)
+    before = log.stat().st_size if log.exists() else 0
     try:
         with _standard_error_to(log):
             spark: SparkSession = builder.appName("rstreams-fast run").getOrCreate()
     except Exception as failed:
-        raise CommandError(_start_error(failed, log)) from None
+        raise CommandError(_start_error(failed, log, before)) from None
     try:
         yield spark
     except KeyboardInterrupt:
@@ -129,8 +130,13 @@ def _prepare_workers() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(parts)
 
 
-def _start_error(failed: Exception, log: Path) -> str:
-    errors = [line for line in log.read_text(errors="replace").splitlines() if "rror" in line]
+def _start_error(failed: Exception, log: Path, before: int) -> str:
+    """Return the message of ``failed``; ignore the first ``before`` bytes, of earlier runs."""
+    said = b""
+    with contextlib.suppress(OSError), log.open("rb") as file:
+        file.seek(before)
+        said = file.read()
+    errors = [line for line in said.decode(errors="replace").splitlines() if "rror" in line]
     why = f": {errors[-1].strip()}" if errors else ""
     text = f"Spark did not start: {one_line_message(str(failed))}{why}"
     if "gateway" in text.lower():
