@@ -17,9 +17,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from rich.console import Console
 
 import rstreams_fast.spark as rs
 from rstreams_fast.spark import report
+from rstreams_fast.spark.report.page import Page
+from tests.helpers import run_python
 from tests.spark.chromium import CHROMIUM, Chromium
 
 SECRET: Final = "s3cr3t"
@@ -114,6 +117,56 @@ def test_a_page_is_one_file_that_loads_nothing(metrics: rs.Metrics, tmp_path: Pa
         re.sub("<[^>]*>", "", body).split("\n")[2].startswith("&lt;/script&gt;&lt;b&gt;look wait")
     )
     assert body.count("<table>") == 3
+
+
+def test_names_are_no_markup(metrics: rs.Metrics, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "look[red][/b]"
+    with report.watch(metrics) as watch:
+        write(
+            metrics.path, name, failures=1, failure_types={"Error[404][/]": 1},
+            spent={"tokens[in]": 3.0}, blocked_at={"[key].py:3": 1.0}, waiting_function=1.0,
+        )  # fmt: skip
+    said = capsys.readouterr().out
+    for part in (name, "1 (Error[404][/] 1)", "3 tokens[in]", "([key].py:3)", f"{name}: calls in"):
+        assert part in said
+        assert part in Page(watch, "").document()
+    stalled, now = report.Watch(metrics, clock=lambda: now), 0.0
+    with report.Display(Console(width=200)) as display:
+        for moment, calls in (0.0, 5), (1.0, 5), (9.0, 5), (10.0, 6):
+            now = moment
+            write(metrics.path, name, calls=calls, running=5)
+            display.show_rows(stalled, None)
+    said = capsys.readouterr().out
+    assert f"stalled: {name} has had no answer for 9 s" in said
+    assert f"resumed: {name} after" in said
+
+
+SHOWN = """
+import rstreams_fast.spark as rs
+from rstreams_fast.spark import report
+with rs.Metrics() as metrics:
+    with report.watch(metrics):
+        pass
+    report.print_tables(report.make_console(), {"日本": rs.StageMetrics()}, 1.0)
+"""
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_run_is_shown_in_each_encoding(encoding: str) -> None:
+    done = run_python("-c", SHOWN, env={"PYTHONIOENCODING": f"{encoding}:strict"})
+    assert done.stdout.startswith("✓ Running" if encoding == "utf-8" else "ok: Running")
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_picture_shows_each_name_as_it_is(metrics: rs.Metrics, tmp_path: Path) -> None:
+    watch = report.Watch(metrics)
+    write(metrics.path, "_look", running=1)
+    watch.look()
+    title = r"from $\nothing to $9"
+    drawn = report.draw(watch.samples, tmp_path / "run.svg", title=title).read_text()
+    assert title in drawn
+    assert len(re.findall("<!-- *_look -->", drawn)) == 2
+    assert len(re.findall("<!-- *_look calls -->", drawn)) == 1
 
 
 @pytest.fixture

@@ -6,13 +6,15 @@ There is a line for each phase, and for each stall (a stage whose running calls 
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import Final, Self
+from typing import Any, Final, Self, TextIO
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     Progress,
@@ -46,12 +48,41 @@ PLAIN_WIDTH: Final = 120
 def make_console(*, quiet: bool = False) -> Console:
     """Return the console for standard output. Without a terminal it has ``PLAIN_WIDTH`` columns.
 
-    In a notebook the console shows bars and tables as HTML.
+    In a notebook the console shows bars and tables as HTML. If the encoding of standard output
+    lacks a character, the console prints a question mark.
 
     Args:
         quiet: Whether the console shows nothing.
     """
-    return Console(quiet=quiet, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    width = None if sys.stdout.isatty() else PLAIN_WIDTH
+    console = Console(quiet=quiet, width=width)
+    if console.options.ascii_only:
+        file: Any = _Replacing(sys.stdout)
+        console = Console(quiet=quiet, width=width, file=file)
+    return console
+
+
+class _Replacing(io.TextIOBase):
+    """Writes to ``file``, with question marks for the characters that its encoding lacks."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._file.encoding
+
+    def write(self, text: str) -> int:
+        return self._file.write(text.encode(self.encoding, "replace").decode(self.encoding))
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def isatty(self) -> bool:
+        return self._file.isatty()
+
+    def fileno(self) -> int:
+        return self._file.fileno()
 
 
 @contextlib.contextmanager
@@ -129,9 +160,10 @@ class Display:
 
     def __init__(self, console: Console) -> None:
         self.console = console
+        self._is_ascii = console.options.ascii_only
         self._notebook = NotebookBar() if console.is_jupyter and not console.quiet else None
         self._progress = self._notebook or Progress(
-            SpinnerColumn(),
+            SpinnerColumn("line" if self._is_ascii else "dots"),
             TextColumn("{task.description}"),
             BarColumn(bar_width=28),
             TaskProgressColumn(),
@@ -218,7 +250,8 @@ class Display:
 
     def _print_phase(self, end: float, *, failed: bool = False) -> None:
         name, begin = self._phases[-1]
-        mark = "[bold red]✗[/]" if failed else "[green]✓[/]"
+        no, yes = ("failed:", "ok:") if self._is_ascii else ("✗", "✓")
+        mark = f"[bold red]{no}[/]" if failed else f"[green]{yes}[/]"
         self.say(f"{mark} {name} [dim]{end - begin:.1f} s[/]")
 
     def _show_stalls(self, stalls: Sequence[Stall]) -> None:
@@ -226,10 +259,11 @@ class Display:
         for name, stall in stalled.items():
             if name not in self._stalls:
                 self.say(
-                    f"[bold red]stalled:[/] {name} has had no answer for {stall.seconds:.0f} s; "
+                    f"[bold red]stalled:[/] {escape(name)} has had no answer "
+                    f"for {stall.seconds:.0f} s; "
                     f"{stall.running} calls are waiting"
                 )
         for name, stall in self._stalls.items():
             if name not in stalled:
-                self.say(f"[green]resumed:[/] {name} after more than {stall.seconds:.0f} s")
+                self.say(f"[green]resumed:[/] {escape(name)} after more than {stall.seconds:.0f} s")
         self._stalls = stalled

@@ -56,7 +56,14 @@ def draw(
             axis.axhline(value, color="#555555", linestyle="--", linewidth=1)
             axis.plot([], [], color="#555555", linestyle="--", label=f"bound of each\n({label})")
 
-    with plt.rc_context({"font.family": "DejaVu Sans", "font.size": 10, "axes.grid": True}):
+    with plt.rc_context(
+        {
+            "font.family": "DejaVu Sans",
+            "font.size": 10,
+            "axes.grid": True,
+            "text.parse_math": False,  # a "$" in a text is a dollar sign
+        }
+    ):
         figure, (speed, running, held) = plt.subplots(
             3, 1, figsize=(10, 9), sharex=True, height_ratios=(1.25, 1, 1), layout="constrained"
         )
@@ -72,14 +79,16 @@ def draw(
         held.set_title("Input held by the stages", loc="left")
         held.set_ylabel("MiB")
         for stage, colour in colours.items():
+            # A legend leaves out labels that begin with an underscore.
+            label = f" {stage}" if stage.startswith("_") else stage
             calls = [sample.calls.get(stage, 0) for sample in samples]
             per_second = np.array(rates(samples, calls), float)
-            speed.plot(times, per_second, color=colour, linewidth=1.1, label=f"{stage} calls")
+            speed.plot(times, per_second, color=colour, linewidth=1.1, label=f"{label} calls")
             in_flight = [sample.running.get(stage, 0) for sample in samples]
-            running.plot(times, in_flight, color=colour, linewidth=1.3, label=stage)
+            running.plot(times, in_flight, color=colour, linewidth=1.3, label=label)
             mib = [sample.buffered.get(stage, 0) / _MIB for sample in samples]
             held.fill_between(times, mib, color=colour, alpha=0.15, linewidth=0)
-            held.plot(times, mib, color=colour, linewidth=1.3, label=stage)
+            held.plot(times, mib, color=colour, linewidth=1.3, label=label)
         bound(running, most_running, f"{most_running}")
         if most_bytes is not None:
             bound(held, most_bytes / _MIB, f"{most_bytes / _MIB:g} MiB")

@@ -7,6 +7,7 @@ from typing import Final
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from rstreams_fast.spark.report.notebook import ShownTable, say, show
 from rstreams_fast.spark.report.waits import advise
@@ -101,7 +102,7 @@ def print_table(console: Console, title: str, table: Table) -> None:
         show(title, table)
         return
     console.print()
-    console.print(title, style="bold", highlight=False)
+    console.print(title, style="bold", markup=False, highlight=False)
     console.print(table)
 
 
@@ -136,9 +137,9 @@ def work_table(stages: Mapping[str, StageMetrics]) -> Table:
     table = ShownTable()
     table.add_column("", no_wrap=True)
     for name in stages:
-        table.add_column(name, justify="right")
+        table.add_column(Text(name), justify="right")
     for label, text in _WORK.items():
-        table.add_row(label, *(text(stage) for stage in stages.values()))
+        table.add_row(label, *(Text(text(stage)) for stage in stages.values()))
     return table
 
 
@@ -153,13 +154,13 @@ def bounds_table(stages: Mapping[str, StageMetrics]) -> Table:
     table.add_column("most", justify="right")
     table.add_column("bound", justify="right")
     for name, s in stages.items():
-        table.add_row(f"{name}: calls in flight", f"{s.max_running:,}", f"{s.concurrency:,}")
+        table.add_row(Text(f"{name}: calls in flight"), f"{s.max_running:,}", f"{s.concurrency:,}")
         if s.max_pending_rows:
             table.add_row(
-                f"{name}: rows in the window", f"{s.max_pending:,}", f"{s.max_pending_rows:,}"
+                Text(f"{name}: rows in the window"), f"{s.max_pending:,}", f"{s.max_pending_rows:,}"
             )
         table.add_row(
-            f"{name}: bytes of input held",
+            Text(f"{name}: bytes of input held"),
             human_bytes(s.max_buffered_bytes),
             human_bytes(s.max_buffer_bytes),
         )
