@@ -136,7 +136,17 @@ class Sums:
 def declare(folder: Path, stage: str) -> None:
     """Write a file that says: a frame has a ``stage`` of this name, even if it never runs."""
     with contextlib.suppress(OSError):
-        (folder / f"{crc32(stage.encode()):08x}{STAGE_SUFFIX}").write_text(stage, encoding="utf-8")
+        file = folder / f"{crc32(stage.encode()):08x}{STAGE_SUFFIX}"
+        if not _declared_in(file):
+            file.write_text(f"{stage}\n", encoding="utf-8")
+
+
+def _declared_in(file: Path) -> list[str]:
+    """Return the name of the stage that a file declares; nothing if the file is incomplete."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        name, end, _ = file.read_text(encoding="utf-8").rpartition("\n")
+        return [name] if end else []
+    return []
 
 
 @dataclass
@@ -205,7 +215,7 @@ def read_runs(folder: Path) -> Runs:
     for each in sums:
         for place, partitions in each.covered.items():
             covered.setdefault(place, set()).update(partitions)
-    declared = [file.read_text(encoding="utf-8") for file in folder.glob(f"*{STAGE_SUFFIX}")]
+    declared = [name for file in folder.glob(f"*{STAGE_SUFFIX}") for name in _declared_in(file)]
     totals = [total for each in sums for total in each.stages.values()]
     return Runs(list(found.values()), totals, covered, declared)
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.runs import process_of
+from rstreams_fast.spark.runs import declare, process_of
 from rstreams_fast.spark.worker.counters import Counters, MetricsWriter
 from tests.helpers import DEADLINE, run_python, start_thread, wait_until
 from tests.spark.stages import K, parts, values
@@ -206,6 +206,16 @@ def test_files_of_other_versions_and_other_things_take_no_figures_with_them(
     assert metrics.totals("look").rows_out == 30
     (record,) = caplog.records  # though it was read twice
     assert "folder.metrics.json is left out" in record.getMessage()
+
+
+def test_a_declared_stage_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    metrics = rs.Metrics(tmp_path)
+    declare(tmp_path, "len")
+    (tmp_path / "0.metrics.stage").touch()  # as on a full disk
+    (tmp_path / "1.metrics.stage").write_bytes("é".encode()[:1])
+    (tmp_path / "2.metrics.stage").symlink_to(tmp_path / "removed")
+    assert metrics.stages() == ["len"]
+    assert metrics.totals().state == "never ran"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
