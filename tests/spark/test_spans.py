@@ -230,6 +230,25 @@ def test_spans_of_clients_nest_in_the_call_and_calls_in_the_span_of_the_driver(
         assert span.trace_id.hex() == f"{outer.trace_id:032x}"
 
 
+class Silent:
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_attributes_that_cannot_be_written_fail_no_job(collector: Collector) -> None:
+    ring: list[Any] = []
+    ring.append(ring)
+    odd: list[Any] = [{("a", 1): 2}, ring, Silent(), {"a": 1}]
+
+    async def ask(k: int) -> int:
+        trace.get_current_span().set_attribute("odd", odd[k])
+        return k
+
+    with rs.Metrics(telemetry=all_spans(collector)) as metrics:
+        assert values(rs.lookup(ask, pa.int64(), metrics=metrics), range(4)) == [0, 1, 2, 3]
+    assert [each["rstreams.outcome"] for each in calls(collector)] == ["ok", "ok"]
+
+
 @pytest.mark.parametrize("words", [{"sample": 0}, {}], ids=["sample=0", "parent not sampled"])
 def test_no_call_has_a_span_where_none_is_wanted(
     collector: Collector, words: dict[str, Any]

@@ -278,6 +278,16 @@ def test_words_that_are_wrong_are_named(words: dict[str, Any], named: str) -> No
     assert PLANT not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("5000", 5), ("0", 60), ("-5000", 60), ("nan", 60), ("soon", 60)]
+)
+def test_the_interval_of_the_environment_is_positive(
+    text: str, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", text)
+    assert rs.OpenTelemetry("http://127.0.0.1:9").interval == seconds
+
+
 def test_metrics_take_no_other_telemetry() -> None:
     with pytest.raises(TypeError, match="telemetry"):
         rs.Metrics(telemetry="http://127.0.0.1:4318")  # type: ignore[arg-type]

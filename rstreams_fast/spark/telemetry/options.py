@@ -123,9 +123,10 @@ class OpenTelemetry:
 
 def _interval() -> float:
     try:
-        return float(os.environ["OTEL_METRIC_EXPORT_INTERVAL"]) / 1000 or INTERVAL_SECONDS
+        seconds = float(os.environ["OTEL_METRIC_EXPORT_INTERVAL"]) / 1000
     except (KeyError, ValueError):
         return INTERVAL_SECONDS
+    return seconds if seconds > 0 else INTERVAL_SECONDS  # NaN is not > 0, either
 
 
 def _rate(most: float) -> float:

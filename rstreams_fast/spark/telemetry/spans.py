@@ -76,8 +76,18 @@ class CallSpans:
         name = metrics_file.name.partition(".")[0]
         file = metrics_file.with_name(f"{name}.{self._files}{SPANS_SUFFIX}")
         aside = file.with_suffix(f".{os.getpid()}.tmp")
-        aside.write_text("\n".join(json.dumps(vars(span), default=str) for span in spans))
+        aside.write_text("\n".join(filter(None, map(_json_of, spans))))
         aside.replace(file)
+
+
+def _json_of(span: WrittenSpan) -> str:
+    """Return the span as JSON; an empty text if JSON cannot have what the function added to it."""
+    try:
+        return json.dumps(vars(span), default=str, skipkeys=True)
+    except Exception as refused:  # ``default`` calls methods of the user's objects
+        name = type(refused).__name__
+        logging.getLogger("rstreams_fast").debug("a span of %s is left out: %s", span.name, name)
+        return ""
 
 
 class CallSpan:
