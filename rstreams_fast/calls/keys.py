@@ -108,7 +108,7 @@ def checked_key(key: tuple[Any, ...], label: str) -> tuple[Any, ...]:
             text_of(value)
         except TypeError as refused:
             raise TypeError(
-                f"{label}: the cache or journal knows a call by plain values, and argument "
+                f"{label}: caches, journals and call_id know a call by plain values, and argument "
                 f"{place + 1} has none: {refused}; say what it is known by with Policy(key=...)"
             ) from None
     return key
