@@ -36,6 +36,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _NESTED: Final = (tuple, frozenset)
+_RUNS_LATER: Final = (Coroutine, asyncio.Future)
 
 _Call = Callable[[tuple[Any, ...], dict[str, Any]], Coroutine[Any, Any, Any]]
 
@@ -397,6 +398,13 @@ class _PlainFunction(PolicyFunction):
     async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = self.fn(*args, **kwargs)
         refuse_coroutine("Policy(fn)", self.fn, result, "; make it 'async def' itself")
+        if isinstance(result, _RUNS_LATER):  # a request of aiohttp, or a task
+            if isinstance(result, Coroutine):
+                result.close()
+            raise TypeError(
+                f"Policy(fn): {self._settings.label} returned a {type(result).__name__}, whose "
+                "call would run without the policy: surround an 'async def' that awaits it"
+            )
         if isinstance(result, types.GeneratorType | types.AsyncGeneratorType):
             # A generator would run later, without the policy. A cache would keep a used generator.
             raise TypeError(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -317,6 +318,33 @@ def test_a_function_that_returns_a_coroutine_is_told_of_async_def() -> None:
 
     with pytest.raises(TypeError, match=r"returned a coroutine.*'async def'"):
         rsf.Policy(retry=rsf.Retry(1))(lambda: later())()  # noqa: PLW0108
+
+
+def test_an_awaitable_is_refused_since_it_would_run_without_the_policy() -> None:
+    closed = list[object]()
+
+    class Request(Coroutine[Any, Any, None]):
+        """What the ``session.get`` of aiohttp returns is a coroutine of such a type."""
+
+        def send(self, value: Any, /) -> Any: ...
+
+        def throw(self, *error: Any) -> Any: ...
+
+        def __await__(self) -> Generator[Any, Any, None]:
+            yield
+
+        def close(self) -> None:
+            closed.append(self)
+
+    async def program() -> None:
+        policy, task = rsf.Policy(retry=rsf.Retry(1)), asyncio.ensure_future(asyncio.sleep(0))
+        for made in (Request, lambda: task):
+            with pytest.raises(TypeError, match="without the policy: surround an 'async def'"):
+                policy(made)()
+        await task
+
+    asyncio.run(program())
+    assert list(map(type, closed)) == [Request]
 
 
 def test_a_generator_is_refused_since_its_body_would_run_without_the_policy() -> None:
