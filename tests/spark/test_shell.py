@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import rstreams_fast.spark as rs
 from examples.flights import data
@@ -23,6 +24,7 @@ from examples.flights.service import Behaviour
 from examples.flights.service_process import ServiceProcess
 from rstreams_fast.cli import main
 from rstreams_fast.spark.shell.estimate import Estimate, Keys, estimate_lines
+from rstreams_fast.spark.shell.files import reader_path, with_types
 from rstreams_fast.spark.shell.functions import policy_of
 from tests.helpers import run_python, wait_until
 
@@ -167,10 +169,18 @@ def test_formats_are_those_that_are_documented(source: Path) -> None:
 
 @pytest.mark.parametrize("pattern", ["{a,b}.csv", "[^b].csv"])
 def test_patterns_are_those_of_spark(pattern: str, tmp_path: Path) -> None:
-    from rstreams_fast.spark.shell.files import reader_path
-
     (tmp_path / "a.csv").touch()
     assert reader_path(str(tmp_path / pattern)) == f"file:{tmp_path / pattern}"
+
+
+def test_columns_with_types_keep_their_names() -> None:
+    before = StructType([StructField(name, StringType()) for name in ("Hour", "text")])
+    declared = StructType([StructField("hour", IntegerType(), nullable=False)])
+    found = with_types(before, declared)
+    assert [(field.name, field.dataType, field.nullable) for field in found] == [
+        ("Hour", IntegerType(), True),
+        ("text", StringType(), True),
+    ]
 
 
 def test_the_journal_and_the_error_are_those_of_this_run(tmp_path: Path, source: Path) -> None:

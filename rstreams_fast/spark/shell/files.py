@@ -20,6 +20,7 @@ from rstreams_fast.spark.shell.errors import CommandError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 __all__ = [
     "Target",
@@ -29,6 +30,7 @@ __all__ = [
     "reader_path",
     "settings_of",
     "target_of",
+    "with_types",
     "write",
 ]
 
@@ -157,19 +159,27 @@ def read(
         return reader.load(path)
     if kind == "parquet":
         raise CommandError("--types: the columns of Parquet have types already")
-    from pyspark.sql.types import StructType
-
-    before = reader.load(path).schema
     declared, _ = resolve_schema(types, "--types")
-    given = {field.name.lower(): field for field in declared}
+    return reader.schema(with_types(reader.load(path).schema, declared)).load(path)
+
+
+def with_types(before: StructType, declared: StructType) -> StructType:
+    """Return the schema ``before``, with the types of the columns that are in ``declared``.
+
+    The columns keep their names: Spark reads JSON by the exact name, with upper and lower case.
+    """
+    from pyspark.sql.types import StructField, StructType
+
+    given = {field.name.lower(): field.dataType for field in declared}
     known = {name.lower() for name in before.names}
-    for field in declared:
-        if field.name.lower() not in known:
+    for name in declared.names:
+        if name.lower() not in known:
             raise CommandError(
-                f"--types: the input has no column {field.name!r}; it has {', '.join(before.names)}"
+                f"--types: the input has no column {name!r}; it has {', '.join(before.names)}"
             )
-    schema = StructType([given.get(field.name.lower(), field) for field in before])
-    return reader.schema(schema).load(path)
+    return StructType(
+        [StructField(field.name, given.get(field.name.lower(), field.dataType)) for field in before]
+    )
 
 
 def reader_path(path: str) -> str:
