@@ -28,7 +28,7 @@ if sys.platform != "win32":
     import fcntl
 
 from rstreams_fast.calls.counts import added
-from rstreams_fast.spark.stage_metrics import IDENTITY, PER_PARTITION, TABLES, StageMetrics
+from rstreams_fast.spark.stage_metrics import IDENTITY, PER_PARTITION, PRESENT, TABLES, StageMetrics
 from rstreams_fast.spark.telemetry.spans import SPANS_SUFFIX
 
 __all__ = [
@@ -262,9 +262,11 @@ def sum_of(found: Runs) -> StageMetrics:
 
 def _sum_into(total: StageMetrics, parts: list[StageMetrics]) -> None:
     """Set the fields of ``total`` to the sums of ``parts``."""
+    running = [part for part in parts if part.state == "running"]
     for name in _ADDED:
         combine: Any = max if name in PER_PARTITION else added if name in TABLES else sum
-        setattr(total, name, combine([getattr(part, name) for part in parts]))
+        some = running if name in PRESENT else parts
+        setattr(total, name, combine([getattr(part, name) for part in some]))
     states = {part.state for part in parts}
     total.partitions_running = sum(part.state == "running" for part in parts)
     total.state = next(state for state in STATES if state in states)

@@ -9,7 +9,7 @@ from typing import Final
 
 from rstreams_fast.calls.counts import CallCounts
 
-__all__ = ["IDENTITY", "PER_PARTITION", "TABLES", "StageMetrics", "html_of"]
+__all__ = ["IDENTITY", "PER_PARTITION", "PRESENT", "TABLES", "StageMetrics", "html_of"]
 
 
 @dataclass
@@ -168,6 +168,11 @@ IDENTITY: Final = frozenset(
 PER_PARTITION: Final = frozenset(
     {"concurrency"} | {f.name for f in fields(StageMetrics) if f.name.startswith("max_")}
 )
+
+PRESENT: Final = frozenset(
+    ["running", "pending", "buffered_rows", "buffered_bytes", "buffered_batches"]
+)
+"""The fields that say what a stage holds now: only partitions that run hold something."""
 
 TABLES: Final = frozenset({"blocked_at", "failure_types", "latencies", "spent"})
 """The fields that are dicts of counts."""

@@ -208,6 +208,16 @@ def test_files_of_other_versions_and_other_things_take_no_figures_with_them(
     assert "folder.metrics.json is left out" in record.getMessage()
 
 
+def test_partitions_that_have_ended_hold_nothing(tmp_path: Path) -> None:
+    metrics = rs.Metrics(tmp_path)
+    held = dict.fromkeys(("running", "pending", "buffered_rows", "buffered_bytes"), 7)
+    for partition, state in enumerate(("stopped", "failed", "running")):
+        write(metrics, partition, state, **held)
+    total = metrics.totals()
+    assert {name: getattr(total, name) for name in held} == held
+    assert total.rows_out == 30
+
+
 def test_a_declared_stage_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     metrics = rs.Metrics(tmp_path)
     declare(tmp_path, "len")
