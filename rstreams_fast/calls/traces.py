@@ -35,8 +35,8 @@ class Tracer(Protocol):
     calls_to_skip: int
     """How many calls come before the next traced one. The code that makes calls counts it down."""
 
-    every: int
-    """One of ``every`` calls is traced."""
+    every: float
+    """One of ``every`` calls is traced, on average."""
 
     def begin(self) -> AbstractContextManager[Trace]:
         """Choose the next call to trace. Return a context manager for this call, and its trace.

@@ -286,6 +286,8 @@ def test_a_share_of_the_calls_has_spans_and_no_more_than_so_many_a_second(
 
     assert found() == 4000
     assert 490 <= found(sample=1 / 8) <= 510
+    assert 2790 <= found(sample=0.7) <= 2810
+    assert found(sample=5e-324) <= 0
     begun = time.monotonic()
     few = found(most_spans=10)
     assert 10 <= few < 2 * 10 * (2 + time.monotonic() - begun)

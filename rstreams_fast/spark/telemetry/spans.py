@@ -26,6 +26,9 @@ SPANS_SUFFIX: Final = ".metrics.spans"
 MOST_SPANS: Final = 4096
 """The most spans of a partition that wait to be written. Further spans are dropped."""
 
+MOST_SKIPPED: Final = 2.0**40
+"""The most calls from one span to the next."""
+
 WRITE_SECONDS: Final = 1.0
 """How long an ended span may wait to be written."""
 
@@ -40,8 +43,8 @@ class CallSpans:
     """
 
     def __init__(self, options: SpanOptions, counters: StageMetrics) -> None:
-        self.every = max(1, round(1 / options.sample))
-        self.calls_to_skip = secrets.randbelow(self.every)
+        self.every = min(1 / options.sample, MOST_SKIPPED)
+        self.calls_to_skip = secrets.randbelow(int(self.every))
         self.counters = counters
         self.ended: list[WrittenSpan] = []
         self.options = options
@@ -49,6 +52,8 @@ class CallSpans:
         self._files = 0
         self._due = 0.0
         self._factor = 1
+        self._rest = 0.0
+        """The part of a call by which the next span is early."""
         self._tokens, self._since = options.most, time.monotonic()
 
     def begin(self) -> CallSpan:
@@ -59,7 +64,9 @@ class CallSpans:
         # If spans come too fast, trace half as many calls; else trace twice as many, up to the
         # share of ``options.sample``.
         self._factor = self._factor * 2 if self._tokens < most / 2 else max(self._factor // 2, 1)
-        self.calls_to_skip = self.every * self._factor - 1
+        until_next = self.every * self._factor + self._rest
+        self._rest = until_next % 1
+        self.calls_to_skip = int(until_next) - 1
         return CallSpan(self)
 
     def write(self, metrics_file: Path, *, last: bool) -> None:
