@@ -97,6 +97,7 @@ def run(source: Path, *words: str) -> int:
         ([*CALL, "--log", "/"], "--log /: is a directory"),
         ([*CALL, "--picture", "a.txt"], "--picture a.txt: must end with .png, .svg or .pdf"),
         ([*CALL, "--live", "--quiet"], "--live prints the address of the page, which --quiet "),
+        ([*CALL, "--metrics", "s3://a/b"], "--metrics must be a directory's path, and not a URI"),
         ([*CALL, "--live", "--master", "yarn"], "--live, --page and --picture need --metrics"),
         ([*CALL, "--max-failures", "1%"], "--max-failures needs --dead-letters"),
         ([*CALL, "--py-files", "no.zip"], "--py-files no.zip: there is no such file"),

@@ -50,6 +50,7 @@ _OPTIONS: Final[Mapping[str, str]] = {
     "timeout": "--timeout",
     "using": "--using",
     "fn": "--call",
+    "path": "--metrics",
     "on_failure='column'": "--dead-letters",
     "Limit(concurrency)": "--limit",
     "Limit(rate)": "--rate",

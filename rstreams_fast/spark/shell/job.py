@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -87,15 +88,16 @@ class Job:
         self._on = [name.strip() for name in options.on.split(",")]
         self._input_kind = files.kind_of(options.input, "--input", options.format)
         self._fn, self._kept_words = self._load_function()
-        shared = options.metrics or (scratch / "metrics" if self._is_local else None)
+        # Not ``options.metrics`` itself: an earlier run may have left its figures there.
+        shared = Path(options.metrics or scratch) / f"metrics-{uuid.uuid4().hex}"
+        self._metrics_path = shared if options.metrics or self._is_local else None
+        self._metrics: Metrics | None = None
         if options.live and options.quiet:
             raise CommandError("--live prints the address of the page, which --quiet forbids")
-        if shared is None and (self._draws or options.live):
+        if self._metrics_path is None and (self._draws or options.live):
             raise CommandError(
                 "--live, --page and --picture need --metrics: a directory that all hosts share"
             )
-        with _as_command_errors():
-            self._metrics = None if shared is None else Metrics(shared)
         if self._is_local and not SCHEME.match(options.input):
             files.reader_path(options.input)
         if not options.explain:
@@ -117,9 +119,11 @@ class Job:
         return files.target_of(path, option, here=self._is_local, overwrite=overwrite)
 
     def close(self) -> None:
-        """Remove incomplete output."""
+        """Remove incomplete output, and the files of metrics."""
         for target in self._targets:
             target.close()
+        if self._metrics is not None:
+            self._metrics.cleanup()
 
     def _load_function(self) -> tuple[Callable[..., Any], list[str]]:
         options = self._options
@@ -184,6 +188,8 @@ class Job:
         options = self._options
         for target in self._targets:
             target.claim()
+        with _as_command_errors():
+            self._metrics = self._new_metrics()
         self._print_kept_policy()
         self._print("Starting Spark")
         conf = {**files.settings_of(self._input_kind), **dict(options.conf)}
@@ -205,6 +211,14 @@ class Job:
             self._draw(self._watch)
         self._print_result(failed)
         return failed
+
+    def _new_metrics(self) -> Metrics | None:
+        if self._metrics_path is None:
+            return None
+        metrics = Metrics(self._metrics_path)
+        if self._options.metrics:  # the workers may write as other users
+            Path(metrics.path).chmod(Path(self._options.metrics).stat().st_mode & 0o7777)
+        return metrics
 
     def _read(self, spark: SparkSession) -> DataFrame:
         options = self._options
