@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.report.samples import STALL_SECONDS, Watch
+from rstreams_fast.spark.report.waits import Stall
 
 STAGES = ("first", "last")
 
@@ -26,8 +28,8 @@ def clock() -> Clock:
     return Clock()
 
 
-def write(path: Path, stage: str, partition: int = 0, **counts: int) -> None:
-    metrics = rs.StageMetrics(stage=stage, key=stage, partition=partition, **counts)  # type: ignore[arg-type]
+def write(path: Path, stage: str, partition: int = 0, **counts: Any) -> None:
+    metrics = rs.StageMetrics(stage=stage, key=stage, partition=partition, **counts)
     file = path / f"{stage}-{partition}.metrics.json"
     file.write_text(json.dumps(asdict(metrics)), encoding="utf-8")
 
@@ -94,6 +96,28 @@ def test_calls_that_are_not_answered_are_a_stall_until_one_is(tmp_path: Path, cl
     write(tmp_path, "last", rows_out=10, calls=75, running=64)  # one ended, one began
     looking.look()
     assert looking.stalls == []
+
+
+@pytest.mark.parametrize("cause", ["limit", "service", "retry"])
+def test_calls_that_wait_before_an_attempt_are_no_stall(
+    cause: str, tmp_path: Path, clock: Clock
+) -> None:
+    looking = Watch(rs.Metrics(tmp_path), STAGES, clock)
+    waits = 100.0
+
+    def look(waiting: int) -> list[Stall]:
+        nonlocal waits
+        waits += waiting * 0.25
+        clock.now += 0.25
+        write(tmp_path, "last", calls=12, running=12, **{f"waited_{cause}": waits})
+        looking.look()
+        return looking.stalls
+
+    assert [look(12) for _ in range(40)] == [[]] * 40
+    for _ in range(40):
+        found = look(11)
+    (stall,) = found
+    assert stall.running == 12
 
 
 def test_a_stage_that_waits_for_input_has_not_stalled(tmp_path: Path, clock: Clock) -> None:

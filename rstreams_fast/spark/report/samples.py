@@ -13,7 +13,11 @@ from rstreams_fast.spark.report.waits import Stall, TaskTime
 __all__ = ["STALL_SECONDS", "Sample", "Watch", "rates"]
 
 STALL_SECONDS: Final = 2.0
-"""A stage is reported as stalled if it has running calls and none of them ends for this time."""
+"""A stage is reported as stalled if it has running calls and none of them ends for this time. Calls
+that wait for a limit or before their next attempt do not count."""
+
+LAG_SECONDS: Final = 0.5
+"""How old the seconds of waiting may be at a look: workers write them a few times a second."""
 
 RATE_SECONDS: Final = 2.0
 """The rate that is shown is the mean of the last ``RATE_SECONDS``."""
@@ -78,7 +82,7 @@ class Watch:
         self._clock = clock
         self._stages = tuple(stages)
         self._begin: float | None = None
-        self._progress: dict[str, tuple[tuple[int, int, int], float]] = {}
+        self._progress: dict[str, tuple[tuple[int, ...], float, float]] = {}
         self._in_flight: dict[str, float] = {}
         self.samples: list[Sample] = []
         self.stalls: list[Stall] = []
@@ -145,13 +149,17 @@ class Watch:
 
     def _stalled(self, stage: str, total: StageMetrics, now: float) -> Stall | None:
         # Each begin or end of a call changes ``running``. If a call begins when another ends,
-        # ``running`` is the same, but ``calls`` has grown.
-        progress = (total.calls, total.running, total.rows_out)
-        before, since = self._progress.get(stage, (None, now))
+        # ``running`` is the same, but ``attempts`` has grown.
+        progress = (total.attempts, total.calls, total.running, total.rows_out)
+        waited = total.waited_limit + total.waited_service + total.waited_retry
+        at_service = self._in_flight[stage] - waited
+        before, since, at_service_then = self._progress.get(stage, (None, now, at_service))
         if progress != before or not total.running:
-            self._progress[stage] = (progress, now)
+            self._progress[stage] = (progress, now, at_service)
             return None
-        if now - since < STALL_SECONDS:
+        # The calls may all wait for their limit, or before their next attempt: this is no stall.
+        least = STALL_SECONDS / 2 + total.running * LAG_SECONDS
+        if now - since < STALL_SECONDS or at_service - at_service_then < least:
             return None
         return Stall(stage, now - since, total.running)
 
