@@ -88,12 +88,15 @@ class Records:
 
     def check(self, array: Any) -> np.ndarray[Any, Any]:
         """Return ``array`` as a plain ndarray. Raises an error for a wrong dtype or shape."""
-        if not isinstance(array, self.numpy.ndarray):
+        numpy = self.numpy
+        if not isinstance(array, numpy.ndarray):
             raise TypeError(
                 f"array must be a numpy array of dtype {self._base}, got {type(array).__name__}"
             )
+        if type(array) is not numpy.ndarray and isinstance(array, numpy.ma.MaskedArray):
+            raise TypeError("array must not be a masked array: its mask would be lost")
         # Read dtype and shape of a plain ndarray: a subclass may return wrong values.
-        plain: np.ndarray[Any, Any] = self.numpy.asarray(array)
+        plain: np.ndarray[Any, Any] = numpy.asarray(array)
         if plain.dtype != self._base:
             raise TypeError(f"array must have the dtype {self._base}, got {plain.dtype}")
         shape = plain.shape

@@ -119,6 +119,7 @@ def test_dtypes_are_promoted_or_given(how: str) -> None:
     assert collect(pairs, how, dtype=[("a", "i4"), ("b", "f8")])["b"].tolist() == [2.5, 4.5]
 
 
+A_NANOSECOND = np.datetime64("2000-01-01T00:00:00.000000001")
 DAY_IN_SECONDS = np.array(["2013-01-01", "NaT"], "M8[s]").tolist()
 
 
@@ -176,6 +177,14 @@ def test_what_fits_is_cast(how: str, elements: list[Any], dtype: Any, expected: 
         ([Decimal("1.5")], "U2", ValueError, "U2.*1.5.* would be cut"),
         ([np.array([b"abc"], "V3")], "V2", ValueError, "V2"),
         ([dt.date(9999, 1, 1)], "M8[ns]", OverflowError, "9999-01-01"),
+        ([np.datetime64("5000-01-01"), A_NANOSECOND], "M8[ns]", OverflowError, "5000-01-01"),
+        (
+            [np.array([2**64 - 1], "u8")],
+            "m8[s]",
+            OverflowError,
+            "timedelta64.*18446744073709551615",
+        ),
+        ([np.array([-(2**63)])], "m8[s]", OverflowError, "-9223372036854775808"),
         ([np.array([(70000,)], [("a", "i4")])], [("a", "i2")], OverflowError, "int16.*70000"),
         ([1.5], "i4", TypeError, "cannot cast float64"),
         ([2], "?", TypeError, "cannot cast int64"),
@@ -204,6 +213,7 @@ def test_no_elements_give_no_rows(how: str) -> None:
         ([{}], TypeError, "arrays or scalars, got dict"),
         ([1, object()], TypeError, "arrays or scalars, got object"),
         ([np.ma.masked_equal(np.arange(3), 1)], TypeError, "the mask of a masked array"),
+        (np.ma.masked_equal(np.arange(3), 1), TypeError, "the mask of a masked array"),
         ([1, 2**70], OverflowError, "1180591620717411303424 has more than 64 bits"),
         ([np.zeros((2, 3)), np.zeros((2, 4))], ValueError, "agree in all dimensions but the first"),
         ([np.zeros((2, 3)), 1], ValueError, "agree in all dimensions but the first"),
@@ -214,6 +224,38 @@ def test_what_does_not_fit_is_refused(
 ) -> None:
     with pytest.raises(raises, match=words):
         collect(rsf.from_iterable(elements), how)
+
+
+@both
+@pytest.mark.parametrize("fields", [False, True])
+def test_dates_of_two_units_that_do_not_fit_in_one_are_refused(how: str, fields: bool) -> None:
+    dtypes: list[Any] = [[("t", "M8[D]")], [("t", "M8[ns]")]] if fields else ["M8[D]", "M8[ns]"]
+    near, far, moment = (
+        np.array([date], "M8[ns]" if date == A_NANOSECOND else "M8[D]")
+        for date in ("2000-01-01", "5000-01-01", A_NANOSECOND)
+    )
+    days, moments = (near.view(dtypes[0]), far.view(dtypes[0])), moment.view(dtypes[1])
+    fitting = collect(rsf.from_iterable([days[0], moments]), how)
+    assert fitting.dtype == np.dtype(dtypes[1])
+    assert fitting.view("M8[ns]").tolist() == [near.astype("M8[ns]").item(), moment.item()]
+    for parts in ([days[1], moments], [moments, days[1]]):
+        with pytest.raises(OverflowError, match="5000-01-01"):
+            collect(rsf.from_iterable(parts), how)
+        if not fields:
+            with pytest.raises(OverflowError, match="5000-01-01"):
+                collect(rsf.from_iterable([part[0] for part in parts]), how)
+
+
+def test_the_source_may_use_the_memory_of_an_array_again() -> None:
+    buffer = np.empty(2)
+
+    def fill(n: int) -> Any:
+        buffer[:] = n
+        return buffer
+
+    expected = [float(n) for n in range(1000) for _ in range(2)]
+    assert rsf.range_(1000).map(fill).to_numpy().tolist() == expected
+    assert rsf.from_iterable(map(fill, range(1000))).to_numpy().tolist() == expected
 
 
 def test_an_element_that_does_not_fit_cancels_upstream() -> None:
@@ -363,6 +405,19 @@ def test_an_array_that_is_no_table_is_refused(source: Any) -> None:
 def test_chunks_of_structs_are_a_table() -> None:
     rows = pa.StructArray.from_arrays([[1, 2]], ["a"])
     assert rsf.from_arrow(pa.chunked_array([rows])).to_arrow().column_names == ["a"]
+
+
+def test_rows_without_columns_are_counted() -> None:
+    rows = TABLE.select([])
+    assert rsf.from_arrow(rows, chunk=3).to_arrow().num_rows == 10
+    assert rsf.from_iterable([rows, rows.to_batches()[0]]).to_arrow().num_rows == 20
+
+
+def test_an_error_of_two_schemas_names_what_may_not_be_null() -> None:
+    schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+    parts = [pa.RecordBatch.from_pydict({"n": [1]}), schema.empty_table()]
+    with pytest.raises(ValueError, match=r"first n: int64, then n: int64 not null$"):
+        rsf.from_iterable(parts).to_arrow()
 
 
 def test_a_table_of_no_rows_needs_a_schema_on_its_way_back() -> None:
@@ -518,6 +573,12 @@ def test_what_comes_may_be_used_again_by_who_sent_it() -> None:
 
     out = rsf.from_iterable(fill()).publish_records_on("f8", capacity=5).to_numpy()
     assert out.tolist() == [float(n) for n in range(100) for _ in range(4)]
+
+
+def test_a_masked_array_is_an_error_of_publish_records_on() -> None:
+    masked = np.ma.masked_equal(np.arange(3.0), 1)
+    with pytest.raises(TypeError, match="mask would be lost"):
+        rsf.from_iterable([masked]).publish_records_on("f8").to_numpy()
 
 
 def test_no_more_is_held_than_the_capacity_and_one_array() -> None:

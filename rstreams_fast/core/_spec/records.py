@@ -122,7 +122,7 @@ class RecordRing(BoundedRing):
                 contiguous is copied twice.
 
         Raises:
-            TypeError: ``array`` has another dtype.
+            TypeError: ``array`` has another dtype, or is a masked array.
             ValueError: ``array`` has another number of dimensions.
             RingClosed: The ring is closed.
         """

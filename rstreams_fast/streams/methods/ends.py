@@ -285,7 +285,8 @@ class EndMethods(Generic[T_co]):
     async def to_numpy_async(self, *, dtype: Any = None) -> np.ndarray[Any, Any]:
         """Await all elements and return them in one numpy array, as ``to_numpy`` does.
 
-        At most 8 elements are requested in advance.
+        At most 8 elements are requested in advance. They are copied later than in ``to_numpy``, so
+        the stream must not use the memory of an element again.
         Cancelling the awaiting task cancels upstream, once.
 
         Args:

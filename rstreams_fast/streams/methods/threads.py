@@ -130,7 +130,7 @@ class ThreadMethods(Generic[T_co]):
         that time, but at most ``chunk``. One array is requested at a time, when the previous array
         is copied completely. So at most ``capacity`` records are held, and one array that does not
         fit yet. Upstream must not change that array before the next request. An element of another
-        dtype ends the stream with a ``TypeError``.
+        dtype, or a masked array, ends the stream with a ``TypeError``.
 
         Args:
             dtype: The dtype of the elements. A sub-array dtype, such as ``("f4", (3,))``, is

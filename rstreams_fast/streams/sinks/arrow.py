@@ -20,7 +20,8 @@ __all__ = ["to_arrow", "to_arrow_async"]
 
 def to_arrow(publisher: Publisher[Any], *, schema: Any = None) -> pa.Table:
     """Return the rows of all elements as one table: see ``Stream.to_arrow``."""
-    return collect("to_arrow", publisher, _TableCollector(pyarrow_for("to_arrow"), schema))
+    collector = _TableCollector(pyarrow_for("to_arrow"), schema)
+    return collect("to_arrow", publisher, collector, in_lists=True)
 
 
 async def to_arrow_async(publisher: Publisher[Any], *, schema: Any = None) -> pa.Table:
@@ -80,11 +81,17 @@ class _TableCollector:
             )
 
     def result(self) -> Any:
-        if self._tables:
-            return self._pa.concat_tables(self._tables)
         schema = self._pa.schema([]) if self._schema is None else self._schema
-        return self._pa.Table.from_batches([], schema)
+        if self._tables and len(schema):
+            return self._pa.concat_tables(self._tables)
+        # concat_tables would lose the rows of tables without columns.
+        batches = [batch for table in self._tables for batch in table.to_batches()]
+        return self._pa.Table.from_batches(batches, schema)
 
 
 def _fields(schema: Any) -> str:
-    return ", ".join(f"{field.name}: {field.type}" for field in schema) or "no columns"
+    return ", ".join(map(_field, schema)) or "no columns"
+
+
+def _field(field: Any) -> str:
+    return f"{field.name}: {field.type}{'' if field.nullable else ' not null'}"

@@ -1,6 +1,6 @@
 """Collects all elements of a stream in one object, such as an array or a table.
 
-Publishers of this package send elements in lists, because one call for many elements costs less
+Publishers of this package can send elements in lists, because one call for many elements costs less
 than one call for each element.
 """
 
@@ -68,14 +68,24 @@ class _CollectorSubscriber(ListSubscriber, ForEach[Any]):
         self.burst.clear()
 
 
-def collect(name: str, publisher: Publisher[Any], collector: Collector[R_co]) -> R_co:
+def collect(
+    name: str, publisher: Publisher[Any], collector: Collector[R_co], *, in_lists: bool
+) -> R_co:
     """Collect all elements, and wait for the end of the stream.
 
     Raises a ``RuntimeError`` inside a running event loop, which waiting would block.
+
+    ``in_lists``: Whether elements may wait in a list for ``add_all``. Otherwise ``add`` gets each
+    element before the source makes the next one, so the source may use the element's memory again.
     """
     check_publisher(publisher)
     refuse_in_loop(f"{name}()", f"use 'await {name}_async()' there")
-    subscribe_and_wait(publisher, _CollectorSubscriber(collector))
+    subscriber: ForEach[Any] = (
+        _CollectorSubscriber(collector)
+        if in_lists
+        else ForEach(collector.add, None, None, UNBOUNDED)
+    )
+    subscribe_and_wait(publisher, subscriber)
     return collector.result()
 
 

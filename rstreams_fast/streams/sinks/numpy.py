@@ -21,7 +21,8 @@ FIRST_ROWS = 1024
 
 def to_numpy(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any, Any]:
     """Return all elements in one array: see ``Stream.to_numpy``."""
-    return collect("to_numpy", publisher, _ArrayCollector(numpy_for("to_numpy"), dtype))
+    collector = _ArrayCollector(numpy_for("to_numpy"), dtype)
+    return collect("to_numpy", publisher, collector, in_lists=False)
 
 
 async def to_numpy_async(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any, Any]:
@@ -43,12 +44,12 @@ class _ArrayCollector:
         self._scalars: list[Any] = []
 
     def add(self, element: Any) -> None:
+        if isinstance(element, self._np.ma.MaskedArray):
+            raise TypeError(
+                "to_numpy: the mask of a masked array would be lost; "
+                "fill it before, with map(lambda array: array.filled(...))"
+            )
         if isinstance(element, self._np.ndarray) and element.ndim > 0:
-            if isinstance(element, self._np.ma.MaskedArray):
-                raise TypeError(
-                    "to_numpy: the mask of a masked array would be lost; "
-                    "fill it before, with map(lambda array: array.filled(...))"
-                )
             self._flush()
             self._append(element)
         else:
@@ -81,6 +82,11 @@ class _ArrayCollector:
         # floats of them. A dtype with fields is used at once, because without it numpy would make
         # a row of each tuple.
         array = self._np.array(scalars, dtype if dtype is not None and dtype.fields else None)
+        if array.dtype.kind in "Mm" and len({getattr(x, "dtype", None) for x in scalars}) > 1:
+            # numpy chose one unit for all dates, and does not tell if a date does not fit in it.
+            for scalar in scalars:
+                self._append(self._np.array([scalar], array.dtype.kind))
+            return
         if dtype is not None and array.dtype != dtype and array.dtype.kind in "fO":
             array = self._convert_exactly(scalars, array, dtype)
         if array.ndim != 1:
@@ -152,22 +158,28 @@ class _ArrayCollector:
         else:
             if promoted and dtype != rows.dtype:
                 dtype = np.result_type(rows.dtype, dtype)
+                unsafe = dtype.kind in "MmV"  # dates, which may not fit in a finer unit
             room = len(rows) if end <= len(rows) else max(end, 2 * len(rows), FIRST_ROWS)
             if room != len(rows) or dtype != rows.dtype:
                 grown = np.empty((room, *rows.shape[1:]), dtype)
-                grown[:count] = rows[:count]
+                _copy(np, rows[:count], grown[:count], unsafe and dtype != rows.dtype)
                 rows = grown
-        if unsafe:
-            with np.errstate(all="ignore"):
-                try:
-                    rows[count:end] = array
-                except OverflowError as raised:  # numpy 2.5 does not tell which date overflows
-                    value = next(one for one in array.flat if _overflows(one, dtype))
-                    raise _fit_error(dtype, value) from raised
-                _check_cast(np, array, rows[count:end])
-        else:
-            rows[count:end] = array
+        _copy(np, array, rows[count:end], unsafe)
         self._rows, self._count = rows, end
+
+
+def _copy(np: Any, array: Any, into: Any, unsafe: bool) -> None:
+    """Copy ``array`` to ``into``. If ``unsafe``, raise an error if a value does not fit there."""
+    if not unsafe:
+        into[:] = array
+        return
+    with np.errstate(all="ignore"):
+        try:
+            into[:] = array
+        except OverflowError as raised:  # numpy 2.5 does not tell which date overflows
+            value = next(one for one in array.flat if _overflows(one, into.dtype))
+            raise _fit_error(into.dtype, value) from raised
+        _check_cast(np, array, into)
 
 
 def _overflows(date: Any, dtype: Any) -> bool:
@@ -189,7 +201,7 @@ def _check_cast(np: Any, array: Any, cast: Any) -> None:
             part = array if old.names is None else array[old.names[at]]
             _check_cast(np, part, cast[name])
         return
-    if new.kind in "iu":
+    if new.kind in "iu" or (new.kind == "m" and old.kind in "iu"):
         if old.kind in "iu" and array.size:
             _check_range(np, new, array.min(), array.max())
         return
@@ -209,9 +221,11 @@ def _check_cast(np: Any, array: Any, cast: Any) -> None:
 
 
 def _check_range(np: Any, dtype: Any, *values: Any) -> None:
-    info = np.iinfo(dtype)
+    duration = dtype.kind == "m"
+    info = np.iinfo("i8" if duration else dtype)
+    least = info.min + duration  # the least number of a duration is NaT
     for value in map(int, values):
-        if not info.min <= value <= info.max:
+        if not least <= value <= info.max:
             raise _fit_error(dtype, value)
 
 
