@@ -23,6 +23,7 @@ from examples.flights.client import OpenSession, Session, fetch_plane
 from examples.flights.service import Behaviour
 from examples.flights.service_process import ServiceProcess
 from rstreams_fast.cli import main
+from rstreams_fast.spark.shell.errors import worker_exception
 from rstreams_fast.spark.shell.estimate import Estimate, Keys, estimate_lines
 from rstreams_fast.spark.shell.files import reader_path, with_types
 from rstreams_fast.spark.shell.functions import policy_of
@@ -172,6 +173,93 @@ def test_formats_are_those_that_are_documented(source: Path) -> None:
 def test_patterns_are_those_of_spark(pattern: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").touch()
     assert reader_path(str(tmp_path / pattern)) == f"file:{tmp_path / pattern}"
+
+
+TWO_PARTS = """\
+Job aborted due to stage failure: org.apache.spark.api.python.PythonException: \
+Traceback (most recent call last):
+  File "/home/me/planes.py", line 3, in plane
+    raise ValueError(answer)
+  File "/lib/python3/site-packages/pyspark/worker.py", line 9, in main
+    process()
+ValueError: the service said
+
+no such plane
+rstreams_fast: raised by plane for the key 'N1'
+
+\tat org.apache.spark.api.python.PythonRunner.read(PythonRunner.scala:572)
+
+Driver stacktrace:
+"""
+TASK_GROUP = """\
+Job aborted due to stage failure: org.apache.spark.api.python.PythonException: \
+  + Exception Group Traceback (most recent call last):
+  |   File "/home/me/planes.py", line 3, in plane
+  |     async with asyncio.TaskGroup() as tasks:
+  |   File "/lib/python3/asyncio/taskgroups.py", line 145, in __aexit__
+  |     raise me from None
+  | ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions)
+  | rstreams_fast: raised by plane for the key 'N1'
+  +-+---------------- 1 ----------------
+    | KeyError: 'N1'
+    |\x20
+    | During handling of the above exception, another exception occurred:
+    |\x20
+    | Traceback (most recent call last):
+    |   File "/home/me/planes.py", line 5, in part
+    |     raise LookupError(tailnum)
+    | LookupError: N1
+    +---------------- 2 ----------------
+    | ValueError: no
+    +------------------------------------
+
+\tat org.apache.spark.api.python.PythonRunner.read(PythonRunner.scala:572)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            TWO_PARTS,
+            """\
+ValueError: the service said
+
+no such plane
+rstreams_fast: raised by plane for the key 'N1'
+  File "/home/me/planes.py", line 3, in plane
+    raise ValueError(answer)""",
+        ),
+        (
+            TASK_GROUP,
+            """\
+ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions)
+rstreams_fast: raised by plane for the key 'N1'
+  File "/home/me/planes.py", line 3, in plane
+    async with asyncio.TaskGroup() as tasks:
+LookupError: N1
+  File "/home/me/planes.py", line 5, in part
+    raise LookupError(tailnum)
+ValueError: no""",
+        ),
+        ("Job aborted due to stage failure: no Python\n\tat org.a.B.c(D.scala:1)", None),
+    ],
+    ids=["two paragraphs", "task group", "Java"],
+)
+def test_the_exception_of_a_call_is_shown_with_its_key(text: str, told: str | None) -> None:
+    assert worker_exception(text) == told
+
+
+def test_a_project_may_have_the_name_of_a_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "pyspark"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    told = worker_exception(TWO_PARTS.replace("/home/me/", f"{here}/"))
+    assert told is not None
+    assert f'{here}/planes.py", line 3, in plane' in told
+    assert "worker.py" not in told
 
 
 def test_columns_with_types_keep_their_names() -> None:

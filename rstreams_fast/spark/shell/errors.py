@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -106,7 +106,14 @@ def spark_message(text: str) -> str:
 
 
 _TRACEBACK: Final = "Traceback (most recent call last):"
+_GROUP: Final = f"+ Exception Group {_TRACEBACK}"
 _FILE: Final = re.compile(r'  File "([^"]+)", line \d+, in ')
+_MARGIN: Final = re.compile(r"\s*\| ?")
+"""The beginning of each line of an exception group."""
+_RULE: Final = re.compile(r"\s*\+-[-+]*( (\d+|\.\.\.) -+)?$")
+"""A line between two exceptions of a group."""
+_JAVA: Final = re.compile(r"\s*(SQLSTATE:|Driver stacktrace:|JVM stacktrace:)")
+"""A line that follows the message of an exception, other than Java's frames."""
 
 
 def worker_exception(text: str) -> str | None:
@@ -114,11 +121,30 @@ def worker_exception(text: str) -> str | None:
 
     ``None`` if no worker raised an exception.
     """
-    if _TRACEBACK not in text:
+    lines = text.splitlines()
+    begins = [i for i, line in enumerate(lines) if _TRACEBACK in line and not _MARGIN.match(line)]
+    if not begins:
         return None
-    lines = text.rpartition(_TRACEBACK)[2].splitlines()[1:]
+    header, lines = lines[begins[-1]], lines[begins[-1] + 1 :]
+    if _GROUP not in header:
+        return _user_lines(lines)
+    parts: list[list[str]] = [[]]
+    for line in lines:
+        if _RULE.match(line):
+            parts.append([])
+        elif (margin := _MARGIN.match(line)) is None:
+            break
+        elif line.endswith(_TRACEBACK):
+            parts[-1].clear()  # the causes of this exception
+        else:
+            parts[-1].append(line[margin.end() :])
+    return "\n".join(filter(None, map(_user_lines, parts)))
+
+
+def _user_lines(lines: Sequence[str]) -> str:
+    """Return the message that follows the frames in ``lines``, then the frames of user's code."""
     frames: list[str] = []
-    last: list[str] = []
+    last: Sequence[str] = []
     is_own = False
     for place, line in enumerate(lines):
         if found := _FILE.match(line):
@@ -128,19 +154,19 @@ def worker_exception(text: str) -> str | None:
             break
         if is_own:
             frames.append(line)
-    message = []
-    for line in last:
-        if _FRAME(line) or not line.strip() or line.startswith(" SQLSTATE:"):
-            break
-        message.append(line)
-    return "\n".join([*message, *frames])
+    ends = [i for i, line in enumerate(last) if _FRAME(line) or _JAVA.match(line)]
+    message = "\n".join(last[: ends[0]] if ends else last).rstrip()
+    return "\n".join([message, *frames])
 
 
 _LIBRARIES: Final = ("rstreams_fast", "pyspark", "asyncio", "concurrent", "uvloop", "<frozen ")
 
 
 def _is_user_file(file: str) -> bool:
-    return not any(part in _LIBRARIES for part in Path(file).parts) and not file.startswith("<")
+    path, here = Path(file), Path.cwd()
+    if path.is_relative_to(here):  # the directory of a project may have the name of a library
+        path = path.relative_to(here)
+    return not any(part in _LIBRARIES for part in path.parts) and not file.startswith("<")
 
 
 def exception_line(raised: BaseException) -> str:
