@@ -105,6 +105,27 @@ def test_a_window_that_is_not_wanted_any_more_is_not_kept(stage: Callable[[Any],
     assert living.alive.value == 0
 
 
+def test_a_cancel_within_the_delivery_of_a_window_lets_the_window_be_filled() -> None:
+    above, below = divided(lambda s: s.window(4, skip=1).take(2), 1)
+    send(above, *range(4))
+    below.subscription.request(1)
+    assert below.terminal == ("on_complete",)
+    assert above.requests == [4, 1]
+    windows = [subscribed(window, UNBOUNDED) for window in below.elements]
+    send(above, 4)
+    assert [window.elements for window in windows] == [[0, 1, 2, 3], [1, 2, 3, 4]]
+    assert [window.terminal for window in windows] == [("on_complete",)] * 2
+    above.wait_cancelled()
+
+
+@pytest.mark.parametrize("within", [rsf.Stream.flat_map, rsf.Stream.concat_map])
+def test_overlapping_windows_that_are_taken_are_filled(within: Any) -> None:
+    stream = rsf.range_(20).multicast().window(4, skip=1).take(2)
+    seen: list[int] = []
+    within(stream, lambda window: window).for_each(seen.append).result(timeout=30)
+    assert seen == [0, 1, 2, 3, 1, 2, 3, 4]
+
+
 def test_an_error_comes_after_what_an_open_window_holds() -> None:
     above, below = divided(lambda s: s.window(3))
     send(above, 0, 1)

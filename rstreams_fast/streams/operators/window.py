@@ -64,9 +64,12 @@ class _ByCount:
 
     def room(self, divider: Divider, /) -> int:
         requested = divider.parts_requested.value
-        if not requested or divider.takes_no_more:
+        if not requested:
             return 0
-        return min((requested - 1) * self._skip + self._n, UNBOUNDED) - divider.requested
+        last: Any = (requested - 1) * self._skip  # the first element of the last window to fill
+        if divider.takes_no_more:  # the cancel may come before the request that fills a window
+            last = next(reversed(list(divider.open)), -self._n)
+        return min(last + self._n, UNBOUNDED) - divider.requested
 
     def detect_stuck(self, divider: Divider, /) -> None:
         """Do nothing: a window without a subscriber does not delay other windows, so no check
