@@ -66,9 +66,10 @@ class _ByCount:
         requested = divider.parts_requested.value
         if not requested:
             return 0
-        last: Any = (requested - 1) * self._skip  # the first element of the last window to fill
+        last = (requested - 1) * self._skip  # the first element of the last window to fill
         if divider.takes_no_more:  # the cancel may come before the request that fills a window
-            last = next(reversed(list(divider.open)), -self._n)
+            opened: list[Any] = list(divider.open)
+            last = opened[-1] if opened else -self._n
         return min(last + self._n, UNBOUNDED) - divider.requested
 
     def detect_stuck(self, divider: Divider, /) -> None:
