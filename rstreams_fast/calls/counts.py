@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from math import floor, log2
@@ -325,23 +327,28 @@ class FunctionCounts:
         self._pid = process_id()
         self._ended = CallCounts(stage)
         self._any_success = self._ended._any_success
-        self._counting: dict[CallCounts, threading.Thread] = {}
+        self._counting: dict[CallCounts, Callable[[], bool]] = {}
+        """The counts that may change, and whether their thread is alive or their loop is open."""
 
-    def begin(self) -> CallCounts:
-        """Return new counts, for the calling thread or its loop."""
+    def begin(self, loop: asyncio.AbstractEventLoop | None = None) -> CallCounts:
+        """Return new counts, for calls on ``loop``; without a ``loop`` for the calling thread.
+
+        Several threads may run one loop in turn.
+        """
+        thread = threading.current_thread()
         counts = CallCounts(self._stage)
         counts._any_success = self._any_success
         if (ambient := CallCounts.ambient) is not None:
             ambient.append(counts)
         with self._lock:
-            self._add_ended_threads()
-            self._counting[counts] = threading.current_thread()
+            self._add_ended()
+            self._counting[counts] = thread.is_alive if loop is None else _is_open(loop)
         return counts
 
     def snapshot(self) -> CallCounts:
         """Return the sums of all counts until now."""
         with self._lock:
-            self._add_ended_threads()
+            self._add_ended()
             return summed([self._ended, *self._counting], self._stage)
 
     def end(self, counts: CallCounts) -> None:
@@ -350,12 +357,23 @@ class FunctionCounts:
             if self._counting.pop(counts, None) is not None:
                 self._ended = summed([self._ended, counts], self._stage)
 
-    def _add_ended_threads(self) -> None:
+    def _add_ended(self) -> None:
         if self._pid != process_id():
             self._pid = process_id()
             self._ended, self._counting = CallCounts(self._stage), {}
-        over = [counts for counts, thread in self._counting.items() if not thread.is_alive()]
+        over = [counts for counts, may_change in self._counting.items() if not may_change()]
         if over:
             for counts in over:
                 del self._counting[counts]
             self._ended = summed([self._ended, *over], self._stage)
+
+
+def _is_open(loop: asyncio.AbstractEventLoop) -> Callable[[], bool]:
+    """Return a function that returns whether ``loop`` is open. It does not keep ``loop`` alive."""
+    loop_of = weakref.ref(loop)
+
+    def is_open() -> bool:
+        found = loop_of()
+        return found is not None and not found.is_closed()
+
+    return is_open

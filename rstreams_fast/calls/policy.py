@@ -356,7 +356,7 @@ class _AsyncFunction(PolicyFunction):
         # This is a generator because asyncio closes a loop's generators when the loop ends.
         fn, limit = self.fn, self.policy.limit
         gate = None if limit is None else PermitGate(limit, loop)
-        counts = self._counts.begin()
+        counts = self._counts.begin(loop)
         journal = self._journal(counts)
         if gate is not None:
             gate.waits = counts.limit_waits

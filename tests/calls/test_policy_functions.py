@@ -285,6 +285,19 @@ def test_a_function_tells_what_its_calls_came_to(kind: str) -> None:
     assert call.counts.calls == 103  # type: ignore[attr-defined]
 
 
+def test_calls_count_when_threads_run_a_loop_in_turn() -> None:
+    @rsf.Policy(retry=rsf.Retry(1))
+    async def look(key: int) -> int:
+        return key
+
+    call: Any = look
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        for key in range(3):
+            run_threads([lambda: loop.run_until_complete(call(key))])  # noqa: B023
+            assert call.counts.calls == key + 1
+    assert call.counts.calls == 3
+
+
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_a_circuit_of_several_threads_counts_its_open_seconds_once(kind: str) -> None:
     def fail() -> None:
