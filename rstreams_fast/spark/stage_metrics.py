@@ -9,7 +9,15 @@ from typing import Final
 
 from rstreams_fast.calls.counts import CallCounts
 
-__all__ = ["IDENTITY", "PER_PARTITION", "PRESENT", "TABLES", "StageMetrics", "html_of"]
+__all__ = [
+    "IDENTITY",
+    "PER_PARTITION",
+    "PRESENT",
+    "TABLES",
+    "StageMetrics",
+    "html_of",
+    "number_text",
+]
 
 
 @dataclass
@@ -201,9 +209,14 @@ def _table(rows: Iterable[tuple[str, Iterable[str]]]) -> str:
     return f"<table>{''.join(lines)}</table>"
 
 
+def number_text(value: float, digits: int) -> str:
+    """Return ``value`` with ``digits`` significant digits, and all digits before the point."""
+    return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:,.{digits}g}"
+
+
 def _cell_text(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key}: {_cell_text(count)}" for key, count in value.items())
     if isinstance(value, float):
-        return f"{value:,.4g}"
+        return number_text(value, 4)
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -106,6 +106,16 @@ def test_the_table_tells_calls_and_hits_apart(metrics: rs.Metrics) -> None:
     assert ["shared one in flight", "0"] in rows
 
 
+def test_the_tables_have_all_digits_of_what_was_spent() -> None:
+    spent = {"tokens": 12_345_678.0, "money": 0.125}
+    total = rs.StageMetrics(stage="look", attempts=2, spent=spent)
+    console = Console(file=io.StringIO(), width=120, record=True)
+    console.print(report.work_table({"look": total}), total._repr_html_())
+    told = console.export_text()
+    assert "0.125 money (0.0625 each), 12,345,678 tokens (6,172,839 each)" in told
+    assert "tokens: 12,345,678, money: 0.125" in told
+
+
 @pytest.fixture(scope="module")
 def served() -> Iterator[ServiceProcess]:
     service = ServiceProcess()

@@ -82,6 +82,15 @@ def test_the_slow_stage_is_named_and_not_those_that_wait_for_it(tmp_path: Path) 
     assert report.advise(stages, stalls=[stall]).startswith("after has had no answer for 5 s")
 
 
+def test_no_share_of_the_time_is_negative() -> None:
+    # A new attempt of a task, which blocks its loop, replaces an attempt that has waited for calls.
+    before = report.TaskTime(upstream=1.0, calls=9.0, service=9.0)
+    after = report.TaskTime(upstream=2.0, calls=3.0, loop=3.0, service=10.0)
+    recent = after.since(before)
+    assert min(recent.by_cause().values()) >= 0
+    assert sum(recent.by_cause().values()) == recent.seconds == 1.0
+
+
 @pytest.fixture
 def metrics() -> Iterator[rs.Metrics]:
     with rs.Metrics() as made:

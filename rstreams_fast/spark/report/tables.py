@@ -12,7 +12,7 @@ from rich.text import Text
 from rstreams_fast.spark.report.notebook import ShownTable, say, show
 from rstreams_fast.spark.report.waits import advise
 from rstreams_fast.spark.runs import NEVER_RAN
-from rstreams_fast.spark.stage_metrics import StageMetrics
+from rstreams_fast.spark.stage_metrics import StageMetrics, number_text
 
 __all__ = ["bounds_table", "human_bytes", "latencies", "print_table", "print_tables", "work_table"]
 
@@ -39,7 +39,12 @@ def _blocked_text(stage: StageMetrics) -> str:
 def _spent_text(stage: StageMetrics) -> str:
     units = sorted(stage.spent.items())
     made = max(stage.attempts, 1)
-    return ", ".join(f"{of:,.6g} {unit} ({of / made:,.3g} each)" for unit, of in units) or "0"
+    return (
+        ", ".join(
+            f"{number_text(of, 6)} {unit} ({number_text(of / made, 3)} each)" for unit, of in units
+        )
+        or "0"
+    )
 
 
 def latencies(stage: StageMetrics) -> str:

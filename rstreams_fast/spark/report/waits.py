@@ -98,9 +98,8 @@ class TaskTime:
         """
         names = [field.name for field in fields(TaskTime)]
         # A sum decreases when a new attempt of a task replaces an old one.
-        return TaskTime(
-            **{name: max(0.0, getattr(self, name) - getattr(before, name)) for name in names}
-        )
+        spent = {name: max(0.0, getattr(self, name) - getattr(before, name)) for name in names}
+        return TaskTime(**{**spent, "loop": min(spent["loop"], spent["calls"])})
 
     @property
     def seconds(self) -> float:
