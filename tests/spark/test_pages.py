@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+import matplotlib as mpl
 import pytest
 from rich.console import Console
 
@@ -172,7 +173,11 @@ def test_a_picture_shows_each_name_as_it_is(metrics: rs.Metrics, tmp_path: Path)
     write(metrics.path, "_look", running=1)
     watch.look()
     title = r"from $\nothing to $9"
+    backend = mpl.get_backend()
+    mpl.use("pdf")
     drawn = report.draw(watch.samples, tmp_path / "run.svg", title=title).read_text()
+    assert mpl.get_backend() == "pdf"
+    mpl.use(backend)
     assert title in drawn
     assert len(re.findall("<!-- *_look -->", drawn)) == 2
     assert len(re.findall("<!-- *_look calls -->", drawn)) == 1

@@ -44,8 +44,8 @@ def draw(
         import matplotlib as mpl
         import numpy as np
 
-        mpl.use("Agg")
-        from matplotlib import pyplot as plt
+        # Not pyplot, which has a backend for the whole process: a notebook shows its plots by it.
+        from matplotlib.figure import Figure
 
     stages = list(samples[-1].calls if samples else ())
     colours = {stage: _COLOURS[i % len(_COLOURS)] for i, stage in enumerate(stages)}
@@ -56,7 +56,7 @@ def draw(
             axis.axhline(value, color="#555555", linestyle="--", linewidth=1)
             axis.plot([], [], color="#555555", linestyle="--", label=f"bound of each\n({label})")
 
-    with plt.rc_context(
+    with mpl.rc_context(
         {
             "font.family": "DejaVu Sans",
             "font.size": 10,
@@ -64,9 +64,8 @@ def draw(
             "text.parse_math": False,  # a "$" in a text is a dollar sign
         }
     ):
-        figure, (speed, running, held) = plt.subplots(
-            3, 1, figsize=(10, 9), sharex=True, height_ratios=(1.25, 1, 1), layout="constrained"
-        )
+        figure = Figure(figsize=(10, 9), layout="constrained")
+        speed, running, held = figure.subplots(3, 1, sharex=True, height_ratios=(1.25, 1, 1))
         figure.suptitle(title, fontsize=14, fontweight="bold")
 
         speed.set_title("Throughput", loc="left")
@@ -101,5 +100,4 @@ def draw(
             axis.spines[["top", "right"]].set_visible(False)
             axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
         figure.savefig(path, dpi=130)
-        plt.close(figure)
     return Path(path)
