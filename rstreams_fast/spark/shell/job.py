@@ -27,6 +27,7 @@ from rstreams_fast.spark.shell.errors import (
     CommandError,
     JobError,
     command_message,
+    exception_line,
     spark_message,
     worker_exception,
 )
@@ -285,7 +286,7 @@ class Job:
                 report.write_page(options.page, watch, title=self._title)
             if options.picture:
                 report.draw(watch.samples, options.picture, title=self._title)
-        except OSError as refused:  # the output is there: the exit status says so
+        except (OSError, ValueError) as refused:  # the output is there: the exit status says so
             print(f"rstreams-fast run: {refused}", file=sys.stderr)
 
     # -- messages ----------------------------------------------------------------------------------
@@ -316,7 +317,12 @@ class Job:
         policy, batch = functions.policy_of(self._fn), self._options.batch
         sampled = policy.limit is not None and bool(policy.limit.units)
         estimate = Estimate.of(frame, self._on, slots, sampled=sampled)
-        lines = estimate_lines(estimate, policy, concurrency=self._concurrency, batch=batch)
+        try:
+            lines = estimate_lines(estimate, policy, concurrency=self._concurrency, batch=batch)
+        except Exception as raised:  # of the user's ``weigh``
+            raise CommandError(
+                f"--call {self._options.call}: its limit's weigh raised {exception_line(raised)}"
+            ) from None
         self._print(f"{label_of(self._fn)} for {self._options.input}, by {', '.join(self._on)}:")
         self._print("\n".join([*lines, stage.describe(), "Nothing was called or written."]))
 
