@@ -101,6 +101,7 @@ def run(source: Path, *words: str) -> int:
         ([*CALL, "--metrics", "s3://a/b"], "--metrics must be a directory's path, and not a URI"),
         ([*CALL, "--live", "--master", "yarn"], "--live, --page and --picture need --metrics"),
         ([*CALL, "--max-failures", "1%"], "--max-failures needs --dead-letters"),
+        ([*CALL, "--journal-version", "2"], "--journal-version needs --journal"),
         ([*CALL, "--py-files", "no.zip"], "--py-files no.zip: there is no such file"),
         ([*CALL, "--output", "/"], "--output /: cannot be replaced"),
         *[
@@ -281,19 +282,21 @@ def test_the_journal_and_the_error_are_those_of_this_run(tmp_path: Path, source:
     (tmp_path / "kept" / "answers").touch()
     (tmp_path / "keeping.py").write_text(
         "import rstreams_fast.spark as rs\n"
-        f"@rs.Policy(journal=rs.Journal({str(tmp_path / 'kept')!r}, version='1'))\n"
+        f"kept = rs.Journal({str(tmp_path / 'kept')!r}, version='1')\n"
+        "@rs.Policy(journal=kept, cache=rs.Cache(5))\n"
         "async def f(key): return key\n",
         encoding="utf-8",
     )
     log = tmp_path / "log"
     log.write_text("java.lang.Error: long ago\n", encoding="utf-8")
-    words = [*CALL, "--call", "keeping:f", "--journal", "other", "--log", "log"]
+    words = [*CALL, "--call", "keeping:f", "--journal", "other", "--log", "log", "--cache", "0"]
     done = run_python(
         "-m", "rstreams_fast.cli", "run", "--input", str(source), "--output", "out.csv", *words,
         check=False, cwd=tmp_path, env={"JAVA_HOME": str(tmp_path / "java"), "SPARK_REMOTE": None},
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
     assert f"Going on from the journal {tmp_path / 'kept'}\n" in done.stdout
+    assert "--call keeping:f has a Policy with cache=Cache(entries=5," in done.stdout
     assert "Spark did not start" in done.stderr
     assert "long ago" not in done.stderr
 

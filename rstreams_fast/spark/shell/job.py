@@ -71,6 +71,8 @@ class Job:
             raise CommandError(f"not given: {', '.join(missing)}")
         if options.max_failures is not None and not options.dead_letters:
             raise CommandError("--max-failures needs --dead-letters")
+        if options.journal_version is not None and not options.journal:
+            raise CommandError("--journal-version needs --journal")
         for file in (options.py_files or "").split(","):
             if file and not Path(file).is_file():
                 raise CommandError(f"--py-files {file}: there is no such file")
@@ -142,10 +144,10 @@ class Job:
                 words["budget"] = Budget(options.call, calls=options.budget)
             if options.timeout is not None:
                 words["timeout"] = options.timeout
-            if options.retries:
-                words["retry"] = Retry(options.retries)
-            if options.cache:
-                words["cache"] = Cache(options.cache)
+            # 0 means none, and has no effect if the function's policy has its own, either.
+            if options.retries is not None:
+                words["retry"] = Retry(options.retries) if options.retries else None
+            words["cache"] = Cache(options.cache) if options.cache else None
             if options.journal:
                 uri = options.journal
                 if self._is_local and not SCHEME.match(uri):
