@@ -155,13 +155,29 @@ def test_a_run_removes_no_files_that_others_made(
     assert mine.read_text(encoding="utf-8") == text
 
 
-def test_a_module_that_is_a_program_is_a_mistake(
-    source: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+NOTED = "error = ValueError('one\\ntwo')\nerror.add_note('three')\nraise error\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("import sys\nsys.exit(0)\n", "SystemExit: 0 ("),
+        (NOTED, "ValueError: one two ("),
+        ("def\n", "SyntaxError: invalid syntax (broken_job.py, line 1)\n"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_a_mistake(
+    text: str,
+    told: str,
+    source: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.syspath_prepend(source.parent)
-    source.with_name("a_program.py").write_text("import sys\nsys.exit(0)\n", encoding="utf-8")
-    assert run(source, *CALL, "--call", "a_program:f") == 2
-    assert "--call a_program:f: SystemExit: 0 (" in capsys.readouterr().err
+    source.with_name("broken_job.py").write_text(text, encoding="utf-8")
+    assert run(source, *CALL, "--call", "broken_job:f") == 2
+    assert f"--call broken_job:f: {told}" in (said := capsys.readouterr().err)
+    assert said.count("\n") == 1
 
 
 def test_formats_are_those_that_are_documented(source: Path) -> None:

@@ -159,7 +159,15 @@ def _user_lines(lines: Sequence[str]) -> str:
     return "\n".join([message, *frames])
 
 
-_LIBRARIES: Final = ("rstreams_fast", "pyspark", "asyncio", "concurrent", "uvloop", "<frozen ")
+_LIBRARIES: Final = (
+    "rstreams_fast",
+    "pyspark",
+    "asyncio",
+    "concurrent",
+    "importlib",
+    "uvloop",
+    "<frozen ",
+)
 
 
 def _is_user_file(file: str) -> bool:
@@ -173,4 +181,5 @@ def exception_line(raised: BaseException) -> str:
     """Return an exception of the user's module in one line, with the place that raised it."""
     own = [f for f in traceback.extract_tb(raised.__traceback__) if _is_user_file(f.filename)]
     where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
-    return f"{traceback.format_exception_only(raised)[-1].strip()}{where}"
+    # Not ``format_exception_only``: an exception may have several lines, and notes after them.
+    return one_line_message(f"{type(raised).__name__}: {raised}".removesuffix(": ")) + where
