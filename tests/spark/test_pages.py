@@ -151,6 +151,17 @@ def test_names_are_no_markup(metrics: rs.Metrics, capsys: pytest.CaptureFixture[
     assert f"resumed: {name} after" in said
 
 
+def test_the_tables_are_in_the_order_of_the_stages(
+    metrics: rs.Metrics, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with report.watch(metrics, stages=("before", "after")):
+        write(metrics.path, "after", started=1.0, rows_out=5)
+        write(metrics.path, "before", started=2.0, rows_out=8)
+    said = capsys.readouterr().out
+    assert re.search(r"\n5 rows in ", said)
+    assert re.search(r"before *┃ *after", said)
+
+
 SHOWN = """
 import rstreams_fast.spark as rs
 from rstreams_fast.spark import report

@@ -270,6 +270,7 @@ def test_metrics_that_nobody_closes_are_sent_at_the_end_of_the_process(
         ({"sample": 2}, "sample"),
         ({"interval": 0}, "interval"),
         ({"timeout": "1"}, "timeout"),
+        ({"timeout": float("inf")}, "timeout"),
     ],
 )
 def test_words_that_are_wrong_are_named(words: dict[str, Any], named: str) -> None:

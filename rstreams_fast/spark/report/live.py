@@ -145,7 +145,7 @@ def watch(
             if server is not None:
                 server.close(FAILED if failed else ENDED)
             display.finish(failed=failed)
-    print_tables(display.console, metrics.by_stage(), time.monotonic() - begin)
+    print_tables(display.console, sampler.stages, time.monotonic() - begin)
 
 
 class Display:

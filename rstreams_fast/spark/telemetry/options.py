@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -95,6 +96,8 @@ class OpenTelemetry:
         self._endpoint, self._headers = endpoint, headers
         self._service_name, self._resource = service_name, dict(resource or {})
         self._timeout = None if timeout is None else check_seconds("timeout", timeout)
+        if self._timeout == math.inf:
+            raise ValueError("timeout must be finite")  # sockets refuse it
         self.sample: Final = float(sample)
         """The share of calls that have a span."""
         self.most_spans: Final = _rate(most_spans)
