@@ -102,7 +102,10 @@ class Budget:
 
     @property
     def spent(self) -> dict[str, float]:
-        """The amount spent of each unit. The process that made the budget counts the whole job."""
+        """The amount spent of each unit. The process that made the budget counts the whole job.
+
+        The amounts of another process are added with its next lease, and at its end.
+        """
         return account_of(self).amounts()[0]
 
     @property
@@ -287,6 +290,10 @@ class _LeasedAccount:
         self._spent_unit = ""
         self._spent_until = 0.0
         self._users = 0
+        # A child process of multiprocessing does not call the functions of atexit.
+        from multiprocessing.util import Finalize
+
+        Finalize(None, self._give_back, exitpriority=0)
 
     def take(self, wanted: Mapping[str, float]) -> bool:
         with self._lock:
@@ -326,7 +333,12 @@ class _LeasedAccount:
         with self._lock:
             self._users -= 1
             is_unused = not self._users
-        if not is_unused or not self._refill_lock.acquire(blocking=False):
+        if is_unused:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        """Report what the calls have spent, and give back the rest of the lease."""
+        if not self._refill_lock.acquire(blocking=False):
             return
         try:
             with self._lock:

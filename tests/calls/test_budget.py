@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import multiprocessing
 import pickle
 import threading
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -201,6 +202,21 @@ def test_what_a_stage_has_left_goes_to_others(name: str) -> None:
     gc.collect()
     wait_until(lambda: budget.left == {"calls": 97}, "that the lease has come back")
     assert budget.spent == {"calls": 3}
+
+
+def pay(k: int) -> int:
+    rs.spent(money=0.5)
+    return k
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_a_process_gives_its_lease_back_when_it_ends(method: str, name: str) -> None:
+    budget = rs.Budget(name, calls=1000, money=100)
+    call = rs.Policy(budget=budget)(pay)
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
+        assert list(pool.map(call, range(8))) == list(range(8))
+    wait_until(lambda: budget.left == {"calls": 992, "money": 96}, "that the leases have come back")
+    assert budget.spent == {"calls": 8, "money": 4}
 
 
 def test_words_are_checked() -> None:
