@@ -151,6 +151,16 @@ def test_names_are_no_markup(metrics: rs.Metrics, capsys: pytest.CaptureFixture[
     assert f"resumed: {name} after" in said
 
 
+def test_each_block_counts_its_own_rows(
+    metrics: rs.Metrics, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for total, of_block in (5, 5), (12, 7):
+        with report.watch(metrics) as watch:
+            write(metrics.path, "look", state="done", rows_out=total)
+        assert watch.samples[-1].rows == of_block
+    assert re.findall(r"\n(\d+) rows in ", capsys.readouterr().out) == ["5", "7"]
+
+
 def test_the_tables_are_in_the_order_of_the_stages(
     metrics: rs.Metrics, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,7 +30,7 @@ from rstreams_fast.spark.report.notebook import NotebookBar
 from rstreams_fast.spark.report.page import ENDED, FAILED, TITLE, Page
 from rstreams_fast.spark.report.samples import Watch
 from rstreams_fast.spark.report.server import PageServer
-from rstreams_fast.spark.report.tables import human_bytes, print_tables
+from rstreams_fast.spark.report.tables import human_bytes, print_tables_of
 from rstreams_fast.spark.report.waits import Stall
 
 __all__ = ["Display", "make_console", "watch"]
@@ -145,7 +145,8 @@ def watch(
             if server is not None:
                 server.close(FAILED if failed else ENDED)
             display.finish(failed=failed)
-    print_tables(display.console, sampler.stages, time.monotonic() - begin)
+    rows_out = sampler.samples[-1].rows
+    print_tables_of(display.console, sampler.stages, rows_out, time.monotonic() - begin)
 
 
 class Display:

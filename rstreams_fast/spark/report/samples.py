@@ -35,7 +35,8 @@ class Sample:
 
     Attributes:
         seconds: Seconds since the first look.
-        rows: Rows that the last stage has passed on.
+        rows: Rows that the last stage has passed on. If no task ran at the first look, the rows
+            until then are of earlier actions, and are left out.
         calls: Calls begun, by stage.
         running: Calls in flight, by stage.
         buffered: Bytes held, by stage.
@@ -82,6 +83,7 @@ class Watch:
         self._clock = clock
         self._stages = tuple(stages)
         self._begin: float | None = None
+        self._rows_before = 0
         self._progress: dict[str, tuple[tuple[int, ...], float, float]] = {}
         self._in_flight: dict[str, float] = {}
         self.samples: list[Sample] = []
@@ -91,6 +93,7 @@ class Watch:
 
     def look(self) -> Sample:
         """Read the metrics now, keep a sample of them, and return it."""
+        is_first = self._begin is None
         if self._begin is None:
             self._begin = self._clock()
         now = self._clock() - self._begin
@@ -99,9 +102,12 @@ class Watch:
             stage: found.get(stage, StageMetrics(state="unknown"))
             for stage in self._stages or found
         }
+        rows = list(totals.values())[-1].rows_out if totals else 0
+        if is_first and not any(total.partitions_running for total in totals.values()):
+            self._rows_before = rows
         sample = Sample(
             seconds=now,
-            rows=list(totals.values())[-1].rows_out if totals else 0,
+            rows=max(0, rows - self._rows_before),
             calls={stage: total.calls for stage, total in totals.items()},
             running={stage: total.running for stage, total in totals.items()},
             buffered={stage: total.buffered_bytes for stage, total in totals.items()},

@@ -14,7 +14,15 @@ from rstreams_fast.spark.report.waits import advise
 from rstreams_fast.spark.runs import NEVER_RAN
 from rstreams_fast.spark.stage_metrics import StageMetrics, number_text
 
-__all__ = ["bounds_table", "human_bytes", "latencies", "print_table", "print_tables", "work_table"]
+__all__ = [
+    "bounds_table",
+    "human_bytes",
+    "latencies",
+    "print_table",
+    "print_tables",
+    "print_tables_of",
+    "work_table",
+]
 
 _KIB: Final = 1024
 
@@ -120,6 +128,13 @@ def print_tables(console: Console, stages: Mapping[str, StageMetrics], seconds: 
         seconds: How long the action took.
     """
     rows = list(stages.values())[-1].rows_out if stages else 0
+    print_tables_of(console, stages, rows, seconds)
+
+
+def print_tables_of(
+    console: Console, stages: Mapping[str, StageMetrics], rows: int, seconds: float
+) -> None:
+    """Print the same as ``print_tables``, for an action that passed on this number of ``rows``."""
     if console.is_jupyter and not console.quiet:
         say(advise(stages))
     else:
