@@ -95,13 +95,16 @@ class Policy(PolicySettings):
     """
 
     def __call__(self, fn: Callable[P, R]) -> Callable[P, R]:
-        """Return ``fn`` with this policy.
+        """Return ``fn`` with this policy. ``@staticmethod`` and ``@classmethod`` go above it.
 
         Raises:
-            TypeError: ``fn`` cannot be called.
+            TypeError: ``fn`` cannot be called, or is a ``staticmethod``.
             ValueError: A word does not suit ``fn``, such as ``timeout`` for a plain function: a
                 thread cannot be stopped.
         """
+        if isinstance(fn, staticmethod | classmethod):  # an instance would pass itself to ``fn``
+            name = type(fn).__name__
+            raise TypeError(f"fn must be a function, got a {name}: put @{name} above the policy")
         settings = CallSettings(fn, self)
         kind: Any = _AsyncFunction if settings.is_async else _PlainFunction
         function: Callable[P, R] = kind(settings)

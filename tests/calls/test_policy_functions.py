@@ -137,6 +137,12 @@ def test_it_is_called_and_named_as_the_function(kind: str) -> None:
         assert f"{name})" in stage.describe()
 
 
+@pytest.mark.parametrize("kind", [staticmethod, classmethod])
+def test_a_policy_above_a_static_method_is_refused(kind: Any) -> None:
+    with pytest.raises(TypeError, match=f"put @{kind.__name__} above the policy"):
+        TWICE(kind(len))
+
+
 def test_a_stream_names_the_function_that_returned_none() -> None:
     @TWICE
     async def nothing(x: int) -> None: ...
