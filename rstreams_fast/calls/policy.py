@@ -408,7 +408,9 @@ class _PlainFunction(PolicyFunction):
                 f"Policy(fn): {self._settings.label} returned a {type(result).__name__}, whose "
                 "call would run without the policy: surround an 'async def' that awaits it"
             )
-        if isinstance(result, types.GeneratorType | types.AsyncGeneratorType):
+        # The result of a ``contextlib.contextmanager`` has a generator, whose body runs later, too.
+        made = getattr(result, "gen", None) if type(result).__module__ == "contextlib" else result
+        if isinstance(made, types.GeneratorType | types.AsyncGeneratorType):
             # A generator would run later, without the policy. A cache would keep a used generator.
             raise TypeError(
                 f"Policy(fn): {self._settings.label} is a generator, whose body would run "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
@@ -354,6 +355,7 @@ def test_a_generator_is_refused_since_its_body_would_run_without_the_policy() ->
     async def others() -> AsyncIterator[int]:
         yield 1
 
-    for made in (some, others):
+    managers = contextlib.contextmanager(some), contextlib.asynccontextmanager(others)
+    for made in (some, others, *managers):
         with pytest.raises(TypeError, match=f"{made.__name__} is a generator"):
             rsf.Policy(cache=rsf.Cache())(made)()
