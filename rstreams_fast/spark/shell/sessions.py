@@ -107,10 +107,23 @@ def slots_of(spark: SparkSession) -> int | None:
     master = str(spark.conf.get("spark.master", "") or "")
     if master.startswith("local"):
         count = master.partition("[")[2].rstrip("]").partition(",")[0] or "1"
-        return os.cpu_count() or 1 if count == "*" else int(count)
+        return _processors_of(spark) if count == "*" else int(count)
     sizes = [spark.conf.get(f"spark.executor.{of}", "") for of in ("instances", "cores")]
     counts = [int(size) for size in sizes if size and size.isdigit()]
     return counts[0] * counts[1] if len(counts) == len(sizes) else None
+
+
+def _processors_of(spark: SparkSession) -> int:
+    """Return how many processors Java sees. It may be fewer than ``os.cpu_count()``: in a container
+    with a quota, for example.
+    """
+    from pyspark.errors import PySparkException
+
+    # A session of Connect has no SparkContext.
+    with contextlib.suppress(PySparkException):
+        if not spark.conf.get("spark.default.parallelism", ""):
+            return int(spark.sparkContext.defaultParallelism)
+    return os.cpu_count() or 1
 
 
 def _check_java() -> None:
