@@ -265,23 +265,23 @@ class Folder:
         Another process may read, write or compact meanwhile. A segment is removed only after its
         answers are in the merged segment. Segments that another process has merged are skipped.
         """
-        removed, group, size = 0, [], 0
+        groups: list[list[str]] = [[]]
+        size = 0
         for name, length in sorted(self.sizes().items()):
             if length >= LARGE_BYTES:
                 continue
-            group.append(name)
+            groups[-1].append(name)
             size += length
             if size >= LARGE_BYTES:
-                removed += self._decrease_by(group)
-                group, size = [], 0
-        return removed + self._decrease_by(group)
-
-    def _decrease_by(self, names: list[str]) -> int:
-        merged = self.merge(names)
-        return 0 if merged is None else merged.parts - 1
+                groups.append([])
+                size = 0
+        return sum(merged.parts - 1 for merged in map(self.merge, groups) if merged is not None)
 
     def merge(self, names: list[str]) -> Merged | None:
-        """Merge segments, and remove them. ``None``: nothing was merged."""
+        """Merge the segments of these names into one, and remove them.
+
+        Returns ``None`` if nothing was merged: a segment is missing, or fewer than two are whole.
+        """
         import pyarrow as pa
 
         tables: list[pa.Table] = []

@@ -299,9 +299,10 @@ class JournalWriter:
         return self.is_slow
 
     def close(self, tidy_up: Callable[[], object] | None = None) -> None:
-        """Wait until every answer is written; with ``tidy_up``, for no merges.
+        """Wait until every answer is in a segment.
 
-        ``tidy_up`` is called by the writer's thread, after it has merged segments.
+        Without ``tidy_up``, wait until segments are merged, too. With it, nothing waits for the
+        writer's thread, which merges segments and then calls ``tidy_up``.
         """
         self._tidy_up = tidy_up
         self._closed = True
