@@ -1,8 +1,10 @@
-"""Limits of functions: calls within calls."""
+"""Limits of functions: calls within calls, and permits that no call uses any more."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 import rstreams_fast as rsf
 import rstreams_fast.spark as rs
+from tests.helpers import DEADLINE
 
 LIMIT = rsf.Limit("nested", concurrency=2, scope="process")
 PLACES = {
@@ -91,3 +94,38 @@ def test_what_a_call_left_behind_may_call() -> None:
         return await tasks[0]
 
     assert asyncio.run(run()) == 2
+
+
+@pytest.mark.parametrize("scope", ["process", "executor"])
+def test_a_loop_that_is_not_running_keeps_no_permit(scope: Any) -> None:
+    limit = rsf.Limit(uuid.uuid4().hex, concurrency=2, scope=scope)
+    call = rsf.Policy(limit=limit)(inner)
+
+    async def call_twice() -> list[int]:
+        return await asyncio.gather(call(1), call(2))
+
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        assert loop.run_until_complete(call_twice()) == [2, 3]
+        assert asyncio.run(asyncio.wait_for(call(3), DEADLINE)) == 4
+
+
+@pytest.mark.parametrize("scope", ["process", "executor"])
+def test_a_call_that_is_closed_while_it_waits_takes_no_permit(scope: Any) -> None:
+    limit = rsf.Limit(uuid.uuid4().hex, concurrency=1, scope=scope)
+    may_end = asyncio.Event()
+
+    @rsf.Policy(limit=limit)
+    async def wait() -> None:
+        await may_end.wait()
+
+    async def run() -> None:
+        running = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        waiting: Any = wait()
+        waiting.send(None)
+        waiting.close()
+        may_end.set()
+        await running
+        await asyncio.wait_for(wait(), DEADLINE)
+
+    asyncio.run(run())

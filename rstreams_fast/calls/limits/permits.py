@@ -80,6 +80,8 @@ class PermitGate:
         # The permits of the running calls of ``admit``; None for a call without a permit.
         self._used: list[tuple[Any, float] | None] = []
         self._in_transit = 0  # the number of permits on their way to waiting calls
+        self._running = 0  # the number of calls that ``take`` and ``acquire`` have admitted
+        self._will_check_running = False
         self._window: CallWindow | None = None
         # Whether ``_used`` has an element for each running call.
         self._is_counting = True
@@ -92,7 +94,8 @@ class PermitGate:
         self._reuses = self._may_reuse
         self._at_rest = False  # whether no call waits, and a timer will check the idle permits
         self._source: _PermitSource
-        if limit.scope == "job":
+        self._is_local = limit.scope != "job"
+        if not self._is_local:
             self._source = JobPermits(self, limit, loop)
         else:
             self._source = LocalPermits(self, limit, loop)
@@ -171,14 +174,18 @@ class PermitGate:
 
     def take(self) -> tuple[Any, float] | None:
         """Return an idle permit, for ``release``; ``None``: no permit is idle, use ``acquire``."""
-        return self._idle.pop() if self._idle else None
+        if not self._idle:
+            return None
+        self._running += 1
+        return self._idle.pop()
 
     async def acquire(self, weights: Weights = ()) -> tuple[Any, float]:
         """Wait for a permit for a call that needs the units ``weights``; return the permit."""
         if self._failure is not None:
             raise self._failure
         future: asyncio.Future[tuple[Any, float]] = self.loop.create_future()
-        self._waiting.append((future, weights))
+        waiting = future, weights
+        self._waiting.append(waiting)
         self._at_rest = False
         self._ask_if_needed()
         try:
@@ -190,17 +197,24 @@ class PermitGate:
             else:
                 with self.waits:
                     permit = await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled() and future.exception() is None:
+        except BaseException:
+            if not future.done():  # the coroutine was closed while it waited
+                self._waiting.remove(waiting)
+            elif not future.cancelled() and future.exception() is None:
                 self._in_transit -= 1
+                self._running += 1
                 self.spend(weights, -1)
                 self.release(future.result())
             raise
         self._in_transit -= 1
+        self._running += 1
         return permit
 
     def release(self, permit: tuple[Any, float]) -> None:
         """Pass the permit to the next call; after ``PERMIT_TURN_SECONDS``, to another stage."""
+        self._running -= 1
+        if not self._running and self._is_local and self._window is None:
+            self._check_running_soon()
         if self._at_rest:
             self._idle.append(permit)
             return
@@ -326,6 +340,20 @@ class PermitGate:
         self._closed = True
         self._failure = self._failure or LimitLost("the stage is over")
         return self._source.end(running_threads)
+
+    def _check_running_soon(self) -> None:
+        """Return the permits in the next step of the loop, if no call is running then.
+
+        The loop may stop after that step, and then no timer returns them.
+        """
+        if not (self._will_check_running or self.loop.is_closed()):
+            self._will_check_running = True
+            self.loop.call_soon(self._check_running)
+
+    def _check_running(self) -> None:
+        self._will_check_running = False
+        if not self._running:
+            self._return_idle()
 
     def _check_idle(self) -> None:
         if self._source.is_wanted():
