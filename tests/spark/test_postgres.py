@@ -177,6 +177,23 @@ def test_values_that_csv_has_no_form_for_arrive(
     assert list(found) == [text for _, _, text in values]
 
 
+def test_times_in_a_zone_that_arrow_lacks_arrive(
+    spark: Any, server: PostgresServer, name: str
+) -> None:
+    server.ask(f"create table t{name} (at timestamptz, local timestamp)")
+    option = "spark.sql.session.timeZone"
+    before = spark.conf.get(option)
+    spark.conf.set(option, "PST")
+    try:
+        times = "timestamp'2024-01-01 12:00:00'"
+        frame = spark.sql(f"select {times} at, {times} local")
+        rs.write(frame, rs.sinks.postgres(server.dsn, f"t{name}"))
+    finally:
+        spark.conf.set(option, before)
+    found = server.ask(f"select at::text, local::text from t{name}")
+    assert found == [("2024-01-01 20:00:00+00", "2024-01-01 12:00:00")]
+
+
 def test_batches_of_a_stream_are_written_once_and_the_ledger_does_not_grow(
     spark: Any, server: PostgresServer, table: str
 ) -> None:
