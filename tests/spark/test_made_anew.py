@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
+from tests.spark.journals import wait_for_merges
 from tests.spark.stages import made, rows
 
 pytestmark = [pytest.mark.usefixtures("no_leaked_threads"), pytest.mark.timeout(300)]
@@ -61,6 +62,7 @@ def test_the_files_of_caches_and_journals_made_anew_are_closed(tmp_path: Path) -
         }
         stage = made(rs.enrich, asked, on="k", output=OUTPUT, **words)
         assert rows(stage, [number]) == [(number, number, number)]
+        wait_for_merges()
         gc.collect()
         counts.append(sum(1 for _ in Path("/proc/self/fd").iterdir()))
     assert counts[-1] <= counts[KEPT + 2] + 5
