@@ -33,8 +33,7 @@ RECORDS = [b"one", b"\0" * 100, b"three" * 1000]
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(write_ahead, "TIDY_SECONDS", 0.0)
+def place(tmp_path: Path) -> Iterator[Path]:
     with temporary_in(tmp_path):
         yield tmp_path
 

@@ -7,6 +7,7 @@ import hashlib
 import random
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Final
 
 from rstreams_fast.calls.counts import CallCounts
@@ -91,21 +92,21 @@ class JournalledCalls:
         self._writer.start()
 
     def close(self, tidy: bool) -> None:
-        """Write all answers, and enforce ``max_bytes``. With ``tidy`` the writer's thread then
-        merges segments, and nothing waits for it: a lone row of a stream would wait, too.
+        """Write all answers; with ``tidy`` then merge segments, and enforce ``max_bytes``.
+
+        Without ``max_bytes`` nothing waits for the merges: a lone row of a stream would wait, too.
         """
         self._log()
-        if tidy and self._journal.max_bytes is None:
-            self._writer.close(self._tidy_up)
-            return
-        self._writer.close()
-        if tidy:
-            self._tidy_up()
-        else:
+        if not tidy:
+            self._writer.close()
             self._answers.close()
-
-    def _tidy_up(self) -> None:
-        tidy_up(self._writer, self._answers, self._journal)
+            return
+        finish = partial(tidy_up, self._writer, self._answers, self._journal)
+        if self._journal.max_bytes is None:
+            self._writer.close(finish)
+        else:
+            self._writer.close()
+            finish()
 
     def wrap(self, fn: Call, loop: asyncio.AbstractEventLoop) -> Call:
         """Return a wrapper that calls ``fn`` only for keys without an answer in the journal.

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from rstreams_fast.calls.journal.segments import LARGE_BYTES
-
-if TYPE_CHECKING:
-    from rstreams_fast.calls.journal.segments import Folder
+from rstreams_fast.calls.journal.segments import LARGE_BYTES, Folder
 
 __all__ = ["SegmentLevels"]
 

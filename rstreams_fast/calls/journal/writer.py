@@ -104,7 +104,7 @@ class JournalWriter:
         self._levels = SegmentLevels(folder)
         self._merged = merged
         self._new_segments: list[tuple[str, int]] = []
-        """The names and bytes of the segments that ``levels`` does not know yet."""
+        """The names and bytes of the segments that ``_levels`` does not have yet."""
         self._form = form
         self._name = logs
         self._logs: deque[Log] = deque()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import hashlib
 import io
@@ -414,8 +415,9 @@ def _csv_column(column: pa.Array, nested: Callable[[Any], str]) -> pa.Array:
     kind = column.type
     is_nested = pa.types.is_nested(kind)
     if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return _times_with_offsets(column)
-    if not (
+        with contextlib.suppress(pa.ArrowInvalid):  # Arrow lacks some of Spark's zones
+            return _times_with_offsets(column)
+    elif not (
         is_nested
         or pa.types.is_binary(kind)
         or pa.types.is_large_binary(kind)
@@ -431,16 +433,12 @@ def _times_with_offsets(column: pa.Array) -> pa.Array:
     """Return times with a zone as texts, such as ``1883-01-01 00:00:00-04:56:02``.
 
     pyarrow would write offsets without seconds, which they have until a zone gets a standard time.
-    It also takes ten times as long.
+    It also takes ten times as long. Raises ``ArrowInvalid`` if Arrow lacks the zone.
     """
     import pyarrow as pa
     from pyarrow import compute
 
-    try:
-        local = compute.local_timestamp(column)
-    except pa.ArrowInvalid:  # Arrow lacks some of Spark's zones
-        values = [None if one is None else str(one) for one in python_values(column)]
-        return pa.array(values, pa.string())
+    local = compute.local_timestamp(column)
     numbers = compute.subtract(local.cast(pa.int64()), column.cast(pa.int64()))
     offsets = compute.dictionary_encode(numbers)
     per_second = _UNITS_PER_SECOND[column.type.unit]

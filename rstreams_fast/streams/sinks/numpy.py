@@ -44,18 +44,19 @@ class _ArrayCollector:
         self._scalars: list[Any] = []
 
     def add(self, element: Any) -> None:
-        if isinstance(element, self._np.ma.MaskedArray):
-            raise TypeError(
-                "to_numpy: the mask of a masked array would be lost; "
-                "fill it before, with map(lambda array: array.filled(...))"
-            )
-        if isinstance(element, self._np.ndarray) and element.ndim > 0:
-            self._flush()
-            self._append(element)
-        else:
-            self._scalars.append(element)
-            if len(self._scalars) >= FIRST_ROWS:
+        if isinstance(element, self._np.ndarray):
+            if isinstance(element, self._np.ma.MaskedArray):
+                raise TypeError(
+                    "to_numpy: the mask of a masked array would be lost; "
+                    "fill it before, with map(lambda array: array.filled(...))"
+                )
+            if element.ndim > 0:
                 self._flush()
+                self._append(element)
+                return
+        self._scalars.append(element)
+        if len(self._scalars) >= FIRST_ROWS:
+            self._flush()
 
     def add_all(self, elements: list[Any]) -> None:
         for element in elements:
