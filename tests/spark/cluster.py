@@ -13,6 +13,7 @@ import psutil
 import pyspark
 
 from tests.helpers import wait_until
+from tests.spark import jvm
 from tests.spark.conftest import worker_environment
 from tests.spark.drivers import workers_among
 
@@ -32,6 +33,7 @@ class Cluster:
         for made in (self.local, self.temporary):
             made.mkdir(exist_ok=True)
         home = Path(pyspark.__file__).parent
+        jvm.use_options()
         self.environment = {
             **os.environ,
             **worker_environment(),
@@ -58,17 +60,16 @@ class Cluster:
 
     def _start(self, name: str, *words: str) -> Path:
         log = self.folder / f"{len(self._started)}.log"
-        jars = Path(self.environment["SPARK_HOME"], "jars", "*")
+        home = self.environment["SPARK_HOME"]
         with log.open("wb") as file:
             started = subprocess.Popen(
                 [
                     str(JAVA),
-                    "-XX:TieredStopAtLevel=1",
-                    "-XX:+UseSerialGC",
+                    *self.environment["SPARK_SUBMIT_OPTS"].split(),
                     "-Xmx256m",
                     f"-Djava.io.tmpdir={self.temporary}",
                     "-cp",
-                    str(jars),
+                    f"{home}/conf/:{home}/jars/*",  # as Spark's own script, for the archive
                     f"org.apache.spark.deploy.{name}",
                     "--webui-port",
                     "0",

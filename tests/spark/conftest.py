@@ -75,6 +75,8 @@ def session(
 
     builder = SparkSession.builder
     builder = builder.remote(master) if remote else builder.master(master)
+    if options := os.environ.get("SPARK_SUBMIT_OPTS"):
+        builder = builder.config("spark.executor.extraJavaOptions", options)
     for name, value in {**usual, **conf}.items():
         builder = builder.config(name, value)
     made = builder.getOrCreate()

@@ -13,6 +13,8 @@ from typing import Final
 
 import psutil
 
+from tests.spark import jvm
+
 __all__ = ["Driver", "executors_among", "workers_among"]
 
 ROOT: Final = Path(__file__).parents[2]
@@ -31,6 +33,7 @@ class Driver:
         *words: object,
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        jvm.use_options()
         self._script, self._folder = script, folder
         self._environment = environment or {**os.environ, "PYTHONPATH": str(ROOT)}
         self.start(*words)

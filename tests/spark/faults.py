@@ -55,7 +55,6 @@ CONF: Final = {
     # said, because a later session of a JVM takes over what an earlier one was told
     "spark.speculation": "false",
     "spark.python.worker.reuse": "true",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "20",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
 }

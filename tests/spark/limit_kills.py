@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rstreams_fast.spark as rs
 from tests.helpers import run_threads, wait_until
+from tests.spark import jvm
 from tests.spark.cluster import MARK, marked, python_workers
 from tests.spark.conftest import session, worker_environment
 from tests.spark.faults import CONF, right
@@ -70,6 +71,7 @@ def main() -> int:
     options = parser.parse_args()
     mark = os.environ[MARK] = uuid.uuid4().hex
     os.environ.update(worker_environment())
+    jvm.use_options()
     service = ServiceProcess()
     spark = session("local-cluster[4,4,512]", {"spark.task.maxFailures": "1000"}, usual=CONF)
     held = True
