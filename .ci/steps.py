@@ -44,8 +44,7 @@ LANES = 3
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-m"]
 
 what, *chosen = sys.argv[1:]
-folder = Path("build", what)
-folder.mkdir(parents=True, exist_ok=True)
+(folder := Path("build", what)).mkdir(parents=True, exist_ok=True)
 rows: list[str] = []
 counted: Counter[str] = Counter()
 failed: list[str] = []
@@ -59,7 +58,9 @@ def run(name: str, command: list[str]) -> None:
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, check=False
         )
     output = log.read_text(errors="replace").strip()
-    closing = ([line for line in output.splitlines() if line[:4] != "make"] or [""])[-1]
+    lines = [line for line in output.splitlines() if line[:4] != "make"] or [""]
+    ends = (line for line in reversed(lines) if re.search(r" in [\d.]+s\b", line))
+    closing = next(ends, lines[-1])  # Python may warn of open files after pytest's last line
     good = done.returncode in ((0, 5) if command[:5] == PYTEST else (0,))  # 5: no tests
     if not good:
         failed.append(name)
